@@ -1,0 +1,147 @@
+"""Perdure's exceptions, in one tree.
+
+```
+PerdureError
+├── DefinitionError        an agent tree or an app that cannot be compiled
+├── LogError               an event or a journal that is malformed
+├── ModelError             a model provider refused or failed a request
+├── ConnectionFailed       the Temporal server cannot be reached
+├── InvocationFailed       an invocation stopped on an error
+└── RequestRefused         a session refused what a client asked for
+    ├── SessionNotFound
+    ├── SessionExists
+    ├── SessionUnreadable  the session's workflow is closed and its journal cannot be read
+    ├── InvocationNotFound
+    ├── InvocationFinished
+    ├── InvocationRunning
+    ├── NotResumable
+    ├── CallNotFound
+    ├── CallAnswered
+    ├── MixedInvocations
+    └── InvalidMessage
+```
+"""
+
+from __future__ import annotations
+
+
+class PerdureError(Exception):
+    """Base of every exception that Perdure raises on purpose."""
+
+
+class DefinitionError(PerdureError):
+    """An agent tree, tool or app is defined wrongly. Raised when it is compiled; never retried."""
+
+
+class LogError(PerdureError):
+    """An event or a journal entry does not fit the log it stands in. Not retried."""
+
+
+class ModelError(PerdureError):
+    """A model call failed.
+
+    Attributes:
+        retryable: Whether the same call may succeed later (HTTP 408, 429, 5xx, a lost connection).
+        retry_after: Seconds that the provider asked to wait, if it did.
+    """
+
+    def __init__(self, message: str, *, retryable: bool, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class ConnectionFailed(PerdureError):
+    """No Temporal server answers at the address."""
+
+
+class InvocationFailed(PerdureError):
+    """An invocation stopped because one of its steps failed.
+
+    Attributes:
+        invocation_id: The invocation.
+        agent: The agent whose step failed.
+        step: What failed: `model` or the name of a tool or activity.
+        cause: The error's own text.
+        resumable: Whether `resume(invocation_id)` runs it on.
+    """
+
+    def __init__(self, invocation_id: str, *, agent: str, step: str, cause: str, resumable: bool) -> None:
+        remedy = (
+            f"resume it with its invocation id {invocation_id!r}"
+            if resumable
+            else "the app is not resumable: send a new message"
+        )
+        super().__init__(f"agent {agent!r} failed in step {step!r}: {cause}; {remedy}")
+        self.invocation_id = invocation_id
+        self.agent = agent
+        self.step = step
+        self.cause = cause
+        self.resumable = resumable
+
+
+class RequestRefused(PerdureError):
+    """A session did not take a request; nothing was logged. The same request will be refused again."""
+
+
+class SessionNotFound(RequestRefused):
+    """There is no session of this app, user and id."""
+
+
+class SessionExists(RequestRefused):
+    """A session of this app, user and id exists already."""
+
+
+class SessionUnreadable(RequestRefused):
+    """The session's workflow is closed and no worker could read its journal, so it cannot be brought back."""
+
+
+class InvocationNotFound(RequestRefused):
+    """The session has no invocation of this id."""
+
+
+class InvocationFinished(RequestRefused):
+    """The invocation has ended; nothing is left to stop or resume."""
+
+
+class InvocationRunning(RequestRefused):
+    """The invocation is at work, so it cannot be resumed."""
+
+
+class NotResumable(RequestRefused):
+    """The app is not resumable (`ResumabilityConfig(is_resumable=True)` would make it so)."""
+
+
+class CallNotFound(RequestRefused):
+    """No long-running call of this id was ever made in the session."""
+
+
+class CallAnswered(RequestRefused):
+    """The call has taken an answer already, or its invocation no longer takes one; the first answer wins."""
+
+
+class MixedInvocations(RequestRefused):
+    """The answers of one message belong to different invocations."""
+
+
+class InvalidMessage(RequestRefused):
+    """A message or an answer has a form that a session does not take."""
+
+
+REFUSALS: dict[str, type[RequestRefused]] = {
+    cls.__name__: cls
+    for cls in (
+        SessionNotFound,
+        SessionExists,
+        SessionUnreadable,
+        InvocationNotFound,
+        InvocationFinished,
+        InvocationRunning,
+        NotResumable,
+        CallNotFound,
+        CallAnswered,
+        MixedInvocations,
+        InvalidMessage,
+    )
+}
+"""Refusals by name, as which they cross the border between a session workflow and its client."""

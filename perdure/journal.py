@@ -1,0 +1,239 @@
+"""The journal: a session's one append-only record, from which everything else is folded.
+
+It holds ADK's events and, beside them, Perdure's own small entries. Readers see the events only. Entries are told apart
+by `kind`; a kind's name and fields stand in histories, so they are added to, never changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from perdure.errors import LogError
+from perdure.events import Event, EventActions
+from perdure.plan import Plan
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Failure(BaseModel):
+    """Why one branch of an invocation failed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    agent: str
+    step: str
+    """`model`, or the name of the tool or activity."""
+    cause: str
+    """The error's own text."""
+
+
+class ToolOutput(BaseModel):
+    """What a tool's activity returns."""
+
+    model_config = ConfigDict(frozen=True)
+
+    result: Any = None
+    """The function's return value, as JSON."""
+    actions: EventActions = EventActions()
+    """What the function set through its context; its `state_delta` may hold `temp:` keys."""
+    needs_confirmation: bool = False
+    """The predicate of `require_confirmation` said so; the function has not run."""
+
+
+class SessionCreated(_Entry):
+    """The first entry: the state that the session was created with."""
+
+    kind: Literal["session"] = "session"
+    state: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class EventLogged(_Entry):
+    """An event of an agent."""
+
+    kind: Literal["event"] = "event"
+    event: Event
+    hidden: bool = False
+    """A checkpoint or an end that readers do not see: the app is not resumable, or the agent logged none."""
+
+
+class MessageAccepted(_Entry):
+    """A user's message that will start an invocation of its own; `InvocationStarted` logs its event."""
+
+    kind: Literal["message"] = "message"
+    event: Event
+    request_id: str | None = None
+
+
+class AnswerAccepted(_Entry):
+    """A user's answer to open calls; `AnswerLogged` logs its event."""
+
+    kind: Literal["answer"] = "answer"
+    event: Event
+    request_id: str | None = None
+
+
+class AnswerLogged(_Entry):
+    """An accepted answer enters the log."""
+
+    kind: Literal["answer_logged"] = "answer_logged"
+    event_id: str
+    timestamp: float
+
+
+class ResumeAccepted(_Entry):
+    """A user asked to run an invocation on."""
+
+    kind: Literal["resume"] = "resume"
+    invocation_id: str
+
+
+class InvocationStarted(_Entry):
+    """An accepted message's turn has come: its event enters the log and its agent starts."""
+
+    kind: Literal["started"] = "started"
+    invocation_id: str
+    agent: str
+    plan: str
+    """Digest of the plan that the invocation is pinned to."""
+    timestamp: float
+
+
+class InvocationResumed(_Entry):
+    """An invocation takes the turn again, after an answer or a resume."""
+
+    kind: Literal["resumed"] = "resumed"
+    invocation_id: str
+
+
+class InvocationSettled(_Entry):
+    """An invocation gives up the turn."""
+
+    kind: Literal["settled"] = "settled"
+    invocation_id: str
+    status: Literal["waiting", "failed", "stopped", "finished"]
+    failures: tuple[Failure, ...] = ()
+    reason: str | None = None
+    """Why it was stopped."""
+
+
+class PlanLoaded(_Entry):
+    """A plan that invocations from here on may be pinned to."""
+
+    kind: Literal["plan"] = "plan"
+    plan: Plan
+
+
+class SharedStateRead(_Entry):
+    """A snapshot of the `user:` and `app:` keys, taken as an invocation starts."""
+
+    kind: Literal["shared_state"] = "shared_state"
+    state: dict[str, Any]
+
+
+class TempStateSet(_Entry):
+    """`temp:` keys, which live as long as their invocation."""
+
+    kind: Literal["temp_state"] = "temp_state"
+    invocation_id: str
+    delta: dict[str, Any]
+
+
+class ModelCalled(_Entry):
+    """An agent's model call has come back, with an answer or an error."""
+
+    kind: Literal["model_called"] = "model_called"
+    agent: str
+
+
+class ToolKept(_Entry):
+    """A tool has run, but no response event holds its result (yet), so it must not run again."""
+
+    kind: Literal["tool_kept"] = "tool_kept"
+    invocation_id: str
+    call_id: str
+    output: ToolOutput
+
+
+class ActivityKept(_Entry):
+    """The result of a custom agent's `run_activity`; in call order since its last checkpoint."""
+
+    kind: Literal["activity_kept"] = "activity_kept"
+    invocation_id: str
+    agent: str
+    branch: str | None = None
+    name: str
+    result: Any = None
+
+
+Entry = Annotated[
+    SessionCreated
+    | EventLogged
+    | MessageAccepted
+    | AnswerAccepted
+    | AnswerLogged
+    | ResumeAccepted
+    | InvocationStarted
+    | InvocationResumed
+    | InvocationSettled
+    | PlanLoaded
+    | SharedStateRead
+    | TempStateSet
+    | ModelCalled
+    | ToolKept
+    | ActivityKept,
+    Field(discriminator="kind"),
+]
+"""One entry of a journal."""
+
+ENTRIES: TypeAdapter[tuple[Entry, ...]] = TypeAdapter(tuple[Entry, ...])
+
+
+def dump_entries(entries: Sequence[Entry]) -> bytes:
+    """Return the JSON of entries, fields that are `None` left out."""
+    return ENTRIES.dump_json(tuple(entries), by_alias=True, exclude_none=True)
+
+
+def pack(entries: Sequence[Entry]) -> str:
+    """Return entries as compressed text, for a payload that carries a whole journal."""
+    return base64.b85encode(zlib.compress(dump_entries(entries))).decode()
+
+
+def unpack(packed: str) -> tuple[Entry, ...]:
+    """Return the entries that `pack` packed.
+
+    Raises:
+        LogError: The text is no packed journal.
+    """
+    try:
+        return ENTRIES.validate_json(zlib.decompress(base64.b85decode(packed)))
+    except (ValueError, zlib.error, ValidationError) as error:
+        raise LogError(f"this is no packed journal: {error}") from error
+
+
+def entry_size(entry: Entry) -> int:
+    """Return the bytes that an entry takes as JSON."""
+    return len(entry.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def page(entries: Sequence[Entry], start: int, max_bytes: int) -> tuple[Entry, ...]:
+    """Return the entries from `start` on that fit into `max_bytes`, at least one if there is one."""
+    return tuple(take(entries, start, max_bytes))
+
+
+def take(items: Sequence[_M], start: int, max_bytes: int) -> Iterable[_M]:
+    """Yield the models from `start` on while their JSON fits into `max_bytes`; the first one always."""
+    size = 0
+    for index in range(start, len(items)):
+        size += len(items[index].model_dump_json(by_alias=True, exclude_none=True))
+        if size > max_bytes and index > start:
+            return
+        yield items[index]

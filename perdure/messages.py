@@ -1,0 +1,305 @@
+"""Arguments and results of every activity, update, signal and query, with their names.
+
+Each crosses a process border, so each is one frozen model whose fields are only ever added, with a default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+from google.genai import types
+from pydantic import BaseModel, ConfigDict, Field
+
+from perdure.events import Event, ToolConfirmation
+from perdure.journal import Entry, Failure
+from perdure.plan import Plan
+
+LOAD_PLAN = "perdure:load_plan"
+CALL_MODEL = "perdure:model"
+SHARE_STATE = "perdure:share_state"
+STATE_WORKFLOW = "perdure:state"
+"""Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
+
+SEND_MESSAGE = "send_message"
+RESPOND = "respond"
+RESUME = "resume"
+STOP = "stop"
+FUNCTION_RESPONSE = "function_response"
+EVENTS = "events"
+SESSION = "session"
+PENDING = "pending"
+JOURNAL = "journal"
+SET_STATE = "set_state"
+STATE = "state"
+
+PAGE_BYTES = 1_000_000
+"""Size of a query's page; Temporal refuses answers over 2 MB."""
+
+InvocationStatus = Literal["queued", "running", "waiting", "failed", "stopped", "finished"]
+SessionStatus = Literal["running", "failed", "waiting", "stopped", "idle"]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+def workflow_id(app: str, user_id: str, session_id: str) -> str:
+    """Return the id of a session's workflow: `app/user/session`, each part percent-encoded."""
+    return "/".join(quote(part, safe="") for part in (app, user_id, session_id))
+
+
+def split_workflow_id(workflow_id: str) -> tuple[str, str, str]:
+    """Return app, user and session id of a session's workflow id.
+
+    Raises:
+        ValueError: This is no id of a session's workflow.
+    """
+    parts = workflow_id.split("/")
+    if len(parts) != 3:
+        raise ValueError(f"{workflow_id!r} is no session's workflow id; expected APP/USER/SESSION")
+    app, user, session = (unquote(part) for part in parts)
+    return app, user, session
+
+
+def state_workflow_id(app: str, user_id: str | None) -> str:
+    """Return the id of the workflow that holds a user's, or without a user the app's, shared state."""
+    scope = f"/{quote(user_id, safe='')}" if user_id is not None else ""
+    return f"{STATE_WORKFLOW}/{quote(app, safe='')}{scope}"
+
+
+class SessionInput(_Message):
+    """Starts a session's workflow."""
+
+    state: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """The session's first state."""
+    journal: str | None = None
+    """Packed journal of an earlier run, which the new one goes on from."""
+    interrupted: str | None = None
+    """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
+    reenter: bool = False
+    """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
+
+
+class MessageInput(_Message):
+    """Update `send_message`."""
+
+    content: types.Content
+    state_delta: dict[str, Any] = Field(default_factory=dict[str, Any])
+    request_id: str | None = None
+    """A second message of one request id starts nothing and gets the first one's invocation."""
+
+
+class AnswerInput(_Message):
+    """Update `respond`: answers to open calls, all of one invocation, taken whole or not at all."""
+
+    content: types.Content
+    """A user's content that holds function responses."""
+    invocation_id: str | None = None
+    """If given, the invocation that the calls must belong to."""
+    request_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    """Becomes the event's `custom_metadata`: who answered, and why."""
+
+
+class InvocationInput(_Message):
+    """Updates `resume` and `stop`."""
+
+    invocation_id: str
+    reason: str | None = None
+
+
+class PendingCall(_Message):
+    """A long-running call that waits for the user's answer."""
+
+    id: str
+    name: str
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+    agent: str
+    invocation_id: str
+    branch: str | None = None
+    since: float
+    """Seconds since the epoch at which the call was logged."""
+
+
+class InvocationView(_Message):
+    """An invocation as its readers see it."""
+
+    id: str
+    status: InvocationStatus
+    agent: str | None = None
+    """The agent that started it; `None` while it is queued."""
+    failures: tuple[Failure, ...] = ()
+    pending: tuple[PendingCall, ...] = ()
+    plan: str | None = None
+    reason: str | None = None
+    resumable: bool = False
+    """Whether `resume` would take it now."""
+
+
+class InvocationResult(_Message):
+    """What every update returns: the invocation, and how many events were logged before it."""
+
+    invocation: InvocationView
+    offset: int
+    """Events in the log when the update was accepted; follow from here."""
+
+
+class PageInput(_Message):
+    """Queries `events` and `journal`."""
+
+    since: int = 0
+    """Offset of the first event (or entry) wanted."""
+    invocation_id: str | None = None
+    """Also report this invocation."""
+    max_bytes: int = PAGE_BYTES
+
+
+class EventsPage(_Message):
+    """A page of the event log."""
+
+    events: tuple[Event, ...]
+    total: int
+    """Events in the whole log."""
+    status: SessionStatus
+    invocation: InvocationView | None = None
+
+
+class JournalPage(_Message):
+    """A page of the journal."""
+
+    entries: tuple[Entry, ...]
+    total: int
+
+
+class SessionView(_Message):
+    """The projected session."""
+
+    app_name: str
+    user_id: str
+    id: str
+    state: dict[str, Any]
+    status: SessionStatus
+    invocations: tuple[InvocationView, ...] = ()
+    event_count: int = 0
+    last_update_time: float = 0.0
+    """Seconds since the epoch of the last event."""
+
+
+class PendingView(_Message):
+    """Query `pending`: every open call of the session."""
+
+    calls: tuple[PendingCall, ...] = ()
+
+
+class LoadPlanInput(_Message):
+    """Local activity `perdure:load_plan`."""
+
+    user_id: str
+    known: str | None = None
+    """Digest of the newest plan that the journal holds; it is not sent again."""
+
+
+class LoadPlanOutput(_Message):
+    digest: str
+    plan: Plan | None = None
+    shared: dict[str, Any] | None = None
+    """`user:` and `app:` keys, where the plan's code can touch them."""
+    search_attributes: bool = False
+    """Whether Perdure's search attributes exist in this namespace."""
+
+
+class ShareStateInput(_Message):
+    """Activity `perdure:share_state`: writes `user:` and `app:` keys."""
+
+    user_id: str
+    write_id: str
+    """Id of the event that wrote them; a second write of one id does nothing."""
+    delta: dict[str, Any]
+
+
+class StateInput(_Message):
+    """Starts a shared-state workflow, and carries it on."""
+
+    state: dict[str, Any] = Field(default_factory=dict[str, Any])
+    written: tuple[str, ...] = ()
+
+
+class StateWrite(_Message):
+    """Signal `set_state` of a shared-state workflow."""
+
+    write_id: str
+    delta: dict[str, Any]
+
+
+class StateView(_Message):
+    """Query `state` of a shared-state workflow."""
+
+    state: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class JournalSlice(_Message):
+    """What a worker's copy of the journal may lack: the entries from an offset to the journal's end.
+
+    A worker that lacks what lies before asks the workflow for it with the `journal` query.
+    """
+
+    offset: int
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Entries in the journal at the time of the call."""
+        return self.offset + len(self.entries)
+
+
+class ModelInput(_Message):
+    """Activity `perdure:model`. Holds a reference to the log and what is new, never the conversation."""
+
+    agent: str
+    invocation_id: str
+    branch: str | None = None
+    plan: str
+    """Digest of the invocation's plan."""
+    call_index: int
+    """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
+    journal: JournalSlice
+
+
+class ModelOutput(_Message):
+    """A model's answer: an event without id, time, author and invocation."""
+
+    event: Event
+
+
+class ToolInput(_Message):
+    """A tool's activity; its activity type is the tool's name."""
+
+    kind: Literal["tool"] = "tool"
+    agent: str
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+    function_call_id: str
+    invocation_id: str
+    branch: str | None = None
+    idempotency_key: str
+    """Equal in every attempt and every resume of the same call, and unique to it."""
+    confirmation: ToolConfirmation | None = None
+    """The person's decision, if the call needed one."""
+    state: dict[str, Any] | None = None
+    """The session's state where the tool takes a context and the state is small."""
+    length: int | None = None
+    """Otherwise the length of the journal that the state is to be folded from."""
+
+
+class CodeInput(_Message):
+    """The activity behind a custom agent's `run_activity`; its activity type is the function's name."""
+
+    kind: Literal["code"] = "code"
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CodeOutput(_Message):
+    result: Any = None

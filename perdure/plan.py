@@ -1,0 +1,182 @@
+"""`Plan`: an app compiled into frozen plain data, with a digest.
+
+An invocation is pinned to the plan that it started with. Code (tool functions, instruction providers, custom agents) is
+referred to by agent and tool name and found in the worker's registry; everything else that a run needs stands here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from google.genai import types
+from pydantic import BaseModel, ConfigDict, Field
+
+_FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
+
+TRANSFER = "transfer_to_agent"
+"""The built-in tool that hands control to another agent."""
+
+EXIT_LOOP = "exit_loop"
+"""The built-in tool that ends the loop around its agent."""
+
+
+class ToolOptions(BaseModel):
+    """How Temporal runs a tool's activity. All durations are `timedelta`."""
+
+    model_config = _FROZEN
+
+    timeout: timedelta = timedelta(minutes=10)
+    """Start-to-close time of one attempt. Default: 10 minutes."""
+    heartbeat_timeout: timedelta = timedelta(seconds=10)
+    """How long a silent worker counts as alive. Perdure heartbeats for the tool. Default: 10 s."""
+    max_attempts: int = 3
+    """Attempts before the tool has failed; 0 is without limit. Default: 3."""
+    initial_interval: timedelta = timedelta(seconds=1)
+    """Pause before the second attempt. Default: 1 s."""
+    backoff: float = 2.0
+    """Factor from one pause to the next. Default: 2."""
+    max_interval: timedelta = timedelta(minutes=1)
+    """Longest pause. Default: 1 minute."""
+    non_retryable: tuple[str, ...] = ()
+    """Names of exception types that fail the tool at once."""
+
+
+class ToolPlan(BaseModel):
+    """One tool of one LLM agent."""
+
+    model_config = _FROZEN
+
+    name: str
+    kind: Literal["function", "long_running", "transfer", "exit_loop"] = "function"
+    """`transfer` and `exit_loop` are the built-in tools, which run without an activity."""
+    declaration: types.FunctionDeclaration
+    """What the model is told of the tool."""
+    needs_context: bool = False
+    """The function takes a `ToolContext`, so that the session's state travels with the call."""
+    confirmation: Literal["never", "always", "ask"] = "never"
+    """`ask`: a predicate in the worker decides for each call."""
+    options: ToolOptions = ToolOptions()
+
+
+class _Node(BaseModel):
+    model_config = _FROZEN
+
+    name: str
+    description: str = ""
+    sub_agents: tuple[Node, ...] = ()
+
+
+class LlmNode(_Node):
+    """An `LlmAgent`."""
+
+    kind: Literal["llm"] = "llm"
+    model: str
+    """Name by which the worker finds the model."""
+    instruction: str = ""
+    """Text with `{key}` and `{key?}` placeholders; empty if `dynamic_instruction`."""
+    dynamic_instruction: bool = False
+    """The instruction is a function, found in the registry under the agent's name."""
+    tools: tuple[ToolPlan, ...] = ()
+    """The declared tools; `transfer_to_agent` is added where the agent has someone to transfer to."""
+    output_key: str | None = None
+    include_contents: Literal["default", "none"] = "default"
+    generate_content_config: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """JSON of a `types.GenerateContentConfig`, fields that are `None` left out."""
+    disallow_transfer_to_parent: bool = False
+    disallow_transfer_to_peers: bool = False
+
+    def tool(self, name: str) -> ToolPlan | None:
+        """Return the agent's tool of this name, if it has one."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+class SequentialNode(_Node):
+    """A `SequentialAgent`."""
+
+    kind: Literal["sequential"] = "sequential"
+
+
+class LoopNode(_Node):
+    """A `LoopAgent`."""
+
+    kind: Literal["loop"] = "loop"
+    max_iterations: int | None = None
+
+
+class ParallelNode(_Node):
+    """A `ParallelAgent`."""
+
+    kind: Literal["parallel"] = "parallel"
+
+
+class CustomNode(_Node):
+    """A custom agent: a subclass of `BaseAgent` with its own `_run_async_impl`."""
+
+    kind: Literal["custom"] = "custom"
+    code: str
+    """`MODULE:QUALNAME` of the class, which the workflow sandbox loads afresh."""
+
+
+Node = Annotated[LlmNode | SequentialNode | LoopNode | ParallelNode | CustomNode, Field(discriminator="kind")]
+
+
+class Plan(BaseModel):
+    """A compiled app."""
+
+    model_config = _FROZEN
+
+    app: str
+    """The app's name: the workflow type and the task queue of its sessions."""
+    resumable: bool = False
+    root: Node
+    shared_state: bool = True
+    """Whether the app's code can touch `user:` and `app:` keys; if not, they are never looked up."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the plan's JSON, in hexadecimal: equal for equal plans, in every process."""
+        data = self.model_dump_json(by_alias=True, exclude_none=True)
+        return hashlib.sha256(data.encode()).hexdigest()
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Every node by its name, depth-first, parents before children."""
+        return {node.name: node for node in _walk(self.root)}
+
+    @cached_property
+    def parents(self) -> dict[str, Node]:
+        """Each node's parent by the node's name; the root has none."""
+        return {child.name: node for node in self.nodes.values() for child in node.sub_agents}
+
+    def path(self, name: str) -> list[str]:
+        """Return the names from the root down to `name`, both included."""
+        names = [name]
+        while (parent := self.parents.get(names[-1])) is not None:
+            names.append(parent.name)
+        return names[::-1]
+
+    def transfer_targets(self, node: LlmNode) -> list[Node]:
+        """Return the agents that an LLM agent may transfer to. ADK: `flows/llm_flows/agent_transfer.py`."""
+        targets = list(node.sub_agents)
+        parent = self.parents.get(node.name)
+        if not isinstance(parent, LlmNode):
+            return targets
+        if not node.disallow_transfer_to_parent:
+            targets.append(parent)
+        if not node.disallow_transfer_to_peers:
+            targets.extend(peer for peer in parent.sub_agents if peer.name != node.name)
+        return targets
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.sub_agents:
+        yield from _walk(child)
+
+
+for _cls in (_Node, LlmNode, SequentialNode, LoopNode, ParallelNode, CustomNode, Plan):
+    _cls.model_rebuild()

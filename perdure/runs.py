@@ -1,0 +1,141 @@
+"""Where each agent of an invocation was: the tree of runs, rebuilt from what the invocation logged.
+
+A fresh run starts with nothing; a re-entered one gets its `Run` and goes on from there, so that both leave the same log
+(SEMANTICS.md, R10). A run is one stretch of an agent from its entry to its end. An LLM agent that hands over holds the
+other agent's run as its child, also where that is the agent that handed over to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.events import Event
+from perdure.journal import ActivityKept, EventLogged
+from perdure.plan import Plan
+
+
+@dataclass
+class Run:
+    """What is known of one run of one agent."""
+
+    agent: str
+    branch: str | None
+    parent: Run | None = field(default=None, repr=False)
+    state: dict[str, Any] | None = None
+    """The last checkpoint."""
+    ended: bool = False
+    escalated: bool = False
+    """An event from here or underneath escalated."""
+    own: list[Event] = field(default_factory=list[Event])
+    """The agent's own events with content, since its last checkpoint."""
+    log: list[Event] = field(default_factory=list[Event])
+    """Every visible event from here and underneath."""
+    children: list[Run] = field(default_factory=list["Run"])
+    """Runs underneath since the last checkpoint, which forgets those before it (R6)."""
+    activities: list[ActivityKept] = field(default_factory=list[ActivityKept])
+    """Results of `run_activity` since the last checkpoint."""
+
+    def last_child(self, agent: str) -> Run | None:
+        """Return the newest run of a sub-agent."""
+        return next((run for run in reversed(self.children) if run.agent == agent), None)
+
+
+def build_runs(plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKept]) -> Run:
+    """Return the run of the agent that started an invocation, rebuilt from what the invocation logged so far."""
+    builder = _Builder(plan, root)
+    for entry in entries:
+        builder.add(entry)
+    return builder.root
+
+
+class _Builder:
+    """Replays a log as the call stack that left it: one stack of open runs for each branch."""
+
+    def __init__(self, plan: Plan, root: str) -> None:
+        self._plan = plan
+        self.root = Run(root, None)
+        self._stacks: dict[str | None, list[Run]] = {None: [self.root]}
+
+    def add(self, entry: EventLogged | ActivityKept) -> None:
+        if isinstance(entry, ActivityKept):
+            run = self._find(entry.agent, entry.branch)
+            if run is not None:
+                run.activities.append(entry)
+            return
+        event = entry.event
+        run = self._find(event.author, event.branch)
+        if run is None:
+            return
+        for above in _upwards(run):
+            above.escalated |= bool(event.actions.escalate)
+            if not entry.hidden:
+                above.log.append(event)
+        self._record(run, event)
+
+    def _record(self, run: Run, event: Event) -> None:
+        if event.actions.end_of_agent:
+            run.ended = True
+            stack = self._stacks[run.branch]
+            del stack[stack.index(run) :]
+        elif event.actions.agent_state is not None:
+            run.state = event.actions.agent_state
+            run.own.clear()
+            run.children.clear()
+            run.activities.clear()
+        if event.parts:
+            run.own.append(event)
+        target = event.actions.transfer_to_agent
+        if target is not None and target in self._plan.nodes:
+            self._open(target, run)
+
+    def _open(self, agent: str, parent: Run) -> Run:
+        run = Run(agent, parent.branch, parent)
+        parent.children.append(run)
+        self._stacks[parent.branch].append(run)
+        return run
+
+    def _find(self, agent: str, branch: str | None) -> Run | None:
+        """Return the innermost open run of an agent on a branch; open it, and what lies between, if there is none."""
+        if agent not in self._plan.nodes:
+            return None
+        stack = self._stack(branch)
+        if stack is None:
+            return None
+        for index in range(len(stack) - 1, -1, -1):
+            if stack[index].agent == agent:
+                del stack[index + 1 :]
+                return stack[index]
+        path = self._plan.path(agent)
+        while stack and stack[-1].agent not in path:
+            stack.pop()
+        if not stack:
+            return None
+        for name in path[path.index(stack[-1].agent) + 1 :]:
+            self._open(name, stack[-1])
+        return stack[-1]
+
+    def _stack(self, branch: str | None) -> list[Run] | None:
+        if branch is None:
+            if not self._stacks[None]:
+                # An end counts only until its author logs again.
+                self.root = Run(self.root.agent, None)
+                self._stacks[None] = [self.root]
+            return self._stacks[None]
+        *rest, parallel, child = branch.split(".")
+        owner = self._find(parallel, ".".join(rest) or None)
+        if owner is None:
+            return None
+        stack = self._stacks.get(branch)
+        if not stack or stack[0].parent is not owner:
+            run = Run(child, branch, owner)
+            owner.children.append(run)
+            stack = self._stacks[branch] = [run]
+        return stack
+
+
+def _upwards(run: Run | None) -> Iterator[Run]:
+    while run is not None:
+        yield run
+        run = run.parent
