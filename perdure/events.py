@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from google.genai import types
-from pydantic import BaseModel, ConfigDict, Field, alias_generators, field_validator
+from pydantic import BaseModel, ConfigDict, Field, alias_generators, field_serializer, field_validator
 
 USER = "user"
 """The author of everything that a person or another system sent; no agent may be named so."""
@@ -131,6 +131,11 @@ class Event(BaseModel):
     output: Any | None = None
     node_info: dict[str, Any] | None = None
     isolation_scope: str | None = None
+
+    @field_serializer("long_running_tool_ids", when_used="json-unless-none")
+    def _sort_ids(self, ids: frozenset[str]) -> list[str]:
+        # A set's order differs from process to process; an event's JSON must not. As in ADK 2.
+        return sorted(ids)
 
     @field_validator("branch")
     @classmethod

@@ -221,7 +221,7 @@ def unpack(packed: str) -> tuple[Entry, ...]:
 
 def entry_size(entry: Entry) -> int:
     """Return the bytes that an entry takes as JSON."""
-    return len(entry.model_dump_json(by_alias=True, exclude_none=True))
+    return _json_bytes(entry)
 
 
 def page(entries: Sequence[Entry], start: int, max_bytes: int) -> tuple[Entry, ...]:
@@ -233,7 +233,12 @@ def take(items: Sequence[_M], start: int, max_bytes: int) -> Iterable[_M]:
     """Yield the models from `start` on while their JSON fits into `max_bytes`; the first one always."""
     size = 0
     for index in range(start, len(items)):
-        size += len(items[index].model_dump_json(by_alias=True, exclude_none=True))
+        size += _json_bytes(items[index])
         if size > max_bytes and index > start:
             return
         yield items[index]
+
+
+def _json_bytes(model: BaseModel) -> int:
+    # Text that is not ASCII takes more bytes than characters.
+    return len(model.model_dump_json(by_alias=True, exclude_none=True).encode())

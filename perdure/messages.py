@@ -77,6 +77,8 @@ class SessionInput(_Message):
     """Packed journal of an earlier run, which the new one goes on from."""
     interrupted: str | None = None
     """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
+    search_attributes: bool = False
+    """An earlier run found that Perdure's search attributes exist in this namespace."""
     reenter: bool = False
     """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
 
@@ -201,6 +203,8 @@ class LoadPlanInput(_Message):
 
 
 class LoadPlanOutput(_Message):
+    """What a worker knows of an app as an invocation starts."""
+
     digest: str
     plan: Plan | None = None
     shared: dict[str, Any] | None = None
@@ -302,4 +306,6 @@ class CodeInput(_Message):
 
 
 class CodeOutput(_Message):
+    """What a function of `App(activities=[…])` returned."""
+
     result: Any = None

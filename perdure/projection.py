@@ -30,6 +30,7 @@ from perdure.journal import (
     TempStateSet,
     ToolKept,
     ToolOutput,
+    pack,
 )
 from perdure.messages import InvocationStatus, InvocationView, PendingCall, SessionStatus
 from perdure.plan import LlmNode, Plan
@@ -89,6 +90,8 @@ class Projection:
     invocations: dict[str, Invocation] = field(default_factory=dict[str, Invocation])
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
     """Long-running calls by id, answered ones too."""
+    call_ids: set[str] = field(default_factory=set[str])
+    """Ids of all function calls, so that no model can use one twice."""
     plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
     newest_plan: str | None = None
     turns: list[Turn] = field(default_factory=list[Turn])
@@ -97,6 +100,7 @@ class Projection:
     """Invocation ids by request id."""
     model_calls: Counter[str] = field(default_factory=Counter[str])
     """Model calls that came back, by agent."""
+    _packed: tuple[int, int] = (0, 0)
 
     @classmethod
     def fold(cls, entries: Iterable[Entry]) -> Projection:
@@ -106,7 +110,7 @@ class Projection:
             projection.apply(entry)
         return projection
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:  # noqa: C901 -- one case for each kind of entry
         """Fold one more entry in."""
         self.entries.append(entry)
         match entry:
@@ -120,6 +124,7 @@ class Projection:
                 self._log_answer(entry)
             case ResumeAccepted():
                 self.turns.append(Turn("resume", entry.invocation_id))
+                self.invocations[entry.invocation_id].status = "queued"
             case InvocationStarted():
                 self._start(entry)
             case InvocationResumed():
@@ -157,6 +162,7 @@ class Projection:
             if response.id in self.calls:
                 self.calls[response.id].responded = True
         for call in event.get_function_calls():
+            self.call_ids.add(call.id or "")
             if call.id and event.long_running_tool_ids and call.id in event.long_running_tool_ids:
                 pending = PendingCall(
                     id=call.id,
@@ -189,6 +195,7 @@ class Projection:
         invocation.answers.append(event)
         if invocation.status in ("waiting", "failed"):
             self.turns.append(Turn("answer", event.invocation_id))
+            invocation.status = "queued"
 
     def _log_answer(self, entry: AnswerLogged) -> None:
         for invocation in self.invocations.values():
@@ -296,6 +303,24 @@ class Projection:
                 return event.author
         return plan.root.name
 
+    def agent_for(self, plan: Plan, invocation: Invocation) -> str:
+        """Return the agent that starts an invocation: the one whose call it answers, or the one for a new message."""
+        for response in invocation.message.get_function_responses():
+            call = self.calls.get(response.id or "")
+            if call is not None and call.pending.agent in plan.nodes:
+                return call.pending.agent
+        return self.starting_agent(plan)
+
+    def shared_state(self) -> dict[str, Any]:
+        """Return the `user:` and `app:` keys."""
+        return {key: value for key, value in self.state.items() if key.startswith(SHARED)}
+
+    def packed_size(self) -> int:
+        """Return the bytes of the packed journal."""
+        if self._packed[0] != len(self.entries):
+            self._packed = (len(self.entries), len(pack(self.entries)))
+        return self._packed[1]
+
     def invocation_view(self, invocation: Invocation) -> InvocationView:
         """Return an invocation as readers see it."""
         return InvocationView(
@@ -318,9 +343,7 @@ class Projection:
         found = {
             invocation.status
             for invocation in self.invocations.values()
-            if invocation.status not in ("failed", "stopped")
-            or invocation is newest
-            or self.is_resumable(invocation)
+            if invocation.status not in ("failed", "stopped") or invocation is newest or self.is_resumable(invocation)
         }
         if self.turns or found & {"running", "queued"}:
             return "running"

@@ -14,9 +14,11 @@ from typing import Any
 from perdure.events import Event
 from perdure.journal import ActivityKept, EventLogged
 from perdure.plan import Plan
+from perdure.responses import is_confirmation_request
 
 
-@dataclass
+# By identity: two runs of one agent may look the same, and a comparison would go up and down the tree for ever.
+@dataclass(eq=False)
 class Run:
     """What is known of one run of one agent."""
 
@@ -29,7 +31,7 @@ class Run:
     escalated: bool = False
     """An event from here or underneath escalated."""
     own: list[Event] = field(default_factory=list[Event])
-    """The agent's own events with content, since its last checkpoint."""
+    """The agent's own events since its last checkpoint, checkpoints and ends left out."""
     log: list[Event] = field(default_factory=list[Event])
     """Every visible event from here and underneath."""
     children: list[Run] = field(default_factory=list["Run"])
@@ -84,7 +86,7 @@ class _Builder:
             run.own.clear()
             run.children.clear()
             run.activities.clear()
-        if event.parts:
+        else:
             run.own.append(event)
         target = event.actions.transfer_to_agent
         if target is not None and target in self._plan.nodes:
@@ -139,3 +141,32 @@ def _upwards(run: Run | None) -> Iterator[Run]:
     while run is not None:
         yield run
         run = run.parent
+
+
+@dataclass
+class Step:
+    """Where an LLM agent stands: before a model call, or behind one whose calls are not done with."""
+
+    calling: Event | None = None
+    """The model's answer with calls."""
+    requests: list[Event] = field(default_factory=list[Event])
+    """Confirmations that the calls asked for."""
+    responses: list[Event] = field(default_factory=list[Event])
+    """The response event, and a second one after confirmations."""
+    ended: bool = False
+    """The model's answer ended the agent's turn."""
+
+
+def last_step(own: Iterable[Event]) -> Step:
+    """Return where an LLM agent stood, by the events of its run."""
+    step = Step()
+    for event in own:
+        if is_confirmation_request(event):
+            step.requests.append(event)
+        elif event.get_function_calls():
+            step = Step(calling=event)
+        elif event.get_function_responses():
+            step.responses.append(event)
+        else:
+            step = Step(ended=True)
+    return step

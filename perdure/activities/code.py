@@ -1,0 +1,95 @@
+"""Runs user code so that it never blocks the worker's loop, and heartbeats for it.
+
+Sync functions run in threads; async ones, models included, on a loop of their own, one for each worker process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from temporalio import activity
+
+_T = TypeVar("_T")
+
+_BEAT_SECONDS = 1.0
+_GRACE_SECONDS = 5.0
+"""How long a cancelled sync function, which nothing can interrupt, may take to finish and keep its result."""
+
+
+class CodeRunner:
+    """Threads and a loop for user code."""
+
+    def __init__(self, max_threads: int) -> None:
+        self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix="perdure-tool")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-async-tools", daemon=True)
+        self._thread.start()
+
+    async def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a function and return its result, heartbeating all the while; must be called inside of an activity.
+
+        Raises:
+            asyncio.CancelledError: The activity was cancelled, and the function did not finish in time.
+        """
+        call = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
+        if inspect.iscoroutinefunction(fn):
+            return await self.run_async(fn(*args, **kwargs))
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        result = await _finish(future)
+        if inspect.isawaitable(result):
+            return await self.run_async(_as_coroutine(result))
+        return result
+
+    async def run_async(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine on the loop for user code, heartbeating all the while.
+
+        Raises:
+            asyncio.CancelledError: The activity was cancelled; so is the coroutine.
+        """
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        wrapped = asyncio.wrap_future(future)
+        with _Heartbeat():
+            return await wrapped
+
+    def close(self) -> None:
+        """Stop the loop; threads that still run are left to their end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=_GRACE_SECONDS)
+
+
+async def _finish(future: asyncio.Future[Any]) -> Any:
+    with _Heartbeat():
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            done, _ = await asyncio.wait({future}, timeout=_GRACE_SECONDS)
+            if done:
+                return future.result()
+            raise
+
+
+async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
+    return await awaitable
+
+
+class _Heartbeat:
+    """Beats once a second from the worker's loop, which user code cannot block."""
+
+    def __enter__(self) -> None:
+        self._task = asyncio.create_task(self._beat())
+
+    def __exit__(self, *error: object) -> None:
+        self._task.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
+            activity.heartbeat()

@@ -1,0 +1,25 @@
+"""Temporal's payload limit, told in words before the server refuses the payload without end."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+from temporalio.exceptions import ApplicationError
+
+MAX_PAYLOAD_BYTES = 1_900_000
+"""A little under the 2 MB at which Temporal refuses a payload."""
+
+
+def check_size(value: BaseModel, what: str) -> None:
+    """Check that a value fits into one payload.
+
+    Raises:
+        ApplicationError: It does not. Not retried.
+    """
+    size = len(value.model_dump_json(by_alias=True, exclude_none=True))
+    if size > MAX_PAYLOAD_BYTES:
+        raise ApplicationError(
+            f"{what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
+            " store it elsewhere and return a reference to it",
+            type="PayloadTooLarge",
+            non_retryable=True,
+        )

@@ -1,0 +1,111 @@
+"""The model activity: plan and log to a request, the model's answer to an event."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from perdure.activities.code import CodeRunner
+from perdure.activities.limits import check_size
+from perdure.activities.prompt import build_config, build_contents, resolve_instruction
+from perdure.activities.session import JournalCache
+from perdure.agents.custom import ReadonlyContext
+from perdure.agents.registry import NotRegistered, Registry
+from perdure.errors import DefinitionError, ModelError
+from perdure.events import Event
+from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
+from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.plan import LlmNode, Plan
+from perdure.projection import Projection
+
+
+class ModelActivity:
+    """Calls the models of one app."""
+
+    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner) -> None:
+        self._registry = registry
+        self._journals = journals
+        self._code = code
+
+    @activity.defn(name=CALL_MODEL)
+    async def call(self, call: ModelInput) -> ModelOutput:
+        """Call an agent's model with what it may see of the log.
+
+        Raises:
+            ApplicationError: The model failed. Retried if its provider may answer later, after the pause it asks for.
+        """
+        info = activity.info()
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        session = await self._journals.at(workflow_id, run_id, call.journal)
+        plan = session.plans[call.plan]
+        node = plan.nodes[call.agent]
+        if not isinstance(node, LlmNode):
+            raise ApplicationError(f"agent {call.agent!r} has no model", non_retryable=True)
+        try:
+            request = await self._request(session, plan, node, call, workflow_id)
+            model = self._registry.model(node)
+            response = await self._code.run_async(_generate(model, request))
+        except ModelError as error:
+            raise ApplicationError(
+                str(error),
+                type="ModelError",
+                non_retryable=not error.retryable,
+                next_retry_delay=_seconds(error.retry_after),
+            ) from error
+        except (DefinitionError, NotRegistered) as error:
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+        event = Event.model_validate(response.model_dump(exclude_none=True, exclude={"partial"}))
+        output = ModelOutput(event=event)
+        check_size(output, f"the answer of agent {call.agent!r}'s model")
+        return output
+
+    async def _request(
+        self, session: Projection, plan: Plan, node: LlmNode, call: ModelInput, workflow_id: str
+    ) -> LlmRequest:
+        state = session.visible_state(call.invocation_id)
+        if node.dynamic_instruction:
+            context = _context(session, node, call, workflow_id, state)
+            instruction = await self._code.run(self._registry.instruction(node.name), context)
+        else:
+            instruction = resolve_instruction(node.instruction, state)
+        return LlmRequest(
+            model=node.model,
+            contents=build_contents(
+                session.events, agent=node.name, branch=call.branch, include_contents=node.include_contents
+            ),
+            config=build_config(plan, node, instruction),
+            agent=node.name,
+            call_index=call.call_index,
+        )
+
+
+def _context(
+    session: Projection, node: LlmNode, call: ModelInput, workflow_id: str, state: dict[str, Any]
+) -> ReadonlyContext:
+    app, user_id, session_id = split_workflow_id(workflow_id)
+    return ReadonlyContext(
+        invocation_id=call.invocation_id,
+        agent_name=node.name,
+        state=state,
+        user_content=session.invocations[call.invocation_id].message.content,
+        app_name=app,
+        user_id=user_id,
+        session_id=session_id,
+    )
+
+
+async def _generate(model: BaseLlm, request: LlmRequest) -> LlmResponse:
+    last: LlmResponse | None = None
+    async for response in model.generate_content_async(request):
+        if not response.partial:
+            last = response
+    if last is None:
+        raise ModelError(f"model {request.model!r} of agent {request.agent!r} gave no answer", retryable=True)
+    return last
+
+
+def _seconds(value: float | None) -> timedelta | None:
+    return timedelta(seconds=value) if value is not None else None

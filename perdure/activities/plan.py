@@ -1,0 +1,94 @@
+"""The activities around an invocation's start: its plan, shared state, and whether search attributes exist."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+from temporalio import activity
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from perdure.agents.registry import Registry
+from perdure.messages import (
+    LOAD_PLAN,
+    SHARE_STATE,
+    LoadPlanInput,
+    LoadPlanOutput,
+    ShareStateInput,
+)
+from perdure.search import KEYS
+from perdure.sharing import read_state, share_state
+
+_log = structlog.get_logger("perdure.worker")
+
+
+class PlanActivities:
+    """Activities that know one app's plan and the namespace."""
+
+    def __init__(self, registry: Registry, client: Client, search_attributes: SearchAttributes) -> None:
+        self._registry = registry
+        self._client = client
+        self._search_attributes = search_attributes
+
+    @activity.defn(name=LOAD_PLAN)
+    async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
+        """Return the app's plan as this worker has it; the plan itself only if the session does not know it."""
+        plan = self._registry.plan
+        shared: dict[str, Any] | None = None
+        if plan.shared_state:
+            app, user = await asyncio.gather(
+                read_state(self._client, plan.app, None), read_state(self._client, plan.app, request.user_id)
+            )
+            shared = app | user
+        return LoadPlanOutput(
+            digest=plan.digest,
+            plan=None if request.known == plan.digest else plan,
+            shared=shared,
+            search_attributes=await self._search_attributes.exist(),
+        )
+
+    @activity.defn(name=SHARE_STATE)
+    async def share_state(self, request: ShareStateInput) -> None:
+        """Write `user:` and `app:` keys into the workflows that hold them, which start with the first write."""
+        await share_state(self._client, self._registry.plan.app, request)
+
+
+class SearchAttributes:
+    """Perdure's search attributes in one namespace: looked up once, registered where the server lets a worker do so."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._found: asyncio.Task[bool] | None = None
+
+    async def exist(self) -> bool:
+        """Return whether all of them exist."""
+        if self._found is None:
+            self._found = asyncio.create_task(self._ensure())
+        return await asyncio.shield(self._found)
+
+    async def _ensure(self) -> bool:
+        try:
+            missing = await self._missing()
+            if missing:
+                request = AddSearchAttributesRequest(namespace=self._client.namespace, search_attributes=missing)
+                await self._client.operator_service.add_search_attributes(request)
+                missing = await self._missing()
+        except RPCError as error:
+            _log.warning(
+                "search attributes are missing; sessions are listed by workflow type and id",
+                wanted=[key.name for key in KEYS],
+                reason=error.message,
+            )
+            return False
+        return not missing
+
+    async def _missing(self) -> dict[str, IndexedValueType.ValueType]:
+        request = ListSearchAttributesRequest(namespace=self._client.namespace)
+        found = (await self._client.operator_service.list_search_attributes(request)).custom_attributes
+        return {
+            key.name: IndexedValueType.ValueType(int(key.indexed_value_type)) for key in KEYS if key.name not in found
+        }

@@ -1,0 +1,107 @@
+"""One dynamic activity for all of an app's tools and functions; the activity type is the tool's own name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import RootModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from perdure.activities.code import CodeRunner
+from perdure.activities.limits import check_size
+from perdure.activities.session import JournalCache
+from perdure.agents.registry import NotRegistered, Registry
+from perdure.agents.tools import FunctionTool, ToolContext
+from perdure.errors import InvalidArguments
+from perdure.journal import ToolOutput
+from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
+
+
+class _AnyInput(RootModel[ToolInput | CodeInput]):
+    """What the activity is given: a tool call, or a call of a function."""
+
+
+class ToolActivity:
+    """Runs the tools of one app, and the functions of `App(activities=[…])`."""
+
+    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner) -> None:
+        self._registry = registry
+        self._journals = journals
+        self._code = code
+
+    @activity.defn(dynamic=True)
+    async def run(self, args: Sequence[RawValue]) -> ToolOutput | CodeOutput:
+        """Run one tool call or function.
+
+        Raises:
+            ApplicationError: It raised (retried by its policy), is not registered here, or returned no JSON.
+        """
+        kind = activity.info().activity_type
+        try:
+            call = activity.payload_converter().from_payload(args[0].payload, _AnyInput).root
+        except (IndexError, ValidationError, RuntimeError) as error:
+            raise ApplicationError(f"activity {kind!r} got no call of Perdure's", non_retryable=True) from error
+        try:
+            output = await (self._tool(call) if isinstance(call, ToolInput) else self._function(call))
+        except NotRegistered as error:
+            raise ApplicationError(str(error), type="NotRegistered", non_retryable=True) from error
+        check_size(output, f"the result of {kind!r}")
+        return output
+
+    async def _tool(self, call: ToolInput) -> ToolOutput:
+        tool = self._registry.tool(call.agent, call.tool)
+        context = await self._context(call)
+        try:
+            if call.confirmation is None and await self._must_ask(tool, call, context):
+                return ToolOutput(needs_confirmation=True)
+            kwargs = tool.bind(call.args, context)
+        except InvalidArguments as error:
+            return ToolOutput(result=error.result)
+        result = await self._code.run(tool.fn, **kwargs)
+        return ToolOutput(result=_json(call.tool, result), actions=context.actions.to_event_actions())
+
+    async def _must_ask(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> bool:
+        if not callable(tool.require_confirmation):
+            return tool.require_confirmation
+        return await self._code.run(tool.requires_confirmation, call.args, context)
+
+    async def _context(self, call: ToolInput) -> ToolContext:
+        info = activity.info()
+        workflow_id = info.workflow_id or ""
+        state: dict[str, Any] = call.state or {}
+        if call.length is not None:
+            part = JournalSlice(offset=call.length)
+            session = await self._journals.at(workflow_id, info.workflow_run_id or "", part)
+            state = session.visible_state(call.invocation_id)
+        app_name, user_id, session_id = split_workflow_id(workflow_id)
+        return ToolContext(
+            state=state,
+            function_call_id=call.function_call_id,
+            invocation_id=call.invocation_id,
+            agent_name=call.agent,
+            app_name=app_name,
+            user_id=user_id,
+            session_id=session_id,
+            idempotency_key=call.idempotency_key,
+            tool_confirmation=call.confirmation,
+        )
+
+    async def _function(self, call: CodeInput) -> CodeOutput:
+        fn = self._registry.activity(call.name)
+        result = await self._code.run(fn, *call.args, **call.kwargs)
+        return CodeOutput(result=_json(call.name, result))
+
+
+def _json(name: str, result: Any) -> Any:
+    try:
+        return to_jsonable_python(result, by_alias=True)
+    except (PydanticSerializationError, ValueError) as error:
+        raise ApplicationError(
+            f"{name!r} returned a {type(result).__name__}, which is no JSON: {error}; return plain data",
+            type="NotJson",
+            non_retryable=True,
+        ) from error

@@ -1,0 +1,320 @@
+"""`Runner`: starts, answers, resumes, stops and follows invocations. It needs an app's name, and none of its code."""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from google.genai import types
+from temporalio.client import Client
+
+from perdure.config import ConnectionConfig, connect
+from perdure.errors import InvalidMessage, InvocationFailed
+from perdure.events import USER, Event, user_content
+from perdure.following import Follower
+from perdure.messages import (
+    RESPOND,
+    RESUME,
+    SEND_MESSAGE,
+    STOP,
+    AnswerInput,
+    EventsPage,
+    InvocationInput,
+    InvocationResult,
+    InvocationView,
+    MessageInput,
+    PageInput,
+    PendingCall,
+    SessionView,
+    workflow_id,
+)
+from perdure.payloads import adapt
+from perdure.requests import response_part
+from perdure.sessions import ListedSession, Sessions
+
+_KEPT_FOLLOWERS = 1000
+
+
+class Runner:
+    """Talks to the sessions of one app. ADK: `runners.py`.
+
+    Every method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back
+    whose workflow was terminated, timed out or failed, with its whole journal.
+    """
+
+    def __init__(
+        self, app_name: str, client: Client, *, auto_create_session: bool = False, reenter: bool = False
+    ) -> None:
+        """Make a runner on a connected client.
+
+        Args:
+            app_name: The app, as its workers serve it.
+            client: A client of the Temporal server.
+            auto_create_session: Create a session that does not exist when it gets its first message. As in ADK.
+            reenter: Let new sessions drop their coroutines at every pause; for tests.
+        """
+        self.app_name = app_name
+        self._auto_create = auto_create_session
+        self._client = adapt(client)
+        self._sessions = Sessions(app_name, self._client, reenter=reenter)
+        self._followers: OrderedDict[str, Follower] = OrderedDict()
+
+    @classmethod
+    async def connect(
+        cls, app_name: str, config: ConnectionConfig | None = None, *, auto_create_session: bool = False
+    ) -> Runner:
+        """Connect to Temporal and return a runner.
+
+        Raises:
+            ConnectionFailed: No server answers.
+        """
+        return cls(app_name, await connect(config), auto_create_session=auto_create_session)
+
+    # Sessions.
+
+    async def create_session(
+        self, *, user_id: str, session_id: str | None = None, state: Mapping[str, Any] | None = None
+    ) -> SessionView:
+        """Create a session, with a fresh id if none is given.
+
+        Raises:
+            SessionExists: There is one of this id.
+        """
+        session_id = session_id or str(uuid.uuid4())
+        return await self._sessions.create(user_id, session_id, dict(state or {}))
+
+    async def get_session(self, *, user_id: str, session_id: str) -> SessionView:
+        """Return a session: its state, its invocations and their status."""
+        return await self._sessions.view(user_id, session_id)
+
+    session = get_session
+
+    async def list_sessions(self, *, user_id: str | None = None) -> list[ListedSession]:
+        """Return the app's sessions, or one user's; listings may be a moment behind."""
+        return await self._sessions.list(user_id)
+
+    sessions = list_sessions
+
+    async def delete_session(self, *, user_id: str, session_id: str) -> None:
+        """Delete a session, its log and its workflow's history. One that does not exist is no error, as in ADK."""
+        await self._sessions.delete(user_id, session_id)
+
+    # Invocations.
+
+    async def run_async(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        new_message: types.Content | str | None = None,
+        invocation_id: str | None = None,
+        state_delta: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Start, answer or resume an invocation, and yield its agents' events until it waits, ends or is stopped.
+
+        A `new_message` of function responses answers open calls; without a message, `invocation_id` is resumed.
+        Dropping the generator does not stop the run. ADK: `Runner.run_async`.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            new_message: A text, or a content.
+            invocation_id: What to resume, or what the answered calls must belong to.
+            state_delta: Keys to write with the message.
+            request_id: A retried call with the same id starts one invocation.
+
+        Raises:
+            RequestRefused: The session did not take it; the subclass says why.
+            InvocationFailed: A step failed.
+        """
+        if new_message is None:
+            if invocation_id is None:
+                raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
+            result = await self.resume(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+        else:
+            content = user_content(new_message) if isinstance(new_message, str) else new_message
+            if any(part.function_response for part in content.parts or []):
+                result = await self.respond(
+                    user_id=user_id,
+                    session_id=session_id,
+                    responses=content,
+                    invocation_id=invocation_id,
+                    request_id=request_id,
+                )
+            elif invocation_id is not None:
+                raise InvalidMessage("an invocation_id goes with function responses, or without a message to resume")
+            else:
+                result = await self.send_message(
+                    user_id=user_id,
+                    session_id=session_id,
+                    message=content,
+                    state_delta=state_delta,
+                    request_id=request_id,
+                )
+        async for event in self.follow(user_id=user_id, session_id=session_id, result=result):
+            yield event
+
+    async def send_message(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        message: types.Content | str,
+        state_delta: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> InvocationResult:
+        """Accept a message, which starts an invocation when its turn comes; returns at once.
+
+        Raises:
+            InvalidMessage: The message is empty, or holds function calls.
+        """
+        content = user_content(message) if isinstance(message, str) else message
+        request = MessageInput(
+            content=content, state_delta=dict(state_delta or {}), request_id=request_id or str(uuid.uuid4())
+        )
+        if self._auto_create:
+            await self._sessions.ensure(user_id, session_id)
+        return await self._sessions.update(user_id, session_id, SEND_MESSAGE, request)
+
+    async def respond(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        responses: Mapping[str, Any] | types.Content,
+        invocation_id: str | None = None,
+        request_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> InvocationResult:
+        """Answer open calls, all of one invocation; returns at once.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            responses: Responses by call id, or a content of function responses.
+            invocation_id: If given, what the calls must belong to.
+            request_id: A retried answer with the same id is not refused as a second one.
+            metadata: Who answered and why; becomes the event's `custom_metadata`.
+
+        Raises:
+            CallNotFound: A call was never made.
+            CallAnswered: A call has its answer; the first one wins.
+            MixedInvocations: The calls belong to several invocations.
+            InvalidMessage: An answer is malformed.
+        """
+        if not isinstance(responses, types.Content):
+            parts = [response_part(call_id, response) for call_id, response in responses.items()]
+            responses = types.Content(role=USER, parts=parts)
+        request = AnswerInput(
+            content=responses,
+            invocation_id=invocation_id,
+            request_id=request_id or str(uuid.uuid4()),
+            metadata=dict(metadata) if metadata is not None else None,
+        )
+        return await self._sessions.update(user_id, session_id, RESPOND, request)
+
+    async def resume(self, *, user_id: str, session_id: str, invocation_id: str) -> InvocationResult:
+        """Run a failed or stopped invocation on; returns at once. One that waits or has finished is only reported.
+
+        Raises:
+            InvocationNotFound: The session has no such invocation.
+            InvocationRunning: It is at work.
+            NotResumable: The app is not resumable.
+        """
+        request = InvocationInput(invocation_id=invocation_id)
+        return await self._sessions.update(user_id, session_id, RESUME, request)
+
+    async def stop(
+        self, *, user_id: str, session_id: str, invocation_id: str, reason: str | None = None
+    ) -> InvocationResult:
+        """Stop an invocation: cancel its activities; returns when it is settled. In a resumable app it can be resumed.
+
+        Raises:
+            InvocationNotFound: The session has no such invocation.
+            InvocationFinished: It has finished.
+        """
+        request = InvocationInput(invocation_id=invocation_id, reason=reason)
+        return await self._sessions.update(user_id, session_id, STOP, request)
+
+    async def invocation(self, *, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
+        """Return an invocation.
+
+        Raises:
+            InvocationNotFound: The session has no such invocation.
+        """
+        return await self._sessions.invocation(user_id, session_id, invocation_id)
+
+    async def pending(
+        self, *, user_id: str | None = None, session_id: str | None = None
+    ) -> list[tuple[ListedSession, PendingCall]]:
+        """Return the open calls of one session, of a user's sessions, or of all, oldest first."""
+        return await self._sessions.pending(user_id, session_id)
+
+    # The log.
+
+    async def events(
+        self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
+        with self._follower(user_id, session_id) as follower:
+            while True:
+                page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=not follow)
+                for event in page.events:
+                    yield event
+                since += len(page.events)
+                if since >= page.total:
+                    if not follow:
+                        return
+                    await follower.news(found=bool(page.events))
+
+    async def follow(self, *, user_id: str, session_id: str, result: InvocationResult) -> AsyncGenerator[Event, None]:
+        """Yield the events of an accepted invocation's agents until it waits, ends, is stopped or fails.
+
+        Raises:
+            InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
+        """
+        since, invocation_id = result.offset, result.invocation.id
+        with self._follower(user_id, session_id) as follower:
+            while True:
+                request = PageInput(since=since, invocation_id=invocation_id)
+                page = await self._sessions.events(user_id, session_id, request)
+                for event in page.events:
+                    if event.invocation_id == invocation_id and event.author != USER:
+                        yield event
+                since += len(page.events)
+                if since >= page.total:
+                    if _settled(page):
+                        return
+                    await follower.news(found=bool(page.events))
+
+    @contextmanager
+    def _follower(self, user_id: str, session_id: str) -> Generator[Follower]:
+        """Lend a follower to one caller at a time; it is kept, since it knows where the history ends."""
+        key = workflow_id(self.app_name, user_id, session_id)
+        follower = self._followers.pop(key, None) or Follower(self._client, key)
+        try:
+            yield follower
+        finally:
+            self._followers[key] = follower
+            if len(self._followers) > _KEPT_FOLLOWERS:
+                self._followers.popitem(last=False)
+
+
+def _settled(page: EventsPage) -> bool:
+    """Return whether the invocation has given up the turn.
+
+    Raises:
+        InvocationFailed: By failing.
+    """
+    view = page.invocation
+    if view is None or view.status in ("waiting", "finished", "stopped"):
+        return True
+    if view.status != "failed":
+        return False
+    first, *others = view.failures
+    cause = first.cause + (f" (and {len(others)} more branches failed)" if others else "")
+    raise InvocationFailed(view.id, agent=first.agent, step=first.step, cause=cause, resumable=view.resumable)

@@ -1,0 +1,68 @@
+"""Following a session without writing history: long-polls of the workflow's history say when to look again.
+
+An update or a signal writes history, a query or a history long-poll does not. The log grows in workflow tasks only, so
+a follower asks again after each completed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
+from temporalio.client import Client, WorkflowHandle
+
+_SHORT_HISTORY = 400
+"""History events that are cheap enough to read through once, to stand at the end."""
+
+_FIRST_PAUSE = 0.02
+_LAST_PAUSE = 1.0
+
+
+class Follower:
+    """Waits for news of one workflow; it can be kept, and then knows where it stood.
+
+    A history too long to read through is followed by asking with a growing pause instead.
+    """
+
+    def __init__(self, client: Client, workflow_id: str) -> None:
+        self._client = client
+        self._workflow_id = workflow_id
+        self._token: bytes | None = None
+        self._pause = _FIRST_PAUSE
+
+    async def news(self, *, found: bool) -> None:
+        """Return when the log may have grown.
+
+        Args:
+            found: The last look found something new, so the next change may be near.
+        """
+        if self._token is None and not await self._stand_at_start():
+            self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
+            await asyncio.sleep(self._pause)
+            return
+        while not await self._poll():
+            pass
+
+    async def _stand_at_start(self) -> bool:
+        handle: WorkflowHandle[object, object] = self._client.get_workflow_handle(self._workflow_id)
+        if (await handle.describe()).history_length > _SHORT_HISTORY:
+            return False
+        self._token = b""
+        return True
+
+    async def _poll(self) -> bool:
+        """Read one page of history, waiting for it if need be; returns whether a workflow task was completed."""
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=self._workflow_id),
+            wait_new_event=True,
+            next_page_token=self._token or b"",
+            skip_archival=True,
+        )
+        answer = await self._client.workflow_service.get_workflow_execution_history(request)
+        # Without a token the run is closed; another may have taken over.
+        self._token = answer.next_page_token or None
+        completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        return self._token is None or any(event.event_type == completed for event in answer.history.events)

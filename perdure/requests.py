@@ -1,0 +1,182 @@
+"""What a session takes and what it refuses: the checks on messages, answers, resumes and stops. Pure.
+
+A check raises a `RequestRefused` before anything is written, or returns what is to be accepted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.genai import types
+
+from perdure.errors import (
+    CallAnswered,
+    CallNotFound,
+    InvalidMessage,
+    InvocationFinished,
+    InvocationNotFound,
+    InvocationRunning,
+    MixedInvocations,
+    NotResumable,
+)
+from perdure.events import REQUEST_CONFIRMATION
+from perdure.messages import AnswerInput, InvocationInput, MessageInput
+from perdure.projection import Call, Invocation, Projection
+from perdure.responses import parse_confirmation, wrap_result
+
+
+def check_message(message: MessageInput) -> None:
+    """Check a message that would start an invocation.
+
+    Raises:
+        InvalidMessage: It is empty, or holds function calls or function responses.
+    """
+    parts = message.content.parts or []
+    if not parts:
+        raise InvalidMessage("the message has no parts; send a text, or use respond to answer a call")
+    if any(part.function_call for part in parts):
+        raise InvalidMessage("a user's message may not hold function calls: only a model may call a tool")
+    if any(part.function_response for part in parts):
+        raise InvalidMessage("the message holds function responses; send it with respond")
+
+
+def check_answer(projection: Projection, answer: AnswerInput) -> list[Call]:
+    """Check an answer as a whole; returns the calls that it answers.
+
+    Raises:
+        InvalidMessage: It holds function calls, no responses, two for one call, or a malformed one.
+        CallNotFound: A response names a call that the session never made.
+        CallAnswered: A call has its answer already, or its invocation takes none any more.
+        MixedInvocations: The calls belong to several invocations, or not to the one that was named.
+    """
+    parts = answer.content.parts or []
+    if any(part.function_call for part in parts):
+        raise InvalidMessage("a user's message may not hold function calls: only a model may call a tool")
+    responses = [part.function_response for part in parts if part.function_response]
+    if not responses:
+        raise InvalidMessage("the answer holds no function response")
+    if len({response.id for response in responses}) < len(responses):
+        raise InvalidMessage("the answer holds two responses to one call")
+    calls = [_check_response(projection, response) for response in responses]
+    invocations = {call.pending.invocation_id for call in calls}
+    if answer.invocation_id is not None:
+        invocations.add(answer.invocation_id)
+    if len(invocations) > 1:
+        raise MixedInvocations(
+            f"the answers belong to the invocations {', '.join(sorted(invocations))};"
+            " answer each in a message of its own"
+        )
+    return calls
+
+
+def _check_response(projection: Projection, response: types.FunctionResponse) -> Call:
+    call = projection.calls.get(response.id or "")
+    if call is None:
+        raise CallNotFound(f"the session made no long-running call {response.id!r}; see its pending calls")
+    if call.answer != "open":
+        raise CallAnswered(f"call {response.id!r} of {call.pending.name!r} is answered already; the first answer wins")
+    if not projection.takes_answers(call.pending.invocation_id):
+        raise CallAnswered(
+            f"call {response.id!r} of {call.pending.name!r} takes no answer any more: invocation"
+            f" {call.pending.invocation_id!r} has finished"
+        )
+    if response.name and response.name != call.pending.name:
+        raise InvalidMessage(f"call {response.id!r} is one of {call.pending.name!r}, not of {response.name!r}")
+    if call.pending.name == REQUEST_CONFIRMATION:
+        parse_confirmation(response.response or {})
+    return call
+
+
+def named(content: types.Content, calls: list[Call]) -> types.Content:
+    """Return an answer's content with the tool's name in each response."""
+    names = {call.pending.id: call.pending.name for call in calls}
+    parts: list[types.Part] = []
+    for part in content.parts or []:
+        response = part.function_response
+        if response is not None:
+            response = response.model_copy(
+                update={"name": names[response.id or ""], "response": response.response or {}}
+            )
+            part = part.model_copy(update={"function_response": response})
+        parts.append(part)
+    return content.model_copy(update={"role": "user", "parts": parts})
+
+
+def find_invocation(projection: Projection, request: InvocationInput) -> Invocation:
+    """Return the invocation that a request names.
+
+    Raises:
+        InvocationNotFound: The session has none of this id.
+    """
+    invocation = projection.invocations.get(request.invocation_id)
+    if invocation is None:
+        raise InvocationNotFound(f"the session has no invocation {request.invocation_id!r}")
+    return invocation
+
+
+def check_resume(projection: Projection, request: InvocationInput) -> Invocation:
+    """Check a resume; returns the invocation. A finished or waiting one is taken, and nothing happens.
+
+    Raises:
+        InvocationNotFound: The session has none of this id.
+        NotResumable: The app is not resumable.
+        InvocationRunning: It is at work, or about to be.
+    """
+    invocation = find_invocation(projection, request)
+    if not projection.is_resumable(invocation):
+        raise NotResumable(
+            f"invocation {invocation.id!r} cannot be resumed: the app is not resumable;"
+            " send a new message, or set ResumabilityConfig(is_resumable=True)"
+        )
+    if invocation.status in ("running", "queued"):
+        raise InvocationRunning(f"invocation {invocation.id!r} is {invocation.status} already; follow it instead")
+    return invocation
+
+
+def check_stop(projection: Projection, request: InvocationInput) -> Invocation:
+    """Check a stop; returns the invocation.
+
+    Raises:
+        InvocationNotFound: The session has none of this id.
+        InvocationFinished: It has finished.
+    """
+    invocation = find_invocation(projection, request)
+    if invocation.status == "finished":
+        raise InvocationFinished(f"invocation {invocation.id!r} has finished; there is nothing to stop")
+    return invocation
+
+
+def by_branch(content: types.Content, calls: list[Call]) -> list[tuple[str | None, types.Content]]:
+    """Split an answer into one content for each branch, since an agent sees only the answers on its own.
+
+    What is no response goes with the first.
+    """
+    branches = {call.pending.id: call.pending.branch for call in calls}
+    first = calls[0].pending.branch
+    grouped: dict[str | None, list[types.Part]] = {first: []}
+    for part in content.parts or []:
+        response = part.function_response
+        branch = branches[response.id or ""] if response is not None else first
+        grouped.setdefault(branch, []).append(part)
+    return [(branch, content.model_copy(update={"parts": parts})) for branch, parts in grouped.items()]
+
+
+def parse_signal(value: Any) -> AnswerInput:
+    """Read the value of a `function_response` signal: `{"id": …, "response": …}`, or a list of these.
+
+    Raises:
+        InvalidMessage: It has another shape.
+    """
+    items: list[Any] = value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType] -- JSON
+    parts: list[types.Part] = []
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(item.get("id"), str) or "response" not in item:  # pyright: ignore[reportUnknownMemberType] -- JSON
+            raise InvalidMessage('the signal takes {"id": CALL_ID, "response": {…}}, or a list of these')
+        parts.append(response_part(item["id"], item["response"], item.get("name")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
+    return AnswerInput(content=types.Content(role="user", parts=parts))
+
+
+def response_part(call_id: str, response: Any, name: str | None = None) -> types.Part:
+    """Return the part that answers a call; anything but an object is wrapped."""
+    function_response = types.FunctionResponse(id=call_id, name=name, response=wrap_result(response))
+    return types.Part(function_response=function_response)

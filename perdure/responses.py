@@ -1,0 +1,146 @@
+"""Response events and confirmations, in ADK's wire format. Pure.
+
+ADK: `flows/llm_flows/functions.py` and `flows/llm_flows/request_confirmation.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from google.genai import types
+from pydantic import ValidationError
+
+from perdure.errors import InvalidMessage
+from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
+from perdure.journal import ToolOutput
+
+_AWAITS_CONFIRMATION = {"error": "This tool call requires confirmation, please approve or reject."}
+REJECTED = ToolOutput(result={"error": "This tool call is rejected."})
+"""What the model is told of a tool call that a person rejected."""
+
+
+def error_output(message: str) -> ToolOutput:
+    """Return what the model is told of a call that it made wrongly, so that it can make it right."""
+    return ToolOutput(result={"error": message})
+
+
+def wrap_result(result: Any) -> dict[str, Any]:
+    """Return a tool's result as a function response's object: anything but an object is wrapped."""
+    return result if isinstance(result, dict) else {"result": result}  # pyright: ignore[reportUnknownVariableType] -- JSON
+
+
+def confirmation_hint(tool: str) -> str:
+    """Return the question that a tool with `require_confirmation` asks, in ADK's words."""
+    return (
+        f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse with an expected"
+        " ToolConfirmation payload."
+    )
+
+
+def requested_confirmation(call: types.FunctionCall, output: ToolOutput) -> ToolConfirmation | None:
+    """Return the confirmation that a call asks for, if it does."""
+    if output.needs_confirmation:
+        return ToolConfirmation(hint=confirmation_hint(call.name or ""))
+    return output.actions.requested_tool_confirmations.get(call.id or "")
+
+
+def confirmation_request(
+    calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], ids: Iterable[str]
+) -> Event | None:
+    """Return the event that asks for confirmations: one `adk_request_confirmation` call for each that needs one."""
+    fresh = iter(ids)
+    requests: list[types.FunctionCall] = []
+    for call in calls:
+        asked = requested_confirmation(call, outputs[call.id or ""])
+        if asked is not None:
+            args = {
+                "originalFunctionCall": {"id": call.id, "args": call.args or {}, "name": call.name},
+                "toolConfirmation": asked.model_dump(mode="json", by_alias=True, exclude_none=True),
+            }
+            requests.append(types.FunctionCall(id=next(fresh), name=REQUEST_CONFIRMATION, args=args))
+    if not requests:
+        return None
+    parts = [types.Part(function_call=request) for request in requests]
+    return Event(
+        content=types.Content(role="user", parts=parts),
+        long_running_tool_ids=frozenset(request.id or "" for request in requests),
+    )
+
+
+def response_event(
+    calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], long_running: frozenset[str]
+) -> Event | None:
+    """Return the one event that holds all responses in call order, its actions merged; `None` without any part."""
+    parts: list[types.Part] = []
+    actions: list[EventActions] = []
+    for call in calls:
+        output = outputs[call.id or ""]
+        asked = requested_confirmation(call, output)
+        if asked is None and call.id in long_running and not output.result:
+            continue
+        result = _AWAITS_CONFIRMATION if output.needs_confirmation else wrap_result(output.result)
+        response = types.FunctionResponse(id=call.id, name=call.name, response=result)
+        parts.append(types.Part(function_response=response))
+        if asked is not None:
+            asks = EventActions(skip_summarization=True, requested_tool_confirmations={call.id or "": asked})
+            actions.append(merge_actions([output.actions, asks]))
+        else:
+            actions.append(output.actions)
+    if not parts:
+        return None
+    return Event(content=types.Content(role="user", parts=parts), actions=merge_actions(actions))
+
+
+def merge_actions(actions: Sequence[EventActions]) -> EventActions:
+    """Merge the actions of concurrent calls: objects deeply, the later call wins. As in ADK."""
+    if len(actions) == 1:
+        return actions[0]
+    merged: dict[str, Any] = {}
+    for action in actions:
+        _merge(merged, action.model_dump(exclude_none=True))
+    return EventActions.model_validate(merged)
+
+
+def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
+    for key, value in new.items():
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            _merge(old, value)  # pyright: ignore[reportUnknownArgumentType] -- JSON
+        else:
+            into[key] = value
+
+
+def is_confirmation_request(event: Event) -> bool:
+    """Return whether an event asks for confirmations."""
+    return any(call.name == REQUEST_CONFIRMATION for call in event.get_function_calls())
+
+
+def confirmation_targets(requests: Iterable[Event]) -> dict[str, str]:
+    """Return, by the id of each confirmation request, the id of the tool call that it asks about."""
+    return {
+        call.id or "": str((call.args or {}).get("originalFunctionCall", {}).get("id", ""))
+        for request in requests
+        for call in request.get_function_calls()
+        if call.name == REQUEST_CONFIRMATION
+    }
+
+
+def parse_confirmation(response: Mapping[str, Any]) -> ToolConfirmation:
+    """Return the decision in a person's answer; ADK's web page wraps it as text under `response`.
+
+    Raises:
+        InvalidMessage: The answer does not say whether the call is confirmed.
+    """
+    data: Any = response
+    wrapped = response.get("response")
+    try:
+        if "confirmed" not in response and isinstance(wrapped, str):
+            data = json.loads(wrapped)
+        decision = ToolConfirmation.model_validate(data, strict=True)
+    except (ValueError, ValidationError) as error:
+        raise InvalidMessage('a confirmation takes {"confirmed": true} or {"confirmed": false}') from error
+    if "confirmed" not in decision.model_fields_set:
+        raise InvalidMessage('a confirmation takes {"confirmed": true} or {"confirmed": false}; "confirmed" is missing')
+    return decision

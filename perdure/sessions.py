@@ -1,0 +1,352 @@
+"""The client's side of sessions as workflows: create, update, query, list, delete, and bring back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import QueryRejectCondition, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.errors import (
+    REFUSALS,
+    InvalidMessage,
+    InvocationFailed,
+    InvocationNotFound,
+    SessionExists,
+    SessionNotFound,
+    SessionUnreadable,
+)
+from perdure.journal import Entry, pack
+from perdure.messages import (
+    EVENTS,
+    JOURNAL,
+    PENDING,
+    SESSION,
+    EventsPage,
+    InvocationResult,
+    InvocationView,
+    JournalPage,
+    PageInput,
+    PendingCall,
+    PendingView,
+    SessionInput,
+    SessionStatus,
+    SessionView,
+    ShareStateInput,
+    split_workflow_id,
+    workflow_id,
+)
+from perdure.projection import SHARED
+from perdure.search import PENDING_TOOLS, STATUS
+from perdure.sharing import share_state
+
+_Handle = WorkflowHandle[Any, Any]
+
+MAX_PAYLOAD_BYTES = 1_900_000
+_QUERIES_AT_ONCE = 10
+_CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
+
+
+class ListedSession(BaseModel):
+    """A session in a listing."""
+
+    model_config = ConfigDict(frozen=True)
+
+    app_name: str
+    user_id: str
+    id: str
+    workflow_id: str
+    status: SessionStatus | None = None
+    """As of the last change; `None` where the server has no search attributes."""
+    closed: bool = False
+    """Its workflow was terminated, timed out or failed; the next message, answer or resume brings it back."""
+    started: float
+    """Seconds since the epoch at which the workflow's newest run started."""
+    pending_tools: tuple[str, ...] | None = None
+    """Names of the tools that wait for an answer; `None` where the server has no search attributes."""
+
+
+class Sessions:
+    """The sessions of one app."""
+
+    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+        self._app = app
+        self._client = client
+        self._reenter = reenter
+
+    def _handle(self, user_id: str, session_id: str) -> _Handle:
+        return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
+
+    async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> SessionView:
+        """Create a session."""
+        if not user_id or not session_id:
+            raise InvalidMessage("a session needs a user id and a session id that are not empty")
+        try:
+            await self._start(user_id, session_id, SessionInput(state=state, reenter=self._reenter), again=False)
+        except WorkflowAlreadyStartedError as error:
+            raise SessionExists(
+                f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already"
+            ) from error
+        shared = {key: value for key, value in state.items() if key.startswith(SHARED)}
+        if shared:
+            request = ShareStateInput(user_id=user_id, write_id=f"{session_id}/created", delta=shared)
+            await share_state(self._client, self._app, request)
+        stored = {key: value for key, value in state.items() if not key.startswith("temp:")}
+        return SessionView(app_name=self._app, user_id=user_id, id=session_id, state=stored, status="idle")
+
+    async def ensure(self, user_id: str, session_id: str) -> None:
+        """Create a session unless it exists."""
+        try:
+            await self.create(user_id, session_id, {})
+        except SessionExists:
+            return
+
+    async def _start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
+        policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
+        await self._client.start_workflow(
+            self._app,
+            start,
+            id=workflow_id(self._app, user_id, session_id),
+            task_queue=self._app,
+            id_reuse_policy=policy,
+            static_summary=f"session {session_id} of {user_id}",
+        )
+
+    async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
+        """Send an update, to a session that is brought back first if its workflow is closed."""
+        size = len(request.model_dump_json(by_alias=True, exclude_none=True))
+        if size > MAX_PAYLOAD_BYTES:
+            raise InvalidMessage(
+                f"the message has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
+                " store the data elsewhere and send a reference to it"
+            )
+        handle = self._handle(user_id, session_id)
+        while True:
+            try:
+                return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                    name, request, result_type=InvocationResult
+                )
+            except WorkflowUpdateFailedError as error:
+                if _continued(error):
+                    continue
+                raise _refusal(error) from error
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+                await self._bring_back(user_id, session_id)
+
+    async def _bring_back(self, user_id: str, session_id: str) -> None:
+        """Start a session's workflow anew with the journal of the run that is closed."""
+        handle = self._handle(user_id, session_id)
+        try:
+            description = await handle.describe()
+        except RPCError as error:
+            raise self._missing(user_id, session_id, error) from error
+        status = description.status
+        if status in (None, WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.CONTINUED_AS_NEW):
+            return
+        closed = self._client.get_workflow_handle(description.id, run_id=description.run_id)
+        journal = pack(await self._read_journal(closed))
+        if len(journal) > MAX_PAYLOAD_BYTES:
+            raise SessionUnreadable(
+                f"session {session_id!r} is closed, and its journal is too large to be carried over"
+                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
+            )
+        start = SessionInput(journal=journal, interrupted=status.name.lower().replace("_", " "), reenter=self._reenter)
+        try:
+            await self._start(user_id, session_id, start, again=True)
+        except WorkflowAlreadyStartedError:
+            # Somebody else brought it back.
+            return
+
+    async def _read_journal(self, handle: _Handle) -> list[Entry]:
+        entries: list[Entry] = []
+        try:
+            while True:
+                page = await handle.query(JOURNAL, PageInput(since=len(entries)), result_type=JournalPage)
+                entries.extend(page.entries)
+                if len(entries) >= page.total:
+                    return entries
+        except (WorkflowQueryFailedError, RPCError) as error:
+            raise SessionUnreadable(
+                f"the workflow {handle.id!r} is closed and its journal cannot be read: {error};"
+                f" is a worker for app {self._app!r} running?"
+            ) from error
+
+    def _missing(self, user_id: str, session_id: str, error: RPCError) -> Exception:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return SessionNotFound(
+                f"app {self._app!r} has no session {session_id!r} of user {user_id!r}; create it with create_session"
+            )
+        return error
+
+    async def _query(
+        self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[Any], closed: bool
+    ) -> Any:
+        """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
+        condition = None if closed else QueryRejectCondition.NOT_OPEN
+        try:
+            return await self._handle(user_id, session_id).query(
+                name, *args, result_type=result_type, reject_condition=condition
+            )
+        except RPCError as error:
+            raise self._missing(user_id, session_id, error) from error
+
+    async def view(self, user_id: str, session_id: str) -> SessionView:
+        """Return the projected session."""
+        try:
+            return await self._query(user_id, session_id, SESSION, result_type=SessionView, closed=False)
+        except WorkflowQueryRejectedError as error:
+            view: SessionView = await self._query(user_id, session_id, SESSION, result_type=SessionView, closed=True)
+            return _interrupted(view, f"the session's workflow is {_name(error)}")
+
+    async def events(self, user_id: str, session_id: str, request: PageInput, *, closed: bool = False) -> EventsPage:
+        """Return a page of the log.
+
+        Raises:
+            InvocationFailed: The workflow is closed, and `closed` is false.
+        """
+        try:
+            return await self._query(user_id, session_id, EVENTS, request, result_type=EventsPage, closed=closed)
+        except WorkflowQueryRejectedError as error:
+            raise InvocationFailed(
+                request.invocation_id or "?",
+                agent="?",
+                step="workflow",
+                cause=f"the session's workflow was {_name(error)}",
+                resumable=True,
+            ) from error
+
+    async def invocation(self, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
+        """Return one invocation."""
+        session = await self.view(user_id, session_id)
+        for view in session.invocations:
+            if view.id == invocation_id:
+                return view
+        raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+
+    async def list(self, user_id: str | None) -> list[ListedSession]:
+        """Return the sessions, newest first."""
+        found: dict[str, ListedSession] = {}
+        async for session in self._listed(user_id):
+            known = found.get(session.workflow_id)
+            if known is None or session.started > known.started:
+                found[session.workflow_id] = session
+        return sorted(found.values(), key=lambda session: -session.started)
+
+    async def _listed(self, user_id: str | None) -> AsyncIterator[ListedSession]:
+        query = f"WorkflowType = '{self._app}' AND ExecutionStatus != 'ContinuedAsNew'"
+        async for execution in self._client.list_workflows(query):
+            app, user, session = split_workflow_id(execution.id)
+            if user_id is not None and user != user_id:
+                continue
+            attributes = execution.typed_search_attributes
+            status: Any = attributes.get(STATUS)
+            tools = attributes.get(PENDING_TOOLS)
+            yield ListedSession(
+                app_name=app,
+                user_id=user,
+                id=session,
+                workflow_id=execution.id,
+                status=status,
+                closed=execution.status != WorkflowExecutionStatus.RUNNING,
+                started=execution.start_time.timestamp(),
+                pending_tools=None if status is None else tuple(tools or ()),
+            )
+
+    async def delete(self, user_id: str, session_id: str) -> None:
+        """Delete every run of a session's workflow."""
+        handle = self._handle(user_id, session_id)
+        try:
+            await handle.terminate("the session was deleted")
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+        quoted = handle.id.replace("'", "''")
+        runs = [run.run_id async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'")]
+        # Listings may be behind, but a description is not.
+        try:
+            runs.append((await handle.describe()).run_id)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+        for run_id in dict.fromkeys(runs):
+            await self._delete_run(handle.id, run_id)
+
+    async def _delete_run(self, id: str, run_id: str) -> None:
+        request = DeleteWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+        )
+        try:
+            await self._client.workflow_service.delete_workflow_execution(request)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+
+    async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
+        """Return open calls, oldest first."""
+        sessions = [
+            session
+            for session in await self.list(user_id)
+            if (session_id is None or session.id == session_id) and session.pending_tools != ()
+        ]
+        gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
+
+        async def ask(session: ListedSession) -> list[tuple[ListedSession, PendingCall]]:
+            async with gate:
+                view: PendingView = await self._query(
+                    session.user_id, session.id, PENDING, result_type=PendingView, closed=True
+                )
+            return [(session, call) for call in view.calls]
+
+        found = [pair for pairs in await asyncio.gather(*map(ask, sessions)) for pair in pairs]
+        return sorted(found, key=lambda pair: pair[1].since)
+
+
+def _continued(error: WorkflowUpdateFailedError) -> bool:
+    """Return whether the run continued as new under the update, which the next run then takes."""
+    cause = error.cause
+    return isinstance(cause, ApplicationError) and cause.type == "AcceptedUpdateCompletedWorkflow"
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> Exception:
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type in REFUSALS:
+        return REFUSALS[cause.type](cause.message)
+    return error
+
+
+def _name(error: WorkflowQueryRejectedError) -> str:
+    return error.status.name.lower().replace("_", " ") if error.status else "closed"
+
+
+def _interrupted(view: SessionView, reason: str) -> SessionView:
+    """Return a closed session as it will be when it is brought back: what ran is stopped."""
+    invocations = tuple(
+        invocation.model_copy(update={"status": "stopped", "reason": reason})
+        if invocation.status == "running"
+        else invocation
+        for invocation in view.invocations
+    )
+    statuses = {invocation.status for invocation in invocations}
+    status: SessionStatus = "idle"
+    for candidate in _CLOSED_PRECEDENCE:
+        if candidate in statuses:
+            status = candidate
+            break
+    return view.model_copy(update={"invocations": invocations, "status": status})

@@ -1,0 +1,52 @@
+"""Reads and writes the `user:` and `app:` keys that sessions share: one small workflow per user and one per app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.messages import (
+    SET_STATE,
+    STATE,
+    STATE_WORKFLOW,
+    ShareStateInput,
+    StateInput,
+    StateView,
+    StateWrite,
+    state_workflow_id,
+)
+
+
+async def read_state(client: Client, app: str, user_id: str | None) -> dict[str, Any]:
+    """Return the keys that a user's sessions, or without a user all of the app's, share."""
+    handle = client.get_workflow_handle(state_workflow_id(app, user_id))
+    try:
+        return (await handle.query(STATE, result_type=StateView)).state
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return {}
+        raise
+
+
+async def share_state(client: Client, app: str, request: ShareStateInput) -> None:
+    """Write `user:` and `app:` keys of one user of an app; keys with other prefixes are left out."""
+    for prefix, user_id in (("app:", None), ("user:", request.user_id)):
+        delta = {key: value for key, value in request.delta.items() if key.startswith(prefix)}
+        if delta:
+            await _write_state(client, app, user_id, request.write_id, delta)
+
+
+async def _write_state(client: Client, app: str, user_id: str | None, write_id: str, delta: Mapping[str, Any]) -> None:
+    await client.start_workflow(
+        STATE_WORKFLOW,
+        StateInput(),
+        id=state_workflow_id(app, user_id),
+        task_queue=app,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        start_signal=SET_STATE,
+        start_signal_args=[StateWrite(write_id=write_id, delta=dict(delta))],
+    )

@@ -1,0 +1,90 @@
+"""Runs sequential, loop and parallel agents (SEMANTICS.md).
+
+A child's run ends only when it is through: a pause is an await somewhere underneath, so nothing here knows of pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure.journal import Failure
+from perdure.plan import LoopNode, ParallelNode, SequentialNode
+from perdure.runs import Run
+from perdure.workflows.effects import EffectFailed
+from perdure.workflows.scope import Scope
+
+
+async def run_sequential(scope: Scope, node: SequentialNode, branch: str | None, past: Run | None) -> bool:
+    """Run the sub-agents one after the other, a checkpoint before each."""
+    names = [child.name for child in node.sub_agents]
+    start, current, escalated = 0, None, False
+    if past is not None and past.state is not None:
+        current = past.state.get("current_sub_agent")
+        start = names.index(current) if current in names else 0
+        escalated = past.escalated
+    for child in node.sub_agents[start:]:
+        resumed = past.last_child(child.name) if past is not None and child.name == current else None
+        if child.name != current:
+            scope.checkpoint(node, branch, {"current_sub_agent": child.name})
+        current = None
+        escalated |= await scope.run_agent(scope, child, branch, resumed)
+    scope.end(node, branch)
+    return escalated
+
+
+async def run_loop(scope: Scope, node: LoopNode, branch: str | None, past: Run | None) -> bool:
+    """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
+    names = [child.name for child in node.sub_agents]
+    iteration, start, current = 0, 0, None
+    if past is not None and past.state is not None:
+        iteration = int(past.state.get("times_looped", 0))
+        current = past.state.get("current_sub_agent")
+        start = names.index(current) if current in names else 0
+    while names and (node.max_iterations is None or iteration < node.max_iterations):
+        for child in node.sub_agents[start:]:
+            resumed = past.last_child(child.name) if past is not None and child.name == current else None
+            if child.name != current:
+                state = {"current_sub_agent": child.name, "times_looped": iteration}
+                scope.checkpoint(node, branch, state)
+            current = None
+            if await scope.run_agent(scope, child, branch, resumed):
+                scope.end(node, branch)
+                return True
+        start = 0
+        iteration += 1
+        # A loop of agents that do nothing must not keep the workflow task for ever.
+        await asyncio.sleep(0)
+    scope.end(node, branch)
+    return False
+
+
+async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, past: Run | None) -> bool:
+    """Run the sub-agents at once, each on a branch of its own.
+
+    A branch that fails does not cancel the others: they run to their end or pause first.
+
+    Raises:
+        EffectFailed: A branch failed, and all others are through.
+    """
+    if past is None or past.state is None:
+        scope.checkpoint(node, branch, {})
+    prefix = f"{branch}." if branch else ""
+
+    async def run_branch(index: int) -> bool:
+        child = node.sub_agents[index]
+        resumed = past.last_child(child.name) if past is not None else None
+        try:
+            return await scope.run_agent(scope, child, f"{prefix}{node.name}.{child.name}", resumed)
+        except EffectFailed as failure:
+            # Also told here, since a sibling that waits keeps this agent from returning.
+            scope.failures.append(Failure(agent=failure.agent, step=failure.step, cause=failure.cause))
+            raise
+
+    results = await asyncio.gather(
+        *(run_branch(index) for index in range(len(node.sub_agents))), return_exceptions=True
+    )
+    failures = [result for result in results if isinstance(result, BaseException)]
+    if failures:
+        raise next((failure for failure in failures if not isinstance(failure, EffectFailed)), failures[0])
+    scope.end(node, branch)
+    return any(results) or (past is not None and past.escalated)

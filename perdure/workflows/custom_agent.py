@@ -1,0 +1,199 @@
+"""Runs a custom agent: its author's orchestration, in the workflow, with the class loaded inside of the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from temporalio import workflow
+
+from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
+from perdure.agents.registry import lookup
+from perdure.events import Event
+from perdure.journal import ActivityKept
+from perdure.messages import CodeInput, split_workflow_id
+from perdure.plan import CustomNode, ToolOptions
+from perdure.runs import Run
+from perdure.workflows.effects import EffectFailed
+from perdure.workflows.scope import Scope
+
+
+async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: Run | None) -> bool:
+    """Run a custom agent to the end of its `_run_async_impl`.
+
+    What it logged, ran and started since its last checkpoint is not logged, run or started again: the n-th of each is
+    the n-th again.
+
+    Raises:
+        EffectFailed: Its code raised, or a step underneath failed.
+    """
+    agent = _load(scope.plan.app, node)
+    past = past or Run(node.name, branch)
+    context = CustomContext(scope, node, branch, past, agent)
+    ended = False
+    try:
+        with context.at_own_work():
+            async for event in agent._run_async_impl(context):  # pyright: ignore[reportPrivateUsage] -- ADK's name
+                scope.check_stopped()
+                ended = await context.take(event)
+    except (EffectFailed, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise EffectFailed(node.name, "_run_async_impl", _where(error)) from error
+    if not ended:
+        # Its author logged no end; the journal needs one to know where its parent went on.
+        scope.end(node, branch, hidden=True)
+    return context.escalated
+
+
+class CustomContext(InvocationContext):
+    """What a custom agent's code gets: ADK's context, on top of the invocation's scope."""
+
+    def __init__(self, scope: Scope, node: CustomNode, branch: str | None, past: Run, agent: BaseAgent) -> None:
+        app, user_id, session_id = split_workflow_id(workflow.info().workflow_id)
+        super().__init__(
+            invocation_id=scope.invocation.id,
+            branch=branch,
+            agent=agent,
+            user_content=scope.invocation.message.content,
+            is_resumable=scope.plan.resumable,
+            session=SessionSnapshot(app_name=app, user_id=user_id, id=session_id, read=lambda: self._read()),
+        )
+        self._scope = scope
+        self._node = node
+        self._past_own = list(past.own)
+        self._past_runs = list(past.children)
+        self._past_results = list(past.activities)
+        self._logged = {event.id for event in past.log}
+        self.escalated = past.escalated
+        if past.state is not None:
+            self.agent_states[node.name] = past.state
+
+    def _read(self) -> tuple[dict[str, Any], list[Event]]:
+        projection = self._scope.projection
+        return projection.visible_state(self.invocation_id), projection.events
+
+    async def take(self, event: Event) -> bool:
+        """Log an event that the agent yielded, unless it is logged already; returns whether it is the agent's end."""
+        if event.id and event.id in self._logged:
+            return False
+        event = event.model_copy(
+            update={"id": "", "author": event.author or self._node.name, "branch": event.branch or self.branch}
+        )
+        is_state = event.actions.agent_state is not None or bool(event.actions.end_of_agent)
+        if not is_state and self._past_own:
+            self._past_own.pop(0)
+            return False
+        if is_state:
+            self._past_own.clear()
+            self._past_runs.clear()
+            self._past_results.clear()
+        hidden = is_state and not event.parts and not self._scope.plan.resumable
+        self.escalated |= bool(event.actions.escalate)
+        await self._scope.log_event(event, hidden=hidden)
+        return bool(event.actions.end_of_agent)
+
+    async def run_activity(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a function of `App(activities=[…])` as an activity; its result is kept until the next checkpoint.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
+        """
+        name = fn.__name__
+        if self._past_results:
+            return self._past_results.pop(0).result
+        self._scope.check_stopped()
+        with self._in_perdure():
+            call = CodeInput(name=name, args=args, kwargs=kwargs)
+            result = await self._scope.effects.code(self._node.name, call, ToolOptions())
+        self._scope.log.append(
+            ActivityKept(
+                invocation_id=self.invocation_id, agent=self._node.name, branch=self.branch, name=name, result=result
+            )
+        )
+        return result
+
+    async def run_agent(self, agent: BaseAgent) -> AsyncGenerator[Event, None]:
+        """Run an agent underneath and yield its events; those of an earlier run come again, but are not logged again.
+
+        Raises:
+            EffectFailed: A step underneath failed.
+        """
+        node = self._scope.plan.nodes.get(agent.name)
+        if node is None or self._node.name not in self._scope.plan.path(agent.name):
+            raise LookupError(f"agent {agent.name!r} is no sub-agent of {self._node.name!r}; add it to its sub_agents")
+        past = next((run for run in self._past_runs if run.agent == agent.name), None)
+        if past is not None:
+            self._past_runs.remove(past)
+            for event in past.log:
+                yield event
+        fresh: list[Event] = []
+        below = {name for name in self._scope.plan.nodes if agent.name in self._scope.plan.path(name)}
+
+        def listen(event: Event) -> None:
+            if event.author in below and event.invocation_id == self.invocation_id:
+                self._logged.add(event.id)
+                fresh.append(event)
+
+        self._scope.log.listeners.append(listen)
+        task = asyncio.create_task(self._scope.run_agent(self._scope, node, self.branch, past))
+        try:
+            while not task.done() or fresh:
+                while fresh:
+                    yield fresh.pop(0)
+                with self._in_perdure():
+                    await workflow.wait_condition(lambda: task.done() or bool(fresh))
+            self.escalated |= task.result()
+        finally:
+            self._scope.log.listeners.remove(listen)
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    @contextmanager
+    def at_own_work(self) -> Generator[None]:
+        """Count as at work while the agent's own code runs or waits for something of its own, such as a timer."""
+        self._scope.foreign += 1
+        try:
+            yield
+        finally:
+            self._scope.foreign -= 1
+
+    @contextmanager
+    def _in_perdure(self) -> Generator[None]:
+        self._scope.foreign -= 1
+        try:
+            yield
+        finally:
+            self._scope.foreign += 1
+
+
+def _load(app: str, node: CustomNode) -> BaseAgent:
+    """Return the agent with its class from the sandbox's own copy of its module, where stray calls are caught."""
+    agent = lookup(app).custom_agent(node.name)
+    module, _, qualname = node.code.partition(":")
+    # Not importlib: only this goes through the sandbox's importer.
+    found: Any = __import__(module, fromlist=["_"])
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    guarded = copy.copy(agent)
+    object.__setattr__(guarded, "__class__", found)
+    return guarded
+
+
+def _where(error: Exception) -> str:
+    """Return an error with the line of the agent's code that raised it."""
+    trace = error.__traceback__
+    line = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if "/perdure/" not in code.co_filename and "/temporalio/" not in code.co_filename:
+            line = f" ({code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    remedy = ""
+    if isinstance(error, workflow.NondeterminismError) or type(error).__name__ == "RestrictedWorkflowAccessError":
+        remedy = "; do it in a function of App(activities=[…]) and await ctx.run_activity(fn, …), or in a tool"
+    return f"{type(error).__name__}: {error}{line}{remedy}"

@@ -1,0 +1,117 @@
+"""One invocation over its plan: dispatch on the kind of agent, and the turn that it works in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import assert_never
+
+from temporalio import workflow
+
+from perdure.journal import Failure, InvocationSettled
+from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
+from perdure.runs import Run, build_runs
+from perdure.workflows.composite import run_loop, run_parallel, run_sequential
+from perdure.workflows.custom_agent import run_custom
+from perdure.workflows.effects import EffectFailed
+from perdure.workflows.llm_agent import run_llm_agent
+from perdure.workflows.scope import Scope
+
+
+async def run_agent(scope: Scope, node: Node, branch: str | None, past: Run | None) -> bool:
+    """Run an agent from where its past run stopped; returns whether an event of it, or underneath it, escalated."""
+    if past is not None and past.ended:
+        return past.escalated
+    match node:
+        case LlmNode():
+            return await run_llm_agent(scope, node, branch, past)
+        case SequentialNode():
+            return await run_sequential(scope, node, branch, past)
+        case LoopNode():
+            return await run_loop(scope, node, branch, past)
+        case ParallelNode():
+            return await run_parallel(scope, node, branch, past)
+        case CustomNode():
+            return await run_custom(scope, node, branch, past)
+        case _:
+            assert_never(node)
+
+
+class LiveInvocation:
+    """An invocation whose agents are coroutines: at work, or waiting for answers between its turns."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        scope.run_agent = run_agent
+        invocation = scope.invocation
+        root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
+        past = build_runs(scope.plan, root.name, invocation.entries) if invocation.entries else None
+        self._reason: str | None = None
+        self._task = asyncio.create_task(run_agent(scope, root, None, past))
+
+    async def work(self) -> bool:
+        """Work until the invocation ends, fails, is stopped or waits, and settle it; returns whether it only waits.
+
+        Raises:
+            Exception: A defect, which fails the workflow task and is retried after a deployment that mends it.
+        """
+        scope = self.scope
+        while not self._settled():
+            scope.log.log_answers(scope.invocation.id)
+            await workflow.wait_condition(lambda: self._settled() or self._answerable())
+        if scope.effects.draining and not self._task.done():
+            return False
+        if not self._task.done():
+            if not scope.failures:
+                self._settle("waiting")
+                return True
+            await self.cancel()
+        self._conclude()
+        return False
+
+    def _settled(self) -> bool:
+        scope = self.scope
+        if self._task.done():
+            return True
+        if scope.effects.draining:
+            return scope.effects.busy == 0
+        return not scope.stopping and scope.quiescent and not self._answerable()
+
+    def _answerable(self) -> bool:
+        return self.scope.projection.loggable_answer(self.scope.invocation) is not None
+
+    def _conclude(self) -> None:
+        scope = self.scope
+        if scope.stopping:
+            self._settle_stopped()
+            return
+        error = None if self._task.cancelled() else self._task.exception()
+        if error is None and not self._task.cancelled():
+            # A custom agent may have dealt with what failed underneath.
+            scope.failures.clear()
+        elif isinstance(error, EffectFailed) and not scope.failures:
+            scope.failures.append(Failure(agent=error.agent, step=error.step, cause=error.cause))
+        elif error is not None and not isinstance(error, EffectFailed):
+            raise error
+        self._settle("failed" if scope.failures else "finished")
+
+    def _settle(self, status: str) -> None:
+        settled = InvocationSettled.model_validate(
+            {"invocation_id": self.scope.invocation.id, "status": status, "failures": self.scope.failures}
+        )
+        self.scope.log.append(settled)
+
+    async def cancel(self) -> None:
+        """Cancel the agents' coroutines and wait until they are gone; activities that finish meanwhile are kept."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def stop(self, reason: str | None) -> None:
+        """Cancel, start nothing new meanwhile, and settle the invocation as stopped."""
+        self.scope.stopping = True
+        self._reason = reason
+        await self.cancel()
+        self._settle_stopped()
+
+    def _settle_stopped(self) -> None:
+        if self.scope.invocation.status in ("running", "waiting", "queued"):
+            self.scope.log.stop(self.scope.invocation.id, self._reason)

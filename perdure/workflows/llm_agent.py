@@ -1,0 +1,138 @@
+"""Runs an LLM agent: model, tools, answers, transfer, until its turn ends (SEMANTICS.md)."""
+
+from __future__ import annotations
+
+from google.genai import types
+
+from perdure.events import Event, EventActions
+from perdure.journal import ModelCalled
+from perdure.messages import ModelInput
+from perdure.plan import LlmNode
+from perdure.responses import confirmation_targets, is_confirmation_request
+from perdure.runs import Run, Step, last_step
+from perdure.workflows.effects import EffectFailed
+from perdure.workflows.log import new_function_call_id
+from perdure.workflows.scope import Scope
+from perdure.workflows.tool_calls import ToolCalls
+
+
+async def run_llm_agent(scope: Scope, node: LlmNode, branch: str | None, past: Run | None) -> bool:
+    """Run an LLM agent to its end; returns whether an event of it, or underneath it, escalated."""
+    return await _LlmRun(scope, node, branch, past or Run(node.name, branch)).run()
+
+
+class _LlmRun:
+    def __init__(self, scope: Scope, node: LlmNode, branch: str | None, past: Run) -> None:
+        self._scope = scope
+        self._node = node
+        self._branch = branch
+        self._past = past
+        self._tools = ToolCalls(scope, node, branch)
+        self._escalated = past.escalated
+        self._step = last_step(past.own) if past.own else self._confirmed_elsewhere()
+
+    def _confirmed_elsewhere(self) -> Step:
+        """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
+        projection = self._scope.projection
+        for response in self._scope.invocation.message.get_function_responses():
+            request = projection.event_of_call(response.id or "")
+            if request is not None and request.author == self._node.name and is_confirmation_request(request):
+                target = confirmation_targets([request])[response.id or ""]
+                return Step(calling=projection.event_of_call(target), requests=[request])
+        return Step()
+
+    async def run(self) -> bool:
+        while not self._step.ended:
+            await self._advance()
+        self._scope.end(self._node, self._branch)
+        return self._escalated
+
+    async def _advance(self) -> None:
+        """Make one model call and do all that follows from it."""
+        step = self._step
+        if step.calling is None and not step.responses:
+            step.calling = await self._call_model()
+            if step.calling is None:
+                step.ended = True
+                return
+        if step.calling is not None:
+            await self._respond(step, step.calling)
+        actions = step.responses[-1].actions if step.responses else EventActions()
+        if actions.transfer_to_agent is not None:
+            await self._hand_over(actions.transfer_to_agent)
+        self._step = Step(ended=bool(actions.transfer_to_agent or actions.skip_summarization))
+
+    async def _respond(self, step: Step, calling: Event) -> None:
+        """Run the tools, wait for the answers, and run what they confirmed."""
+        asked_elsewhere = bool(step.requests) and not self._scope.plan.resumable
+        if not step.responses and not asked_elsewhere:
+            await self._tools.run(calling, step)
+        if self._scope.plan.resumable:
+            await self._scope.wait_for([*sorted(calling.long_running_tool_ids or ()), *self._targets(step)])
+        if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
+            await self._tools.run_confirmed(calling, step)
+        self._escalated |= any(event.actions.escalate for event in step.responses)
+
+    def _targets(self, step: Step) -> list[str]:
+        return list(confirmation_targets(step.requests))
+
+    async def _hand_over(self, target: str) -> None:
+        past = self._past.last_child(target)
+        node = self._scope.plan.nodes[target]
+        self._escalated |= await self._scope.run_agent(self._scope, node, self._branch, past)
+
+    async def _call_model(self) -> Event | None:
+        """Call the model and log its answer; returns it if it has calls."""
+        scope, name = self._scope, self._node.name
+        scope.check_stopped()
+        call = ModelInput(
+            agent=name,
+            invocation_id=scope.invocation.id,
+            branch=self._branch,
+            plan=scope.plan.digest,
+            call_index=scope.projection.model_calls[name],
+            journal=scope.carrier.slice(scope.projection),
+        )
+        try:
+            output = await scope.effects.model(call, self._node.model)
+        except EffectFailed:
+            scope.log.append(ModelCalled(agent=name))
+            raise
+        scope.log.append(ModelCalled(agent=name))
+        event = self._model_event(output.event)
+        if event.parts or event.error_code is not None:
+            event = await scope.log_event(event)
+        return event if event.get_function_calls() else None
+
+    def _model_event(self, answer: Event) -> Event:
+        """Give a model's answer its author, call ids, long-running calls and output key."""
+        update: dict[str, object] = {"author": self._node.name, "branch": self._branch}
+        if answer.content is not None:
+            update["content"] = self._with_call_ids(answer.content)
+        event = answer.model_copy(update=update)
+        long_running = frozenset(
+            call.id
+            for call in event.get_function_calls()
+            if call.id and (tool := self._node.tool(call.name or "")) and tool.kind == "long_running"
+        )
+        if long_running:
+            event = event.model_copy(update={"long_running_tool_ids": long_running})
+        key = self._node.output_key
+        if key is not None and event.is_final_response() and event.text is not None:
+            delta = {**event.actions.state_delta, key: event.text}
+            event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": delta})})
+        return event
+
+    def _with_call_ids(self, content: types.Content) -> types.Content:
+        """Give an id to each call that has none of its own; what a model sends is not to be trusted with ids."""
+        taken = set(self._scope.projection.call_ids)
+        parts: list[types.Part] = []
+        for part in content.parts or []:
+            call = part.function_call
+            if call is not None:
+                if not call.id or call.id in taken:
+                    call = call.model_copy(update={"id": new_function_call_id()})
+                taken.add(call.id or "")
+                part = part.model_copy(update={"function_call": call})
+            parts.append(part)
+        return content.model_copy(update={"role": "model", "parts": parts})

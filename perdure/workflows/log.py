@@ -1,0 +1,81 @@
+"""The session's journal inside its workflow: every entry is appended here, and folded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.genai import types
+from temporalio import workflow
+
+from perdure.events import Event, EventActions
+from perdure.journal import AnswerLogged, Entry, EventLogged, InvocationSettled, TempStateSet
+from perdure.projection import Projection, split_state_delta
+
+
+class SessionLog:
+    """Appends to the journal, with the ids and times that only a workflow may draw."""
+
+    def __init__(self, entries: tuple[Entry, ...] = ()) -> None:
+        self.projection = Projection.fold(entries)
+        self.listeners: list[Callable[[Event], None]] = []
+        """Told of each agent event as it is logged."""
+
+    def append(self, entry: Entry) -> None:
+        """Append one entry."""
+        self.projection.apply(entry)
+
+    def log_event(self, event: Event, *, hidden: bool = False) -> Event:
+        """Log an agent's event: `temp:` keys are kept apart, id and time are filled in.
+
+        Returns:
+            The event as it was logged.
+        """
+        delta, temp = split_state_delta(event.actions.state_delta)
+        update: dict[str, object] = {"id": event.id or new_id(), "timestamp": workflow.time()}
+        if temp:
+            self.append(TempStateSet(invocation_id=event.invocation_id, delta=temp))
+            update["actions"] = event.actions.model_copy(update={"state_delta": delta})
+        logged = event.model_copy(update=update)
+        self.append(EventLogged(event=logged, hidden=hidden))
+        if not hidden:
+            for listener in self.listeners:
+                listener(logged)
+        return logged
+
+    def log_answers(self, invocation_id: str) -> None:
+        """Log an invocation's accepted answers, as far as the responses of their own calls are logged."""
+        invocation = self.projection.invocations[invocation_id]
+        while (event := self.projection.loggable_answer(invocation)) is not None:
+            self.append(AnswerLogged(event_id=event.id, timestamp=workflow.time()))
+
+    def stop(self, invocation_id: str, reason: str | None) -> None:
+        """Settle an invocation as stopped."""
+        self.append(InvocationSettled(invocation_id=invocation_id, status="stopped", reason=reason))
+
+
+def new_id() -> str:
+    """Return a fresh event id."""
+    return str(workflow.uuid4())
+
+
+def new_invocation_id() -> str:
+    """Return a fresh invocation id, in ADK's form."""
+    return f"e-{workflow.uuid4()}"
+
+
+def new_function_call_id() -> str:
+    """Return a fresh id for a function call to which the model gave none, in ADK's form."""
+    return f"adk-{workflow.uuid4()}"
+
+
+def user_event(invocation_id: str, content: types.Content, actions: EventActions, branch: str | None) -> Event:
+    """Return a user's event, ready to be accepted."""
+    return Event(
+        id=new_id(),
+        timestamp=workflow.time(),
+        author="user",
+        invocation_id=invocation_id,
+        branch=branch,
+        content=content.model_copy(update={"role": "user"}),
+        actions=actions,
+    )

@@ -1,0 +1,106 @@
+"""What the runners of one invocation share: its plan, its log, its effects, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from typing import Any, Protocol
+
+from temporalio import workflow
+
+from perdure.events import Event, EventActions
+from perdure.journal import Failure
+from perdure.messages import JournalSlice, ShareStateInput
+from perdure.plan import Node, Plan
+from perdure.projection import SHARED, Invocation, Projection
+from perdure.runs import Run
+from perdure.workflows.effects import Effects
+from perdure.workflows.log import SessionLog
+from perdure.workflows.waits import Waits
+
+
+class RunAgent(Protocol):
+    """Runs one agent from where its past run stopped; returns whether an event underneath escalated."""
+
+    def __call__(self, scope: Scope, node: Node, branch: str | None, past: Run | None) -> Coroutine[Any, Any, bool]:
+        """Run the agent."""
+        ...
+
+
+class Carrier:
+    """Knows how much of the journal the activities of this run have been given."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+
+    def slice(self, projection: Projection) -> JournalSlice:
+        """Return what the journal gained since the last slice, and remember that it is on its way."""
+        offset, self._sent = self._sent, len(projection.entries)
+        return JournalSlice(offset=offset, entries=tuple(projection.entries[offset:]))
+
+
+class Scope:
+    """One invocation at work."""
+
+    def __init__(
+        self, *, plan: Plan, invocation: Invocation, log: SessionLog, effects: Effects, carrier: Carrier, user_id: str
+    ) -> None:
+        self.plan = plan
+        self.invocation = invocation
+        self.log = log
+        self.effects = effects
+        self.carrier = carrier
+        self.user_id = user_id
+        self.waits = Waits(log.projection)
+        self.failures: list[Failure] = []
+        self.stopping = False
+        """Nothing new is started any more; what finishes all the same is kept."""
+        self.foreign = 0
+        """Custom agents that are at something of their own, such as a timer."""
+        self.run_agent: RunAgent
+
+    @property
+    def projection(self) -> Projection:
+        """The session's projection."""
+        return self.log.projection
+
+    async def log_event(self, event: Event, *, hidden: bool = False) -> Event:
+        """Log an agent's event in this invocation, and share its `user:` and `app:` keys."""
+        logged = self.log.log_event(event.model_copy(update={"invocation_id": self.invocation.id}), hidden=hidden)
+        await self.share(logged)
+        return logged
+
+    async def share(self, event: Event) -> None:
+        """Send an event's `user:` and `app:` keys to where other sessions find them."""
+        delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(SHARED)}
+        if delta:
+            await self.effects.share_state(ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta))
+
+    def checkpoint(self, node: Node, branch: str | None, state: dict[str, Any]) -> None:
+        """Log an agent's checkpoint; readers see it only if the app is resumable."""
+        self._log_state(node, branch, EventActions(agent_state=state), hidden=not self.plan.resumable)
+
+    def end(self, node: Node, branch: str | None, *, hidden: bool | None = None) -> None:
+        """Log that an agent's run has ended; readers see it only if the app is resumable."""
+        hidden = not self.plan.resumable if hidden is None else hidden
+        self._log_state(node, branch, EventActions(end_of_agent=True), hidden=hidden)
+
+    def _log_state(self, node: Node, branch: str | None, actions: EventActions, *, hidden: bool) -> None:
+        event = Event(author=node.name, invocation_id=self.invocation.id, branch=branch, actions=actions)
+        self.log.log_event(event, hidden=hidden)
+
+    def check_stopped(self) -> None:
+        """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
+        if self.stopping:
+            raise asyncio.CancelledError
+
+    async def wait_for(self, call_ids: Collection[str]) -> None:
+        """Wait until the user has answered all of these calls: for days, if need be."""
+        with self.waits.waiting(call_ids) as answered:
+            await workflow.wait_condition(answered)
+        self.check_stopped()
+
+    @property
+    def quiescent(self) -> bool:
+        """No branch is at work, and at least one waits for an answer."""
+        return self.effects.busy == 0 and self.foreign == 0 and self.waits.all_open

@@ -1,0 +1,40 @@
+"""What the Temporal UI tells of a session: search attributes and the Markdown of its page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeUpdate
+
+from perdure.projection import Projection
+from perdure.search import APP, PENDING_TOOLS, STATUS, USER_ID
+from perdure.views import details
+
+
+class Visibility:
+    """Publishes a session's status whenever it has changed."""
+
+    def __init__(self, app: str, user_id: str, *, enabled: bool) -> None:
+        self._app = app
+        self._user_id = user_id
+        self.enabled = enabled
+        """The search attributes exist on this server; upserting one that does not would fail the workflow task."""
+        self._shown: tuple[str, tuple[str, ...]] | None = None
+
+    def publish(self, projection: Projection) -> None:
+        """Show the session as it stands."""
+        workflow.set_current_details(details(projection))
+        if not self.enabled:
+            return
+        shown = (projection.session_status(), tuple(sorted({call.name for call in projection.open_calls()})))
+        if shown == self._shown:
+            return
+        first, self._shown = self._shown is None, shown
+        updates: list[SearchAttributeUpdate[Any]] = [
+            STATUS.value_set(shown[0]),
+            PENDING_TOOLS.value_set(list(shown[1])),
+        ]
+        if first:
+            updates += [APP.value_set(self._app), USER_ID.value_set(self._user_id)]
+        workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType] -- SDK

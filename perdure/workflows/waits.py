@@ -1,0 +1,33 @@
+"""What the agents of an invocation wait for: answers of the user to their long-running calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+
+from perdure.projection import Projection
+
+
+class Waits:
+    """The open waits of one invocation. A wait ends when every one of its calls has a logged answer."""
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+        self._open: list[Collection[str]] = []
+
+    @contextmanager
+    def waiting(self, call_ids: Collection[str]) -> Generator[Callable[[], bool]]:
+        """Count as waiting inside of the block; yields whether the wait is over."""
+        self._open.append(call_ids)
+        try:
+            yield lambda: self._answered(call_ids)
+        finally:
+            self._open.remove(call_ids)
+
+    @property
+    def all_open(self) -> bool:
+        """There are waits, and none of them is over: one that is over will run on as soon as the workflow yields."""
+        return bool(self._open) and not any(self._answered(call_ids) for call_ids in self._open)
+
+    def _answered(self, call_ids: Collection[str]) -> bool:
+        return all(self._projection.calls[call_id].answer == "logged" for call_id in call_ids)
