@@ -195,7 +195,7 @@ class PendingView(_Message):
 
 
 class LoadPlanInput(_Message):
-    """Local activity `perdure:load_plan`."""
+    """Activity `perdure:load_plan`."""
 
     user_id: str
     known: str | None = None

@@ -93,14 +93,18 @@ class Effects:
         return (await self._activity(call.name, call, CodeOutput, agent, call.name, options, agent)).result
 
     async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
-        """Ask the worker for the app's plan, as a local activity; retried until a worker has it."""
+        """Ask a worker for the app's plan; retried until there is an answer.
+
+        Not a local activity: it asks the workflows that hold shared state, which may need this worker's cache.
+        """
         with self._at_work():
-            return await workflow.execute_local_activity(
+            return await workflow.execute_activity(
                 LOAD_PLAN,
                 request,
                 result_type=LoadPlanOutput,
                 start_to_close_timeout=timedelta(seconds=30),
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
+                summary="plan",
             )
 
     async def share_state(self, request: ShareStateInput) -> None:
