@@ -1,1 +1,187 @@
-"""Perdure."""
+"""Perdure: agent trees, written as in Google's ADK, that run, wait and resume as Temporal workflows.
+
+Importing this package loads nothing: each name is loaded at its first use, since google-genai alone takes two seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.agents import (
+        Agent,
+        App,
+        BaseAgent,
+        BaseAgentState,
+        FunctionTool,
+        InvocationContext,
+        LlmAgent,
+        LongRunningFunctionTool,
+        LoopAgent,
+        ParallelAgent,
+        ReadonlyContext,
+        ResumabilityConfig,
+        SequentialAgent,
+        State,
+        ToolContext,
+        exit_loop,
+        transfer_to_agent,
+    )
+    from perdure.client import (
+        Runner,
+    )
+    from perdure.config import (
+        ConnectionConfig,
+        WorkerConfig,
+        connect,
+    )
+    from perdure.errors import (
+        CallAnswered,
+        CallNotFound,
+        ConnectionFailed,
+        DefinitionError,
+        DefinitionWarning,
+        InvalidArguments,
+        InvalidMessage,
+        InvocationFailed,
+        InvocationFinished,
+        InvocationNotFound,
+        InvocationRunning,
+        LogError,
+        MixedInvocations,
+        ModelError,
+        NotResumable,
+        PerdureError,
+        RequestRefused,
+        SessionExists,
+        SessionNotFound,
+        SessionUnreadable,
+    )
+    from perdure.events import (
+        Event,
+        EventActions,
+        ToolConfirmation,
+    )
+    from perdure.messages import (
+        InvocationView,
+        PendingCall,
+        SessionView,
+    )
+    from perdure.models.base import (
+        BaseLlm,
+        LLMRegistry,
+        LlmRequest,
+        LlmResponse,
+    )
+    from perdure.models.gemini import (
+        Gemini,
+    )
+    from perdure.models.scripted import (
+        ScriptedModel,
+    )
+    from perdure.worker import (
+        create_workers,
+        run_workers,
+    )
+
+    __version__: str
+
+__all__ = [
+    "Agent",
+    "App",
+    "BaseAgent",
+    "BaseAgentState",
+    "BaseLlm",
+    "CallAnswered",
+    "CallNotFound",
+    "ConnectionConfig",
+    "ConnectionFailed",
+    "DefinitionError",
+    "DefinitionWarning",
+    "Event",
+    "EventActions",
+    "FunctionTool",
+    "Gemini",
+    "InvalidArguments",
+    "InvalidMessage",
+    "InvocationContext",
+    "InvocationFailed",
+    "InvocationFinished",
+    "InvocationNotFound",
+    "InvocationRunning",
+    "InvocationView",
+    "LLMRegistry",
+    "LlmAgent",
+    "LlmRequest",
+    "LlmResponse",
+    "LogError",
+    "LongRunningFunctionTool",
+    "LoopAgent",
+    "MixedInvocations",
+    "ModelError",
+    "NotResumable",
+    "ParallelAgent",
+    "PendingCall",
+    "PerdureError",
+    "ReadonlyContext",
+    "RequestRefused",
+    "ResumabilityConfig",
+    "Runner",
+    "ScriptedModel",
+    "SequentialAgent",
+    "SessionExists",
+    "SessionNotFound",
+    "SessionUnreadable",
+    "SessionView",
+    "State",
+    "ToolConfirmation",
+    "ToolContext",
+    "WorkerConfig",
+    "__version__",
+    "connect",
+    "create_workers",
+    "exit_loop",
+    "run_workers",
+    "transfer_to_agent",
+]
+
+# fmt: off
+_NAMES: dict[str, tuple[str, ...]] = {
+    "perdure.agents": (
+        "Agent", "App", "BaseAgent", "BaseAgentState", "FunctionTool", "InvocationContext", "LlmAgent",
+        "LongRunningFunctionTool", "LoopAgent", "ParallelAgent", "ReadonlyContext", "ResumabilityConfig",
+        "SequentialAgent", "State", "ToolContext", "exit_loop", "transfer_to_agent",
+    ),
+    "perdure.client": ("Runner",),
+    "perdure.config": ("ConnectionConfig", "WorkerConfig", "connect"),
+    "perdure.errors": (
+        "CallAnswered", "CallNotFound", "ConnectionFailed", "DefinitionError", "DefinitionWarning",
+        "InvalidArguments", "InvalidMessage", "InvocationFailed", "InvocationFinished", "InvocationNotFound",
+        "InvocationRunning", "LogError", "MixedInvocations", "ModelError", "NotResumable", "PerdureError",
+        "RequestRefused", "SessionExists", "SessionNotFound", "SessionUnreadable",
+    ),
+    "perdure.events": ("Event", "EventActions", "ToolConfirmation"),
+    "perdure.messages": ("InvocationView", "PendingCall", "SessionView"),
+    "perdure.models.base": ("BaseLlm", "LLMRegistry", "LlmRequest", "LlmResponse"),
+    "perdure.models.gemini": ("Gemini",),
+    "perdure.models.scripted": ("ScriptedModel",),
+    "perdure.worker": ("create_workers", "run_workers"),
+}
+# fmt: on
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("perdure")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not importlib: this module is loaded afresh in the workflow sandbox, whose importer sees __import__ only.
+    value = globals()[name] = getattr(__import__(_MODULES[name], fromlist=["_"]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -51,7 +51,7 @@ class Runner:
         """Make a runner on a connected client.
 
         Args:
-            app_name: The app, as its workers serve it.
+            app_name: The app.
             client: A client of the Temporal server.
             auto_create_session: Create a session that does not exist when it gets its first message. As in ADK.
             reenter: Let new sessions drop their coroutines at every pause; for tests.
@@ -72,8 +72,6 @@ class Runner:
             ConnectionFailed: No server answers.
         """
         return cls(app_name, await connect(config), auto_create_session=auto_create_session)
-
-    # Sessions.
 
     async def create_session(
         self, *, user_id: str, session_id: str | None = None, state: Mapping[str, Any] | None = None
@@ -101,8 +99,6 @@ class Runner:
     async def delete_session(self, *, user_id: str, session_id: str) -> None:
         """Delete a session, its log and its workflow's history. One that does not exist is no error, as in ADK."""
         await self._sessions.delete(user_id, session_id)
-
-    # Invocations.
 
     async def run_async(
         self,
@@ -137,24 +133,13 @@ class Runner:
             result = await self.resume(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
         else:
             content = user_content(new_message) if isinstance(new_message, str) else new_message
+            where: dict[str, Any] = {"user_id": user_id, "session_id": session_id, "request_id": request_id}
             if any(part.function_response for part in content.parts or []):
-                result = await self.respond(
-                    user_id=user_id,
-                    session_id=session_id,
-                    responses=content,
-                    invocation_id=invocation_id,
-                    request_id=request_id,
-                )
+                result = await self.respond(responses=content, invocation_id=invocation_id, **where)
             elif invocation_id is not None:
                 raise InvalidMessage("an invocation_id goes with function responses, or without a message to resume")
             else:
-                result = await self.send_message(
-                    user_id=user_id,
-                    session_id=session_id,
-                    message=content,
-                    state_delta=state_delta,
-                    request_id=request_id,
-                )
+                result = await self.send_message(message=content, state_delta=state_delta, **where)
         async for event in self.follow(user_id=user_id, session_id=session_id, result=result):
             yield event
 
@@ -231,7 +216,7 @@ class Runner:
     async def stop(
         self, *, user_id: str, session_id: str, invocation_id: str, reason: str | None = None
     ) -> InvocationResult:
-        """Stop an invocation: cancel its activities; returns when it is settled. In a resumable app it can be resumed.
+        """Stop an invocation: cancel its activities; returns when it is settled. A resumable app can resume it.
 
         Raises:
             InvocationNotFound: The session has no such invocation.
@@ -253,8 +238,6 @@ class Runner:
     ) -> list[tuple[ListedSession, PendingCall]]:
         """Return the open calls of one session, of a user's sessions, or of all, oldest first."""
         return await self._sessions.pending(user_id, session_id)
-
-    # The log.
 
     async def events(
         self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False

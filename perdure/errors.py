@@ -3,6 +3,7 @@
 ```
 PerdureError
 ├── DefinitionError        an agent tree or an app that cannot be compiled
+├── InvalidArguments       a model called a tool with arguments that it cannot take
 ├── LogError               an event or a journal that is malformed
 ├── ModelError             a model provider refused or failed a request
 ├── ConnectionFailed       the Temporal server cannot be reached
@@ -19,6 +20,9 @@ PerdureError
     ├── CallAnswered
     ├── MixedInvocations
     └── InvalidMessage
+
+UserWarning
+└── DefinitionWarning      an agent tree that compiles, but can hardly be meant so
 ```
 """
 
@@ -31,6 +35,22 @@ class PerdureError(Exception):
 
 class DefinitionError(PerdureError):
     """An agent tree, tool or app is defined wrongly. Raised when it is compiled; never retried."""
+
+
+class DefinitionWarning(UserWarning):
+    """An agent tree is valid, but can hardly be meant so. Warned of when it is compiled."""
+
+
+class InvalidArguments(PerdureError):
+    """A model called a tool with arguments that it cannot take. Never retried: the model gets the result instead.
+
+    Attributes:
+        result: The tool's result, which tells the model what to do better.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.result = {"error": message}
 
 
 class LogError(PerdureError):

@@ -7,6 +7,7 @@ a follower asks again after each completed one.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -15,6 +16,9 @@ from temporalio.client import Client, WorkflowHandle
 
 _SHORT_HISTORY = 400
 """History events that are cheap enough to read through once, to stand at the end."""
+
+_SPACING = 0.05
+"""Seconds between two looks at least."""
 
 _FIRST_PAUSE = 0.02
 _LAST_PAUSE = 1.0
@@ -31,6 +35,7 @@ class Follower:
         self._workflow_id = workflow_id
         self._token: bytes | None = None
         self._pause = _FIRST_PAUSE
+        self._looked = 0.0
 
     async def news(self, *, found: bool) -> None:
         """Return when the log may have grown.
@@ -42,8 +47,11 @@ class Follower:
             self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
             await asyncio.sleep(self._pause)
             return
+        # Many changes in a row cost one look, since a look costs the worker more than a step does.
+        await asyncio.sleep(self._looked + _SPACING - time.monotonic())
         while not await self._poll():
             pass
+        self._looked = time.monotonic()
 
     async def _stand_at_start(self) -> bool:
         handle: WorkflowHandle[object, object] = self._client.get_workflow_handle(self._workflow_id)

@@ -32,7 +32,7 @@ from perdure.journal import (
     ToolOutput,
     pack,
 )
-from perdure.messages import InvocationStatus, InvocationView, PendingCall, SessionStatus
+from perdure.messages import InvocationStatus, PendingCall
 from perdure.plan import LlmNode, Plan
 
 TEMP = "temp:"
@@ -320,38 +320,6 @@ class Projection:
         if self._packed[0] != len(self.entries):
             self._packed = (len(self.entries), len(pack(self.entries)))
         return self._packed[1]
-
-    def invocation_view(self, invocation: Invocation) -> InvocationView:
-        """Return an invocation as readers see it."""
-        return InvocationView(
-            id=invocation.id,
-            status=invocation.status,
-            agent=invocation.agent,
-            failures=invocation.failures,
-            pending=tuple(self.open_calls(invocation.id)),
-            plan=invocation.plan,
-            reason=invocation.reason,
-            resumable=self.is_resumable(invocation) and invocation.status in ("failed", "stopped"),
-        )
-
-    def session_status(self) -> SessionStatus:
-        """Return the session's status, by precedence: running, failed, waiting, stopped, idle.
-
-        A failed or stopped invocation counts while it can be resumed, or if it is the newest.
-        """
-        newest = next(reversed(self.invocations.values()), None)
-        found = {
-            invocation.status
-            for invocation in self.invocations.values()
-            if invocation.status not in ("failed", "stopped") or invocation is newest or self.is_resumable(invocation)
-        }
-        if self.turns or found & {"running", "queued"}:
-            return "running"
-        if "failed" in found:
-            return "failed"
-        if "waiting" in found:
-            return "waiting"
-        return "stopped" if "stopped" in found else "idle"
 
 
 def _keeps_messages(plan: Plan, name: str) -> bool:

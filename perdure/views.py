@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 
 from perdure.journal import take
-from perdure.messages import EventsPage, JournalPage, PageInput, PendingCall, SessionView
+from perdure.messages import (
+    EventsPage,
+    InvocationView,
+    JournalPage,
+    PageInput,
+    PendingCall,
+    SessionStatus,
+    SessionView,
+)
 from perdure.projection import Invocation, Projection
 
 _SHOWN = 10
@@ -18,8 +26,8 @@ def events_page(projection: Projection, request: PageInput) -> EventsPage:
     return EventsPage(
         events=tuple(take(projection.events, request.since, request.max_bytes)),
         total=len(projection.events),
-        status=projection.session_status(),
-        invocation=projection.invocation_view(invocation) if invocation else None,
+        status=session_status(projection),
+        invocation=invocation_view(projection, invocation) if invocation else None,
     )
 
 
@@ -36,16 +44,50 @@ def session_view(projection: Projection, app: str, user_id: str, session_id: str
         user_id=user_id,
         id=session_id,
         state=projection.state,
-        status=projection.session_status(),
-        invocations=tuple(projection.invocation_view(i) for i in projection.invocations.values()),
+        status=session_status(projection),
+        invocations=tuple(invocation_view(projection, i) for i in projection.invocations.values()),
         event_count=len(projection.events),
         last_update_time=projection.events[-1].timestamp if projection.events else 0.0,
     )
 
 
+def invocation_view(projection: Projection, invocation: Invocation) -> InvocationView:
+    """Return an invocation as readers see it."""
+    return InvocationView(
+        id=invocation.id,
+        status=invocation.status,
+        agent=invocation.agent,
+        failures=invocation.failures,
+        pending=tuple(projection.open_calls(invocation.id)),
+        plan=invocation.plan,
+        reason=invocation.reason,
+        resumable=projection.is_resumable(invocation) and invocation.status in ("failed", "stopped"),
+    )
+
+
+def session_status(projection: Projection) -> SessionStatus:
+    """Return the session's status, by precedence: running, failed, waiting, stopped, idle.
+
+    A failed or stopped invocation counts while it can be resumed, or if it is the newest.
+    """
+    newest = next(reversed(projection.invocations.values()), None)
+    found = {
+        invocation.status
+        for invocation in projection.invocations.values()
+        if invocation.status not in ("failed", "stopped") or invocation is newest or projection.is_resumable(invocation)
+    }
+    if projection.turns or found & {"running", "queued"}:
+        return "running"
+    if "failed" in found:
+        return "failed"
+    if "waiting" in found:
+        return "waiting"
+    return "stopped" if "stopped" in found else "idle"
+
+
 def details(projection: Projection) -> str:
     """Return Markdown for the workflow's page in the Temporal UI: the invocations and what each awaits."""
-    lines = [f"**{projection.session_status()}** · {len(projection.events)} events", ""]
+    lines = [f"**{session_status(projection)}** · {len(projection.events)} events", ""]
     invocations = list(projection.invocations.values())[-_SHOWN:]
     for invocation in reversed(invocations):
         lines.extend(_invocation_lines(projection, invocation))

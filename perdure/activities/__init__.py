@@ -1,1 +1,1 @@
-"""."""
+"""Activities: all I/O that workflows need, done in the worker."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import RootModel, ValidationError
+from pydantic import RootModel, ValidationError, validate_call
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from temporalio import activity
 from temporalio.common import RawValue
@@ -92,7 +92,9 @@ class ToolActivity:
 
     async def _function(self, call: CodeInput) -> CodeOutput:
         fn = self._registry.activity(call.name)
-        result = await self._code.run(fn, *call.args, **call.kwargs)
+        # Arguments arrive as JSON; the function's annotations say what they were.
+        checked = validate_call(config={"arbitrary_types_allowed": True})(fn)
+        result = await self._code.run(checked, *call.args, **call.kwargs)
         return CodeOutput(result=_json(call.name, result))
 
 

@@ -1,1 +1,34 @@
-"""."""
+"""What users write: agents, tools, and the app around them."""
+
+from perdure.agents.context import ReadonlyContext, State, ToolContext
+from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
+from perdure.agents.definitions import (
+    Agent,
+    App,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    ResumabilityConfig,
+    SequentialAgent,
+)
+from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, exit_loop, transfer_to_agent
+
+__all__ = [
+    "Agent",
+    "App",
+    "BaseAgent",
+    "BaseAgentState",
+    "FunctionTool",
+    "InvocationContext",
+    "LlmAgent",
+    "LongRunningFunctionTool",
+    "LoopAgent",
+    "ParallelAgent",
+    "ReadonlyContext",
+    "ResumabilityConfig",
+    "SequentialAgent",
+    "State",
+    "ToolContext",
+    "exit_loop",
+    "transfer_to_agent",
+]

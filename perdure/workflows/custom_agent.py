@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import typing
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from pydantic import TypeAdapter
 from temporalio import workflow
 
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
@@ -80,9 +82,9 @@ class CustomContext(InvocationContext):
         """Log an event that the agent yielded, unless it is logged already; returns whether it is the agent's end."""
         if event.id and event.id in self._logged:
             return False
-        event = event.model_copy(
-            update={"id": "", "author": event.author or self._node.name, "branch": event.branch or self.branch}
-        )
+        if event.author not in ("", self._node.name):
+            raise ValueError(f"an event of author {event.author!r}; yield events with author=self.name")
+        event = event.model_copy(update={"id": "", "author": self._node.name, "branch": event.branch or self.branch})
         is_state = event.actions.agent_state is not None or bool(event.actions.end_of_agent)
         if not is_state and self._past_own:
             self._past_own.pop(0)
@@ -103,8 +105,11 @@ class CustomContext(InvocationContext):
             EffectFailed: It failed, and retrying did not help.
         """
         name = fn.__name__
-        if self._past_results:
-            return self._past_results.pop(0).result
+        result_type = typing.get_type_hints(fn).get("return", Any)
+        if self._past_results and self._past_results[0].name == name:
+            return TypeAdapter(result_type).validate_python(self._past_results.pop(0).result)
+        # Its author's code has changed since: what the old one was given does not fit.
+        self._past_results.clear()
         self._scope.check_stopped()
         with self._in_perdure():
             call = CodeInput(name=name, args=args, kwargs=kwargs)
@@ -114,7 +119,7 @@ class CustomContext(InvocationContext):
                 invocation_id=self.invocation_id, agent=self._node.name, branch=self.branch, name=name, result=result
             )
         )
-        return result
+        return TypeAdapter(result_type).validate_python(result)
 
     async def run_agent(self, agent: BaseAgent) -> AsyncGenerator[Event, None]:
         """Run an agent underneath and yield its events; those of an earlier run come again, but are not logged again.
@@ -176,7 +181,9 @@ def _load(app: str, node: CustomNode) -> BaseAgent:
     agent = lookup(app).custom_agent(node.name)
     module, _, qualname = node.code.partition(":")
     # Not importlib: only this goes through the sandbox's importer.
-    found: Any = __import__(module, fromlist=["_"])
+    silent = workflow.SandboxImportNotificationPolicy.SILENT
+    with workflow.unsafe.sandbox_import_notification_policy(silent):
+        found: Any = __import__(module, fromlist=["_"])
     for name in qualname.split("."):
         found = getattr(found, name)
     guarded = copy.copy(agent)

@@ -41,7 +41,7 @@ from perdure.messages import (
 )
 from perdure.plan import Plan
 from perdure.projection import Invocation, split_state_delta
-from perdure.views import events_page, journal_page, session_view
+from perdure.views import events_page, invocation_view, journal_page, session_view
 from perdure.workflows.effects import Effects
 from perdure.workflows.invocation import LiveInvocation
 from perdure.workflows.log import SessionLog, new_invocation_id, user_event
@@ -188,7 +188,7 @@ class SessionWorkflow:
 
     def _result(self, invocation_id: str, offset: int) -> InvocationResult:
         projection = self._log.projection
-        view = projection.invocation_view(projection.invocations[invocation_id])
+        view = invocation_view(projection, projection.invocations[invocation_id])
         return InvocationResult(invocation=view, offset=offset)
 
     # Updates. A validator refuses before anything is written into the history.

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios, each taken in one run on one machine."""

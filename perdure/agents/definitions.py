@@ -1,0 +1,109 @@
+"""What users write: `App`, `LlmAgent`, `SequentialAgent`, `LoopAgent`, `ParallelAgent`. Names and fields are ADK's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from google.genai import types
+from pydantic import Field, field_validator
+
+from perdure.agents.context import ReadonlyContext
+from perdure.agents.custom import BaseAgent
+from perdure.agents.tools import FunctionTool
+from perdure.agents.validation import Definition
+from perdure.errors import DefinitionError
+from perdure.events import USER
+from perdure.models.base import BaseLlm
+
+InstructionProvider = Callable[[ReadonlyContext], str | Awaitable[str]]
+"""A function that returns an instruction; it runs in an activity, before each model call."""
+
+
+class LlmAgent(BaseAgent):
+    """An agent that a model drives. ADK: `agents/llm_agent.py`."""
+
+    model: str | BaseLlm = ""
+    """A model's name or a model; without one, that of the nearest LLM agent above."""
+    instruction: str | InstructionProvider = ""
+    """What the model is told to do; `{key}` and `{key?}` stand for session state. The text of a function is taken as
+    it is."""
+    tools: list[FunctionTool | Callable[..., Any]] = Field(default_factory=list["FunctionTool | Callable[..., Any]"])
+    """What the model may call; plain functions become `FunctionTool`s."""
+    output_key: str | None = None
+    """Key of session state that takes the text of the agent's answer."""
+    include_contents: Literal["default", "none"] = "default"
+    """`none`: the model sees the current turn only, not the session's log."""
+    generate_content_config: types.GenerateContentConfig | None = None
+    """Temperature, safety settings and so on; tools and instruction have fields of their own."""
+    disallow_transfer_to_parent: bool = False
+    """The model cannot transfer to the parent; a later message does not go to this agent either."""
+    disallow_transfer_to_peers: bool = False
+    """The model cannot transfer to the parent's other sub-agents."""
+
+    def resolved_model(self) -> str | BaseLlm:
+        """Return the agent's model, or else that of the nearest LLM agent above that has one.
+
+        Raises:
+            DefinitionError: There is none.
+        """
+        agent: BaseAgent | None = self
+        while agent is not None:
+            if isinstance(agent, LlmAgent) and agent.model:
+                return agent.model
+            agent = agent.parent_agent
+        raise DefinitionError(
+            f"agent {self.name!r} has no model, and neither has an LLM agent above it; give it one, as in "
+            "LlmAgent(model='gemini-2.5-flash', …)"
+        )
+
+
+Agent = LlmAgent
+
+
+class SequentialAgent(BaseAgent):
+    """Runs its sub-agents one after the other. ADK: `agents/sequential_agent.py`."""
+
+
+class LoopAgent(BaseAgent):
+    """Runs its sub-agents over and over, until one of them escalates. ADK: `agents/loop_agent.py`."""
+
+    max_iterations: int | None = None
+    """Rounds after which it ends all the same; `None` is without limit."""
+
+
+class ParallelAgent(BaseAgent):
+    """Runs its sub-agents at once, each on a branch of its own. ADK: `agents/parallel_agent.py`."""
+
+
+class ResumabilityConfig(Definition):
+    """How an app resumes. ADK: `apps/_configs.py`."""
+
+    is_resumable: bool = False
+    """Long-running calls pause an invocation, and a failed or stopped one can be resumed."""
+
+
+class App(Definition):
+    """An agent tree with a name: what a worker serves and a `Runner` talks to. ADK: `apps/app.py`."""
+
+    name: str
+    """A Python identifier: the workflow type and the task queue of the app's sessions; `user` is reserved."""
+    root_agent: BaseAgent
+    """The agent that gets the messages."""
+    resumability_config: ResumabilityConfig | None = None
+    activities: list[Callable[..., Any]] = Field(default_factory=list[Callable[..., Any]])
+    """Functions that custom agents may run by `ctx.run_activity`: defined in a module, sync or async."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not name.isidentifier():
+            raise DefinitionError(f"app name {name!r} is no Python identifier; use letters, digits and underscores")
+        if name == USER:
+            raise DefinitionError(f"no app can be named {USER!r}; choose another name")
+        return name
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the app is resumable."""
+        return self.resumability_config is not None and self.resumability_config.is_resumable

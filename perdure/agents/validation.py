@@ -1,0 +1,79 @@
+"""The base of what users define: pydantic models whose errors say what to do."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from typing import Any, Self, cast
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+
+from perdure.errors import DefinitionError
+from perdure.events import USER
+
+
+class Definition(BaseModel):
+    """Base of what users define. Its errors are `DefinitionError`s that say what to do."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _teach(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            if not isinstance(data, dict):
+                # Somebody's field holds the wrong thing; the definition around it says so.
+                raise
+            raise DefinitionError(_explain(cls, data, error)) from error
+
+
+def check_agent_name(name: str) -> None:
+    """Check a name by ADK's rules.
+
+    Raises:
+        DefinitionError: It is no Python identifier, or is reserved.
+    """
+    if not name.isidentifier():
+        raise DefinitionError(f"agent name {name!r} is no Python identifier; use letters, digits and underscores")
+    if name == USER:
+        raise DefinitionError(f"no agent can be named {USER!r}: that is the author of the user's events")
+
+
+# fmt: off
+_ONLY_IN_ADK = (
+    "before_agent_callback", "after_agent_callback", "before_model_callback", "after_model_callback",
+    "before_tool_callback", "after_tool_callback", "on_model_error_callback", "on_tool_error_callback",
+    "global_instruction", "static_instruction", "input_schema", "output_schema", "planner", "code_executor",
+    "plugins", "events_compaction_config", "context_cache_config",
+)
+# fmt: on
+
+
+def _explain(cls: type[Definition], data: Any, error: ValidationError) -> str:
+    given = cast(dict[str, Any], data) if isinstance(data, dict) else {}
+    name = given.get("name")
+    who = f"{cls.__name__} {name!r}" if isinstance(name, str) else cls.__name__
+    problems: dict[str, str] = {}
+    for problem in error.errors(include_url=False, include_context=False):
+        field = str(problem["loc"][0]) if problem["loc"] else ""
+        if problem["type"] == "extra_forbidden":
+            problems[field] = _explain_unknown(cls, field)
+        elif problem["type"] == "missing":
+            problems[field] = f"needs the field {field!r}"
+        elif field in problems:
+            # Another member of a union that does not fit either.
+            problems[field] += f" / {problem['msg']}"
+        else:
+            problems[field] = f"cannot take {field}={reprlib.repr(given.get(field))}: {problem['msg']}"
+    return f"{who} " + "; it ".join(problems.values())
+
+
+def _explain_unknown(cls: type[Definition], field: str) -> str:
+    if field in _ONLY_IN_ADK:
+        return f"has no field {field!r}: ADK does, but Perdure does not offer it"
+    names = list(cls.model_fields)
+    close = difflib.get_close_matches(field, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(names)}"
+    return f"has no field {field!r}; {hint}"

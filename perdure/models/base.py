@@ -1,0 +1,211 @@
+"""What a model must do, and how a model's name finds its provider.
+
+A provider is one file in this package, or a user's own subclass of `BaseLlm`. Models are called in activities only,
+never in workflow code.
+"""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from google.genai import types
+from pydantic import BaseModel, ConfigDict, alias_generators
+
+from perdure.errors import DefinitionError
+
+_VALUE = ConfigDict(
+    frozen=True,
+    ser_json_bytes="base64",
+    val_json_bytes="base64",
+    alias_generator=alias_generators.to_camel,
+    populate_by_name=True,
+)
+
+
+class LlmRequest(BaseModel):
+    """What one model call is asked. ADK: `models/llm_request.py`.
+
+    Its contents are shared with the session's log in memory: a model must not change them in place.
+    """
+
+    model_config = _VALUE
+
+    model: str
+    """Name of the model, as the agent gives it."""
+    contents: list[types.Content]
+    """What the agent sees of the session's log, oldest first."""
+    config: types.GenerateContentConfig
+    """System instruction, tool declarations and generation settings."""
+    agent: str
+    """The agent that asks."""
+    call_index: int
+    """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
+
+
+class LlmResponse(BaseModel):
+    """What a model answered: the fields that it shares with `perdure.events.Event`. ADK: `models/llm_response.py`."""
+
+    model_config = _VALUE
+
+    content: types.Content | None = None
+    """The answer. Function calls may lack ids; the session gives them."""
+    partial: bool | None = None
+    """A piece of a streamed answer. Only the last response that is not partial counts."""
+    turn_complete: bool | None = None
+    finish_reason: types.FinishReason | None = None
+    error_code: str | None = None
+    """Why there is no content, such as `SAFETY`: the model answered, so the call has not failed."""
+    error_message: str | None = None
+    interrupted: bool | None = None
+    custom_metadata: dict[str, Any] | None = None
+    usage_metadata: types.GenerateContentResponseUsageMetadata | None = None
+    grounding_metadata: types.GroundingMetadata | None = None
+    citation_metadata: types.CitationMetadata | None = None
+    input_transcription: types.Transcription | None = None
+    output_transcription: types.Transcription | None = None
+    avg_logprobs: float | None = None
+    logprobs_result: types.LogprobsResult | None = None
+    cache_metadata: dict[str, Any] | None = None
+    model_version: str | None = None
+    interaction_id: str | None = None
+
+    @classmethod
+    def create(cls, response: types.GenerateContentResponse) -> LlmResponse:
+        """Return the first candidate of google-genai's response, or why there is none. As in ADK."""
+        usage, version = response.usage_metadata, response.model_version
+        if not response.candidates:
+            return cls._without_candidates(response)
+        candidate = response.candidates[0]
+        has_parts = candidate.content is not None and bool(candidate.content.parts)
+        answered = has_parts or candidate.finish_reason == types.FinishReason.STOP
+        return cls(
+            content=candidate.content if answered else None,
+            error_code=None if answered else _code(candidate.finish_reason),
+            error_message=None if answered else candidate.finish_message,
+            grounding_metadata=candidate.grounding_metadata if answered else None,
+            usage_metadata=usage,
+            finish_reason=candidate.finish_reason,
+            citation_metadata=candidate.citation_metadata,
+            avg_logprobs=candidate.avg_logprobs,
+            logprobs_result=candidate.logprobs_result,
+            model_version=version,
+        )
+
+    @classmethod
+    def _without_candidates(cls, response: types.GenerateContentResponse) -> LlmResponse:
+        usage, version = response.usage_metadata, response.model_version
+        if feedback := response.prompt_feedback:
+            return cls(
+                error_code=_code(feedback.block_reason),
+                error_message=feedback.block_reason_message,
+                usage_metadata=usage,
+                model_version=version,
+            )
+        return cls(content=types.Content(role="model", parts=[]), usage_metadata=usage, model_version=version)
+
+
+def _code(reason: types.FinishReason | types.BlockedReason | None) -> str | None:
+    return reason.value if reason is not None else None
+
+
+class BaseLlm(abc.ABC):
+    """A model. ADK: `models/base_llm.py`.
+
+    One instance serves all sessions of a worker at once, so it keeps no state between calls. A subclass implements
+    `generate_content_async`.
+
+    Attributes:
+        model: The model's name.
+    """
+
+    model: str
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    @abc.abstractmethod
+    def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Yield the model's answer; the last response that is not partial counts.
+
+        Args:
+            llm_request: What the model is asked. It must not be changed.
+            stream: Yield partial responses too, as they arrive.
+
+        Raises:
+            ModelError: The call failed; `retryable` says whether it is tried again.
+        """
+
+
+ModelFactory = Callable[[str], BaseLlm]
+"""Makes a model from its name."""
+
+
+def _gemini(model: str) -> BaseLlm:
+    # Imported late, so that a client or a worker without Gemini agents loads no provider.
+    from perdure.models.gemini import Gemini
+
+    return Gemini(model)
+
+
+class LLMRegistry:
+    """Model names and their providers, one table for the process. ADK: `models/registry.py`."""
+
+    _factories: dict[str, ModelFactory] = {  # noqa: RUF012 - the one table that is meant to be shared
+        r"gemini-.+": _gemini,
+        r"model-optimizer-.+": _gemini,
+        r"projects/.+/locations/.+/endpoints/.+": _gemini,
+        r"projects/.+/locations/.+/publishers/google/models/gemini.+": _gemini,
+    }
+    _models: dict[str, BaseLlm] = {}  # noqa: RUF012
+
+    @classmethod
+    def register(cls, pattern: str, factory: ModelFactory) -> None:
+        """Add a provider.
+
+        Args:
+            pattern: Regular expression that the whole name of a model must match. A pattern that is known already is
+                replaced; of several that match a name, the one registered last counts.
+            factory: Makes a model from its name; a subclass of `BaseLlm` that takes the name will do.
+
+        Raises:
+            DefinitionError: The pattern is no regular expression.
+        """
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise DefinitionError(f"model pattern {pattern!r} is no regular expression: {error}") from error
+        cls._factories.pop(pattern, None)
+        cls._factories[pattern] = factory
+        cls._models.clear()
+
+    @classmethod
+    def resolve(cls, model: str) -> ModelFactory:
+        """Return the factory for a model's name.
+
+        Raises:
+            DefinitionError: No registered pattern matches the name.
+        """
+        for pattern, factory in reversed(cls._factories.items()):
+            if re.fullmatch(pattern, model):
+                return factory
+        known = ", ".join(repr(pattern) for pattern in cls._factories)
+        raise DefinitionError(
+            f"no provider knows the model {model!r}; use a name that matches one of {known}, add a provider with "
+            "LLMRegistry.register(pattern, factory), or give the agent a model object"
+        )
+
+    @classmethod
+    def new_llm(cls, model: str) -> BaseLlm:
+        """Return the model of this name, made at the first call.
+
+        Raises:
+            DefinitionError: No registered pattern matches the name.
+        """
+        if model not in cls._models:
+            cls._models[model] = cls.resolve(model)(model)
+        return cls._models[model]

@@ -1,0 +1,117 @@
+"""A model that answers from a script: for tests, demos and the conformance scenarios."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from google.genai import types
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perdure.errors import DefinitionError, ModelError
+from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+
+
+class ScriptedCall(BaseModel):
+    """A function call of a step. It carries no id: the session gives it one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class ScriptedStep(BaseModel):
+    """One answer of a scripted model: a text, function calls, or both, or an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: str | None = None
+    """Comes before the calls."""
+    calls: tuple[ScriptedCall, ...] = ()
+    error: str | None = None
+    """The model call fails with this message, and is not retried."""
+    delay: float = Field(default=0.0, ge=0.0)
+    """Seconds that the model takes."""
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> ScriptedStep:
+        answers = self.text is not None or bool(self.calls)
+        if answers == (self.error is not None):
+            raise ValueError("a step has a text, calls, or both, or else an error")
+        return self
+
+    def content(self) -> types.Content:
+        """Return the answer as a model's content."""
+        parts = [types.Part(text=self.text)] if self.text is not None else []
+        parts += [
+            types.Part(function_call=types.FunctionCall(name=call.name, args=dict(call.args))) for call in self.calls
+        ]
+        return types.Content(role="model", parts=parts)
+
+
+class ScriptedModel(BaseLlm):
+    """Answers an agent's n-th model call of a session with the n-th step of a script.
+
+    Which call it is comes with the request, so that where a session stands in the script survives a restart of the
+    worker. Agents that share one instance each go through the whole script.
+
+    Example:
+        >>> ScriptedModel([{"calls": [{"name": "search", "args": {"q": "x"}}]}, {"text": "Found."}])
+    """
+
+    def __init__(self, steps: Sequence[Mapping[str, Any] | types.Content], *, model: str = "scripted") -> None:
+        """Check and keep a script.
+
+        Args:
+            steps: For each call a mapping with `text`, `calls` (each a mapping with `name` and `args`), `error` and
+                `delay` in seconds, or a whole content.
+            model: The model's name.
+
+        Raises:
+            DefinitionError: A step has another form.
+        """
+        super().__init__(model)
+        self.steps: tuple[ScriptedStep | types.Content, ...] = tuple(
+            step if isinstance(step, types.Content) else _step(index, step) for index, step in enumerate(steps)
+        )
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Yield the step of the request's `call_index`, whole also if `stream` is set.
+
+        Raises:
+            ModelError: The step is an error, or the script has no such step. Not retried.
+        """
+        index = llm_request.call_index
+        if index >= len(self.steps):
+            raise ModelError(
+                f"agent {llm_request.agent!r} made model call {index + 1} of the session, but the script of "
+                f"{self.model!r} ends after {len(self.steps)}; add a step",
+                retryable=False,
+            )
+        step = self.steps[index]
+        if isinstance(step, types.Content):
+            yield LlmResponse(content=step.model_copy(update={"role": step.role or "model"}, deep=True))
+            return
+        if step.delay:
+            await asyncio.sleep(step.delay)
+        if step.error is not None:
+            raise ModelError(step.error, retryable=False)
+        yield LlmResponse(content=step.content())
+
+
+def _step(index: int, step: Mapping[str, Any]) -> ScriptedStep:
+    try:
+        return ScriptedStep.model_validate(step)
+    except ValidationError as error:
+        problems = "; ".join(
+            ".".join([*map(str, problem["loc"])] or ["step"]) + f": {problem['msg']}"
+            for problem in error.errors(include_url=False)
+        )
+        raise DefinitionError(
+            f"step {index + 1} of a scripted model is {step!r} ({problems}); "
+            'write {"text": …}, {"calls": [{"name": …, "args": {…}}]} or {"error": …}'
+        ) from error

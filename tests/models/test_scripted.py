@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from perdure.errors import DefinitionError, ModelError
+from perdure.models.base import LlmRequest, LlmResponse
+from perdure.models.scripted import ScriptedModel
+
+
+async def answer(model: ScriptedModel, call_index: int) -> LlmResponse:
+    request = LlmRequest(
+        model=model.model,
+        contents=[],
+        config=types.GenerateContentConfig(),
+        agent="clerk",
+        call_index=call_index,
+    )
+    [response] = [response async for response in model.generate_content_async(request)]
+    return response
+
+
+async def test_the_request_says_which_step_it_is() -> None:
+    model = ScriptedModel([{"text": "one"}, {"text": "two"}])
+    for index, expected in ((1, "two"), (0, "one"), (1, "two")):
+        response = await answer(model, index)
+        assert response.content == types.Content(role="model", parts=[types.Part(text=expected)])
+
+
+async def test_text_comes_before_the_calls_and_calls_have_no_id() -> None:
+    model = ScriptedModel([{"calls": [{"name": "a", "args": {"x": None}}, {"name": "b"}], "text": "look"}])
+    content = (await answer(model, 0)).content
+    assert content is not None
+    assert content.parts == [
+        types.Part(text="look"),
+        types.Part(function_call=types.FunctionCall(name="a", args={"x": None})),
+        types.Part(function_call=types.FunctionCall(name="b", args={})),
+    ]
+
+
+async def test_a_content_is_given_as_it_is_and_stays_the_scripts() -> None:
+    step = types.Content(parts=[types.Part(text="x", thought_signature=b"\xff")])
+    model = ScriptedModel([step])
+    content = (await answer(model, 0)).content
+    assert content is not None
+    assert content.role == "model"
+    assert content.parts == step.parts
+    (content.parts or [])[0].text = "changed"
+    assert (step.parts or [])[0].text == "x"
+
+
+async def test_an_error_step_fails_for_good() -> None:
+    with pytest.raises(ModelError, match="overloaded") as caught:
+        await answer(ScriptedModel([{"error": "overloaded"}]), 0)
+    assert not caught.value.retryable
+
+
+async def test_a_call_past_the_end_names_agent_and_call() -> None:
+    with pytest.raises(ModelError, match=r"'clerk' made model call 3.*ends after 2") as caught:
+        await answer(ScriptedModel([{"text": "a"}, {"text": "b"}]), 2)
+    assert not caught.value.retryable
+
+
+async def test_a_delay_takes_its_time() -> None:
+    started = time.monotonic()
+    await answer(ScriptedModel([{"text": "a", "delay": 0.05}]), 0)
+    assert time.monotonic() - started >= 0.05
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {},
+        {"text": "a", "error": "b"},
+        {"calls": []},
+        {"txt": "a"},
+        {"calls": [{"nam": "a"}]},
+        {"calls": [{"name": "a", "id": "1"}]},
+        {"text": "a", "delay": -1},
+    ],
+)
+def test_a_malformed_step_is_refused_with_its_number(step: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match="step 2 of a scripted model"):
+        ScriptedModel([{"text": "fine"}, step])
