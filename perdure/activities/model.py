@@ -16,10 +16,13 @@ from perdure.agents.custom import ReadonlyContext
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.errors import DefinitionError, ModelError
 from perdure.events import Event
+from perdure.logs import bound
 from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.plan import LlmNode, Plan
 from perdure.projection import Projection
+
+_DEFECT_ATTEMPTS = 3
 
 
 class ModelActivity:
@@ -38,29 +41,36 @@ class ModelActivity:
             ApplicationError: The model failed. Retried if its provider may answer later, after the pause it asks for.
         """
         info = activity.info()
-        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
-        session = await self._journals.at(workflow_id, run_id, call.journal)
+        workflow_id = info.workflow_id or ""
+        journal = await self._journals.at(workflow_id, info.workflow_run_id or "", call.journal)
+        app, user, session = split_workflow_id(workflow_id)
+        with bound(app=app, user=user, session=session, invocation=call.invocation_id, agent=call.agent):
+            try:
+                response = await self._answer(call, journal, workflow_id)
+            except ModelError as error:
+                raise ApplicationError(
+                    str(error),
+                    type="ModelError",
+                    non_retryable=not error.retryable,
+                    next_retry_delay=_seconds(error.retry_after),
+                ) from error
+            except (DefinitionError, NotRegistered) as error:
+                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+            except Exception as error:
+                # A defect in a provider or an instruction function; what may be answered later is a ModelError.
+                final = info.attempt >= _DEFECT_ATTEMPTS
+                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=final) from error
+        output = ModelOutput(event=_event(response))
+        check_size(output, f"the answer of agent {call.agent!r}'s model")
+        return output
+
+    async def _answer(self, call: ModelInput, session: Projection, workflow_id: str) -> LlmResponse:
         plan = session.plans[call.plan]
         node = plan.nodes[call.agent]
         if not isinstance(node, LlmNode):
-            raise ApplicationError(f"agent {call.agent!r} has no model", non_retryable=True)
-        try:
-            request = await self._request(session, plan, node, call, workflow_id)
-            model = self._registry.model(node)
-            response = await self._code.run_async(_generate(model, request))
-        except ModelError as error:
-            raise ApplicationError(
-                str(error),
-                type="ModelError",
-                non_retryable=not error.retryable,
-                next_retry_delay=_seconds(error.retry_after),
-            ) from error
-        except (DefinitionError, NotRegistered) as error:
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
-        event = Event.model_validate(response.model_dump(exclude_none=True, exclude={"partial"}))
-        output = ModelOutput(event=event)
-        check_size(output, f"the answer of agent {call.agent!r}'s model")
-        return output
+            raise DefinitionError(f"agent {call.agent!r} has no model")
+        request = await self._request(session, plan, node, call, workflow_id)
+        return await self._code.run_async(_generate(self._registry.model(node), request))
 
     async def _request(
         self, session: Projection, plan: Plan, node: LlmNode, call: ModelInput, workflow_id: str
@@ -80,6 +90,11 @@ class ModelActivity:
             agent=node.name,
             call_index=call.call_index,
         )
+
+
+def _event(response: LlmResponse) -> Event:
+    fields = {name: getattr(response, name) for name in LlmResponse.model_fields if name != "partial"}
+    return Event(**{name: value for name, value in fields.items() if value is not None})
 
 
 def _context(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import structlog
 from temporalio import activity
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
@@ -13,6 +12,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure.agents.registry import Registry
+from perdure.logs import get_logger
 from perdure.messages import (
     LOAD_PLAN,
     SHARE_STATE,
@@ -23,7 +23,7 @@ from perdure.messages import (
 from perdure.search import KEYS
 from perdure.sharing import read_state, share_state
 
-_log = structlog.get_logger("perdure.worker")
+_log = get_logger("perdure.worker")
 
 
 class PlanActivities:

@@ -18,6 +18,7 @@ from perdure.agents.registry import NotRegistered, Registry
 from perdure.agents.tools import FunctionTool, ToolContext
 from perdure.errors import InvalidArguments
 from perdure.journal import ToolOutput
+from perdure.logs import bound
 from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
 
 
@@ -46,11 +47,20 @@ class ToolActivity:
         except (IndexError, ValidationError, RuntimeError) as error:
             raise ApplicationError(f"activity {kind!r} got no call of Perdure's", non_retryable=True) from error
         try:
-            output = await (self._tool(call) if isinstance(call, ToolInput) else self._function(call))
+            output = await self._call(call)
         except NotRegistered as error:
             raise ApplicationError(str(error), type="NotRegistered", non_retryable=True) from error
         check_size(output, f"the result of {kind!r}")
         return output
+
+    async def _call(self, call: ToolInput | CodeInput) -> ToolOutput | CodeOutput:
+        app, user, session = split_workflow_id(activity.info().workflow_id or "")
+        if isinstance(call, CodeInput):
+            with bound(app=app, user=user, session=session, tool=call.name):
+                return await self._function(call)
+        names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.tool}
+        with bound(app=app, user=user, session=session, **names):
+            return await self._tool(call)
 
     async def _tool(self, call: ToolInput) -> ToolOutput:
         tool = self._registry.tool(call.agent, call.tool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.genai import types
 
-from perdure.events import Event, EventActions
+from perdure.events import Event
 from perdure.journal import ModelCalled
 from perdure.messages import ModelInput
 from perdure.plan import LlmNode
@@ -57,14 +57,31 @@ class _LlmRun:
                 return
         if step.calling is not None:
             await self._respond(step, step.calling)
-        actions = step.responses[-1].actions if step.responses else EventActions()
+        if step.calling is None or self._goes_back_to_model(step, step.calling):
+            self._step = Step()
+            return
+        if not step.responses:
+            # Only where nothing pauses: a long-running tool that returned nothing ends the turn.
+            step.ended = True
+            return
+        actions = step.responses[-1].actions
         if actions.transfer_to_agent is not None:
             await self._hand_over(actions.transfer_to_agent)
         self._step = Step(ended=bool(actions.transfer_to_agent or actions.skip_summarization))
 
+    def _goes_back_to_model(self, step: Step, calling: Event) -> bool:
+        """Return whether the user answered: then the model goes on, whatever the tools' own responses ask for."""
+        if self._scope.plan.resumable:
+            return bool(calling.long_running_tool_ids or step.requests)
+        return self._asked_elsewhere(calling)
+
+    def _asked_elsewhere(self, calling: Event) -> bool:
+        """Return whether an earlier invocation asked what this one's message confirms: nothing pauses in this app."""
+        return not self._scope.plan.resumable and calling.invocation_id != self._scope.invocation.id
+
     async def _respond(self, step: Step, calling: Event) -> None:
         """Run the tools, wait for the answers, and run what they confirmed."""
-        asked_elsewhere = bool(step.requests) and not self._scope.plan.resumable
+        asked_elsewhere = self._asked_elsewhere(calling)
         if not step.responses and not asked_elsewhere:
             await self._tools.run(calling, step)
         if self._scope.plan.resumable:

@@ -26,6 +26,7 @@ from perdure.journal import (
     pack,
     unpack,
 )
+from perdure.logs import get_logger
 from perdure.messages import (
     AnswerInput,
     EventsPage,
@@ -60,6 +61,7 @@ class SessionWorkflow:
     def __init__(self, args: Sequence[RawValue]) -> None:
         start = workflow.payload_converter().from_payload(args[0].payload, SessionInput) if args else SessionInput()
         self._app, self._user_id, self._session_id = messages.split_workflow_id(workflow.info().workflow_id)
+        self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._reenter = start.reenter
         self._log = SessionLog(unpack(start.journal) if start.journal else ())
         self._effects = Effects()
@@ -129,12 +131,13 @@ class SessionWorkflow:
         live = self._live.get(invocation.id)
         if live is None:
             live = self._live[invocation.id] = LiveInvocation(self._scope(plan, invocation))
-        self._visibility.publish(self._log.projection)
+        self._publish(invocation)
         watch = asyncio.create_task(self._watch_history())
         try:
             waits = await live.work()
         finally:
             watch.cancel()
+        self._tell(invocation)
         if waits and self._reenter:
             await live.cancel()
         if not waits or self._reenter:
@@ -184,7 +187,18 @@ class SessionWorkflow:
             self._live.pop(invocation.id, None)
         elif invocation.status in ("running", "waiting", "queued", "failed"):
             self._log.stop(invocation.id, reason)
+        self._publish(invocation)
+
+    def _publish(self, invocation: Invocation) -> None:
+        """Show where an invocation stands, in the Temporal UI and in the worker's log."""
         self._visibility.publish(self._log.projection)
+        self._tell(invocation)
+
+    def _tell(self, invocation: Invocation) -> None:
+        failed = [f"{failure.agent}: {failure.step}" for failure in invocation.failures]
+        waits = [call.name for call in self._log.projection.open_calls(invocation.id)]
+        logger = self._logger.bind(invocation=invocation.id, agent=invocation.agent)
+        logger.info(f"invocation {invocation.status}", **({"failed": failed} if failed else {}), waits_for=waits)
 
     def _result(self, invocation_id: str, offset: int) -> InvocationResult:
         projection = self._log.projection
@@ -277,8 +291,8 @@ class SessionWorkflow:
             raw: Any = workflow.payload_converter().from_payload(value.payload)
             self._accept_answer(requests.parse_signal(raw))
         except (PerdureError, ValueError, TypeError) as error:
-            kind = type(error).__name__
-            workflow.logger.warning("function_response dropped", extra={"reason": kind})
+            # The reason's text could quote the value.
+            self._logger.warning("function_response signal dropped", reason=type(error).__name__)
 
     # Queries.
 
