@@ -12,7 +12,7 @@ from google.genai import types
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
-from perdure.errors import InvalidMessage, InvocationFailed
+from perdure.errors import InvalidMessage, InvocationFailed, SessionNotFound
 from perdure.events import USER, Event, user_content
 from perdure.following import Follower
 from perdure.messages import (
@@ -161,8 +161,12 @@ class Runner:
         request = MessageInput(
             content=content, state_delta=dict(state_delta or {}), request_id=request_id or str(uuid.uuid4())
         )
-        if self._auto_create:
-            await self._sessions.ensure(user_id, session_id)
+        try:
+            return await self._sessions.update(user_id, session_id, SEND_MESSAGE, request)
+        except SessionNotFound:
+            if not self._auto_create:
+                raise
+        await self._sessions.ensure(user_id, session_id)
         return await self._sessions.update(user_id, session_id, SEND_MESSAGE, request)
 
     async def respond(

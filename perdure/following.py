@@ -13,6 +13,11 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
+
+from perdure.logs import get_logger
+
+_logger = get_logger("perdure.client")
 
 _SHORT_HISTORY = 400
 """History events that are cheap enough to read through once, to stand at the end."""
@@ -55,7 +60,10 @@ class Follower:
 
     async def _stand_at_start(self) -> bool:
         handle: WorkflowHandle[object, object] = self._client.get_workflow_handle(self._workflow_id)
-        if (await handle.describe()).history_length > _SHORT_HISTORY:
+        try:
+            if (await handle.describe()).history_length > _SHORT_HISTORY:
+                return False
+        except RPCError:
             return False
         self._token = b""
         return True
@@ -69,7 +77,13 @@ class Follower:
             next_page_token=self._token or b"",
             skip_archival=True,
         )
-        answer = await self._client.workflow_service.get_workflow_execution_history(request)
+        try:
+            answer = await self._client.workflow_service.get_workflow_execution_history(request)
+        except RPCError as error:
+            # The server is away, or forgot the token: the next look says more, and it waits for the server.
+            _logger.debug("history poll failed", reason=error.status.name.lower())
+            self._token = None
+            return True
         # Without a token the run is closed; another may have taken over.
         self._token = answer.next_page_token or None
         completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED

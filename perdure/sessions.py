@@ -31,6 +31,7 @@ from perdure.errors import (
     SessionUnreadable,
 )
 from perdure.journal import Entry, pack
+from perdure.logs import get_logger
 from perdure.messages import (
     EVENTS,
     JOURNAL,
@@ -58,6 +59,20 @@ _Handle = WorkflowHandle[Any, Any]
 
 MAX_PAYLOAD_BYTES = 1_900_000
 _QUERIES_AT_ONCE = 10
+_UPDATE_ATTEMPTS = 10
+
+_NO_WORKER = frozenset(
+    {
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+"""How a query fails while no worker serves the app, or the server is away."""
+
+_logger = get_logger("perdure.client")
 _CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
 
 
@@ -135,19 +150,20 @@ class Sessions:
                 " store the data elsewhere and send a reference to it"
             )
         handle = self._handle(user_id, session_id)
-        while True:
+        for attempt in range(_UPDATE_ATTEMPTS):
+            await asyncio.sleep(0.2 * attempt)
             try:
                 return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
                     name, request, result_type=InvocationResult
                 )
             except WorkflowUpdateFailedError as error:
-                if _continued(error):
-                    continue
-                raise _refusal(error) from error
+                if not _continued(error):
+                    raise _refusal(error) from error
             except RPCError as error:
                 if error.status != RPCStatusCode.NOT_FOUND:
                     raise
                 await self._bring_back(user_id, session_id)
+        raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
 
     async def _bring_back(self, user_id: str, session_id: str) -> None:
         """Start a session's workflow anew with the journal of the run that is closed."""
@@ -199,12 +215,19 @@ class Sessions:
     ) -> Any:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
         condition = None if closed else QueryRejectCondition.NOT_OPEN
-        try:
-            return await self._handle(user_id, session_id).query(
-                name, *args, result_type=result_type, reject_condition=condition
-            )
-        except RPCError as error:
-            raise self._missing(user_id, session_id, error) from error
+        pause = 0.1
+        while True:
+            try:
+                return await self._handle(user_id, session_id).query(
+                    name, *args, result_type=result_type, reject_condition=condition
+                )
+            except RPCError as error:
+                if error.status not in _NO_WORKER:
+                    raise self._missing(user_id, session_id, error) from error
+                # Whoever follows a run follows it through a restart of its worker, or of the server.
+                _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
 
     async def view(self, user_id: str, session_id: str) -> SessionView:
         """Return the projected session."""

@@ -12,6 +12,7 @@ from datetime import timedelta
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import SandboxImportNotificationPolicy
 
 from perdure.activities.code import CodeRunner
 from perdure.activities.model import ModelActivity
@@ -111,8 +112,13 @@ def workflow_runner(registries: Sequence[Registry]) -> WorkflowRunner:
     modules = {node.code.partition(":")[0] for node in nodes if isinstance(node, CustomNode)}
     if not modules:
         return UnsandboxedWorkflowRunner()
-    passthrough = _AllBut({"perdure.workflows", *modules})
-    return SandboxedWorkflowRunner(restrictions=replace(SandboxRestrictions.default, passthrough_modules=passthrough))
+    restrictions = replace(
+        SandboxRestrictions.default,
+        passthrough_modules=_AllBut({"perdure.workflows", *modules}),
+        # A custom agent's module is loaded as its turn comes, which is no mistake to be warned of.
+        import_notification_policy=SandboxImportNotificationPolicy.SILENT,
+    )
+    return SandboxedWorkflowRunner(restrictions=restrictions)
 
 
 class _AllBut(set[str]):

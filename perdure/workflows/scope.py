@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from temporalio import workflow
 
 from perdure.events import Event, EventActions
-from perdure.journal import Failure
+from perdure.journal import Failure, entry_size
 from perdure.messages import JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
@@ -17,6 +17,8 @@ from perdure.runs import Run
 from perdure.workflows.effects import Effects
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
+
+_INLINE_ENTRIES_BYTES = 256_000
 
 
 class RunAgent(Protocol):
@@ -30,13 +32,20 @@ class RunAgent(Protocol):
 class Carrier:
     """Knows how much of the journal the activities of this run have been given."""
 
-    def __init__(self) -> None:
-        self._sent = 0
+    def __init__(self, sent: int) -> None:
+        """Start behind the entries that an earlier run left; workers ask for these."""
+        self._sent = sent
 
     def slice(self, projection: Projection) -> JournalSlice:
-        """Return what the journal gained since the last slice, and remember that it is on its way."""
+        """Return what the journal gained since the last slice, and remember that it is on its way.
+
+        What would make a large payload is left to be asked for, a page at a time.
+        """
         offset, self._sent = self._sent, len(projection.entries)
-        return JournalSlice(offset=offset, entries=tuple(projection.entries[offset:]))
+        entries = tuple(projection.entries[offset:])
+        if sum(map(entry_size, entries)) > _INLINE_ENTRIES_BYTES:
+            return JournalSlice(offset=self._sent)
+        return JournalSlice(offset=offset, entries=entries)
 
 
 class Scope:

@@ -65,7 +65,7 @@ class SessionWorkflow:
         self._reenter = start.reenter
         self._log = SessionLog(unpack(start.journal) if start.journal else ())
         self._effects = Effects()
-        self._carrier = Carrier()
+        self._carrier = Carrier(len(self._log.projection.entries))
         self._visibility = Visibility(self._app, self._user_id, enabled=start.search_attributes)
         self._live: dict[str, LiveInvocation] = {}
         if start.journal is None:

@@ -156,11 +156,17 @@ class ToolCalls:
         return None, len(self._scope.projection.entries)
 
     def _transfer(self, args: dict[str, Any]) -> ToolOutput:
-        target = args.get("agent_name")
-        if not isinstance(target, str) or target not in self._scope.plan.nodes:
-            names = ", ".join(node.name for node in self._scope.plan.transfer_targets(self._node)) or "none"
+        plan, target = self._scope.plan, args.get("agent_name")
+        if not isinstance(target, str) or target not in plan.nodes or self._is_closed_peer(target):
+            names = ", ".join(node.name for node in plan.transfer_targets(self._node)) or "none"
             return error_output(f"There is no agent {target!r} to transfer to. The agents are: {names}.")
         return ToolOutput(actions=EventActions(transfer_to_agent=target))
+
+    def _is_closed_peer(self, target: str) -> bool:
+        """Return whether an agent stands beside this one, which may not transfer to those. ADK checks no more."""
+        plan, name = self._scope.plan, self._node.name
+        peers = target != name and name in plan.parents and plan.parents.get(target) == plan.parents[name]
+        return peers and self._node.disallow_transfer_to_peers
 
     async def _log(self, event: Event) -> Event:
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))

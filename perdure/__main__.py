@@ -1,0 +1,24 @@
+"""`perdure` and `python -m perdure`."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import NoReturn
+
+from perdure.cli import leave, run_command
+
+
+def entry_point() -> NoReturn:
+    """Run the command of this process's command line, and end the process."""
+    try:
+        code = run_command(sys.argv[1:])
+    except BaseException:
+        # Not one of Perdure's own errors: show all of it, and still end in the way that cannot abort.
+        traceback.print_exc()
+        code = 1
+    leave(code)
+
+
+if __name__ == "__main__":
+    entry_point()

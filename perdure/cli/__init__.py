@@ -1,0 +1,9 @@
+"""The command line. Each command parses, makes one call to the rest of Perdure, and prints.
+
+Only what parsing needs is imported here; the rest is imported inside the commands, since google-genai takes seconds.
+"""
+
+from perdure.cli.exits import leave
+from perdure.cli.main import run_command
+
+__all__ = ["leave", "run_command"]

@@ -1,0 +1,73 @@
+"""The group that holds every command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from perdure.cli.exits import ExitCode
+from perdure.cli.processes import dev, worker
+from perdure.cli.turns import respond, resume, run, stop
+from perdure.cli.views import events, pending, sessions
+from perdure.errors import ConnectionFailed, PerdureError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="perdure")
+def main() -> None:
+    """Run agents as Temporal workflows: they wait for days, and any process may die.
+
+    Start with `perdure dev PATH` in one terminal and `perdure run APP "a message"` in another.
+
+    \b
+    Exit codes:
+      0    done: the invocation finished
+      1    the invocation failed or is stopped, or the request was refused
+      2    the invocation waits for an answer
+      64   the command was given wrongly
+      69   no Temporal server answers
+      130  Ctrl-C; what runs in Temporal runs on
+    """
+
+
+for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending):
+    main.add_command(_command)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command; errors that Perdure raises on purpose are printed to standard error.
+
+    Args:
+        arguments: What stands behind `perdure` on the command line.
+
+    Returns:
+        The exit code.
+    """
+    stdout = sys.stdout
+    try:
+        code: object = main.main(list(arguments), prog_name="perdure", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return ExitCode.USAGE
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.FAILED
+    except ConnectionFailed as error:
+        click.echo(f"perdure: {error}", err=True)
+        return ExitCode.NO_SERVER
+    except PerdureError as error:
+        click.echo(f"perdure: {error}", err=True)
+        return ExitCode.FAILED
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("perdure: interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except SystemExit as end:
+        # So click ends after shell completion, and after a broken pipe, when it also puts a mute stream in the place of
+        # the broken one; imported code may do so too.
+        if sys.stdout is not stdout:
+            return ExitCode.BROKEN_PIPE
+        code = end.code if end.code is not None else ExitCode.FINISHED
+        return code if isinstance(code, int) else ExitCode.FAILED
+    return code if isinstance(code, int) else ExitCode.FINISHED

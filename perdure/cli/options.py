@@ -1,0 +1,136 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import click
+
+if TYPE_CHECKING:
+    from perdure.config import ConnectionConfig
+
+Command = Callable[..., int]
+"""A command's function; it returns the exit code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """Which Temporal the command line names; what it leaves out comes from Temporal's profiles and the environment."""
+
+    address: str | None
+    namespace: str | None
+    profile: str | None
+    config_file: Path | None
+
+    @property
+    def flags(self) -> str:
+        """The options again, to be pasted into a shell behind a command; empty if none was given."""
+        given = {
+            "--address": self.address,
+            "--namespace": self.namespace,
+            "--profile": self.profile,
+            "--config-file": self.config_file,
+        }
+        return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
+
+    def config(self) -> ConnectionConfig:
+        """Return the settings for `perdure.config.connect`."""
+        from perdure.config import ConnectionConfig
+
+        return ConnectionConfig(
+            address=self.address,
+            namespace=self.namespace,
+            profile=self.profile,
+            config_file=self.config_file,
+        )
+
+
+class SessionKeys(TypedDict):
+    """The arguments by which `Runner` finds a session."""
+
+    user_id: str
+    session_id: str
+
+
+@dataclass(frozen=True)
+class SessionName:
+    """A session as the command line names it."""
+
+    app: str
+    user: str
+    session: str | None
+
+    def flags(self, session_id: str) -> str:
+        """Return the words that name the session, to be pasted into a shell behind a command."""
+        return f"{shlex.quote(self.app)} --user {shlex.quote(self.user)} --session {shlex.quote(session_id)}"
+
+    def keys(self, session_id: str) -> SessionKeys:
+        """Return the arguments by which `Runner` finds the session."""
+        return SessionKeys(user_id=self.user, session_id=session_id)
+
+
+def connection_options(command: Command) -> Command:
+    """Give a command the options that name a Temporal server; they arrive as `connection`."""
+
+    @click.option("--address", metavar="HOST:PORT", help="Temporal's address.  [default: localhost:7233]")
+    @click.option("--namespace", help="Temporal's namespace.  [default: default]")
+    @click.option("--profile", help="Profile of Temporal's configuration file.")
+    @click.option("--config-file", type=click.Path(path_type=Path), help="Temporal's configuration file (TOML).")
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        address: str | None,
+        namespace: str | None,
+        profile: str | None,
+        config_file: Path | None,
+        **options: Any,
+    ) -> int:
+        connection = Connection(address=address, namespace=namespace, profile=profile, config_file=config_file)
+        return command(*args, connection=connection, **options)
+
+    return wrapped
+
+
+def session_options(*, required: bool) -> Callable[[Command], Command]:
+    """Give a command the argument APP and the options that name a session; they arrive as `name`."""
+
+    def decorate(command: Command) -> Command:
+        @click.argument("app")
+        @click.option("-u", "--user", envvar="PERDURE_USER", default="user", show_default=True, help="User id.")
+        @click.option("-s", "--session", required=required, help="Session id.")
+        @functools.wraps(command)
+        def wrapped(*args: Any, app: str, user: str, session: str | None, **options: Any) -> int:
+            return command(*args, name=SessionName(app, user, session), **options)
+
+        return wrapped
+
+    return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line.")
+
+
+def parse_pairs(pairs: Iterable[str], parameter: str) -> dict[str, Any]:
+    """Return `KEY=VALUE` arguments as a dictionary; a value that is no JSON is a text.
+
+    Raises:
+        click.BadParameter: One is no pair, or a key comes twice.
+    """
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"{pair!r} is no KEY=VALUE", param_hint=parameter)
+        if key in parsed:
+            raise click.BadParameter(f"{key!r} is given twice", param_hint=parameter)
+        try:
+            parsed[key] = json.loads(value)
+        except ValueError:
+            parsed[key] = value
+    return parsed

@@ -1,0 +1,144 @@
+"""What the commands print: events, invocations and sessions, as text for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from perdure.cli.options import Connection, SessionName
+    from perdure.events import Event
+    from perdure.messages import InvocationView, PendingCall
+    from perdure.sessions import ListedSession
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_MAX_JSON = 400
+
+
+def show_event(event: Event, *, as_json: bool) -> None:
+    """Print one event: ADK's JSON on a line, or what happened in words."""
+    if as_json:
+        click.echo(event.to_json())
+        return
+    for line in describe_event(event):
+        click.echo(_printable(line))
+
+
+def describe_event(event: Event) -> Iterator[str]:
+    """Yield what an event says and does, a line for each thing."""
+    author = f"[{event.author}]"
+    if event.text:
+        yield f"{author} {event.text}"
+    waiting = event.long_running_tool_ids or frozenset[str]()
+    for call in event.get_function_calls():
+        note = f"  (waits for an answer to {call.id})" if call.id in waiting else ""
+        yield f"{author} calls {call.name}({_arguments(call.args or {})}){note}"
+    for response in event.get_function_responses():
+        verb = "answers" if event.author == "user" else "got from"
+        yield f"{author} {verb} {response.name}: {_short(response.response)}"
+    actions = event.actions
+    if actions.transfer_to_agent:
+        yield f"{author} hands over to {actions.transfer_to_agent}"
+    if actions.escalate:
+        yield f"{author} escalates"
+    if actions.agent_state is not None:
+        yield f"{author} checkpoint {_short(actions.agent_state)}"
+    if actions.end_of_agent:
+        yield f"{author} ends"
+    if event.error_code or event.error_message:
+        yield f"{author} error {event.error_code or ''}: {event.error_message or ''}"
+
+
+def show_outcome(
+    name: SessionName, session_id: str, invocation: InvocationView, connection: Connection, *, as_json: bool
+) -> None:
+    """Print how an invocation stands, and what can be done: on standard error, or as the last line of JSON."""
+    if as_json:
+        show_json({"user_id": name.user, "session_id": session_id, "invocation": invocation})
+        return
+    flags = name.flags(session_id) + connection.flags
+    status = "waiting" if invocation.pending and invocation.status == "finished" else invocation.status
+    click.echo(f"invocation {invocation.id} is {status}", err=True)
+    for failure in invocation.failures:
+        text = f"  agent {failure.agent!r} failed in {failure.step!r}: {failure.cause}"
+        click.echo(_printable(text), err=True)
+    if invocation.resumable:
+        click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
+    for call in invocation.pending:
+        click.echo(_printable(f"  waits for {call.name}({_arguments(call.args)}) of {call.agent}"), err=True)
+        click.echo(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={_example(call)}", err=True)
+
+
+def show_json(value: Any) -> None:
+    """Print any value of Perdure's as one line of JSON, fields without a value left out."""
+    from pydantic_core import to_json
+
+    click.echo(to_json(value, by_alias=True, exclude_none=True, bytes_mode="base64").decode())
+
+
+def show_sessions(sessions: Sequence[ListedSession]) -> None:
+    """Print sessions as a table; `-` is what a server without search attributes does not know."""
+    rows = [
+        (
+            session.user_id,
+            session.id,
+            (session.status or "-") + (" (workflow closed)" if session.closed else ""),
+            _age(session.started),
+            ", ".join(session.pending_tools) if session.pending_tools is not None else "-",
+        )
+        for session in sessions
+    ]
+    show_table(("USER", "SESSION", "STATUS", "STARTED", "WAITS FOR"), rows)
+
+
+def show_pending(calls: Sequence[tuple[ListedSession, PendingCall]]) -> None:
+    """Print open calls as a table."""
+    rows = [
+        (view.user_id, view.id, call.agent, f"{call.name}({_arguments(call.args)})", call.id, _age(call.since))
+        for view, call in calls
+    ]
+    show_table(("USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE"), rows)
+
+
+def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns under a head; the last column is not padded."""
+    cleaned = [tuple(_printable(cell).replace("\n", " ") for cell in row) for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in cleaned) for column in range(len(head))]
+    for row in cleaned:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _printable(text: str) -> str:
+    """Return text without the control characters by which a model's words could steer the terminal."""
+    return _CONTROL.sub("", text)
+
+
+def _arguments(args: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={_short(value)}" for key, value in args.items())
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _MAX_JSON else f"{text[:_MAX_JSON]}…"
+
+
+def _example(call: PendingCall) -> str:
+    from perdure.events import REQUEST_CONFIRMATION
+
+    answer = {"confirmed": True} if call.name == REQUEST_CONFIRMATION else {"result": "…"}
+    return shlex.quote(json.dumps(answer, ensure_ascii=False))
+
+
+def _age(timestamp: float) -> str:
+    """Return how long ago a time was, in its largest unit."""
+    seconds = max(0, int(time.time() - timestamp))
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"

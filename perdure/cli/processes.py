@@ -1,0 +1,231 @@
+"""`dev` and `worker`: the commands that serve apps until they are told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perdure.cli.exits import ExitCode
+from perdure.cli.options import Command, Connection, connection_options
+from perdure.errors import ConnectionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from temporalio.client import Client
+
+    from perdure.agents.definitions import App
+    from perdure.config import ConnectionConfig, WorkerConfig
+    from perdure.devserver import DevServer
+    from perdure.logs import Level
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
+
+
+def _worker_options(command: Command) -> Command:
+    options: list[Callable[[Command], Command]] = [
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+            help="Least severe log lines that are shown. Debug shows prompts and tool arguments.",
+        ),
+        click.option(
+            "--log-json/--log-text", default=None, help="Form of the log lines.  [default: text on a terminal]"
+        ),
+        click.option("--max-activities", type=click.IntRange(min=1), help="Model calls and tools at a time, per app."),
+        click.option("--tool-threads", type=click.IntRange(min=1), help="Threads for tools that are not async."),
+        click.option("--max-sessions", type=click.IntRange(min=0), help="Sessions kept in memory, per app."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option(
+    "--temporal-port", type=click.IntRange(1, 65535), help="Port of Temporal.  [default: the address's, 7233]"
+)
+@click.option("--ui-port", type=click.IntRange(1, 65535), help="Port of Temporal's UI.  [default: Temporal's + 1000]")
+@click.option("--data", type=click.Path(path_type=Path), help="Temporal's data file.  [default: .perdure/temporal.db]")
+@_worker_options
+@connection_options
+def dev(
+    targets: tuple[str, ...],
+    temporal_port: int | None,
+    ui_port: int | None,
+    data: Path | None,
+    connection: Connection,
+    **options: Any,
+) -> int:
+    """Serve apps for development: a worker, and a Temporal server with its UI if none answers yet.
+
+    A TARGET is MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`. The server keeps its data in
+    a file across restarts. Ctrl-C ends both.
+
+    \b
+    Examples:
+      perdure dev examples/travel
+      perdure dev travel.agent:app --temporal-port 7300 --ui-port 8300
+    """
+    if temporal_port is not None:
+        if connection.address is not None:
+            raise click.UsageError("--temporal-port and --address both name the server; give one")
+        connection = replace(connection, address=f"localhost:{temporal_port}")
+    return asyncio.run(_dev(targets, connection, ui_port, data, options))
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@_worker_options
+@connection_options
+def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> int:
+    """Serve apps against any Temporal, until SIGINT or SIGTERM.
+
+    A TARGET is MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`. Address, namespace, TLS and
+    API key come from the options, else from Temporal's profiles and environment variables (TEMPORAL_ADDRESS,
+    TEMPORAL_API_KEY, …).
+
+    \b
+    Example:
+      perdure worker travel.agent:app hotel.agent:app --profile production
+    """
+    return asyncio.run(_worker(targets, connection, options))
+
+
+async def _dev(
+    targets: Sequence[str],
+    connection: Connection,
+    ui_port: int | None,
+    data: Path | None,
+    options: dict[str, Any],
+) -> int:
+    stop = _stop_on_signal()
+    apps = _prepare(targets, options)
+    async with AsyncExitStack() as stack:
+        config = connection.config().resolve()
+        client, server = await _reach(config, ui_port, data, stack)
+        _greet(config, server, data, apps)
+        await _serve(client, apps, _worker_config(options), stop)
+        click.echo("perdure: ending", err=True)
+    return ExitCode.FINISHED
+
+
+async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
+    from perdure.config import connect
+
+    stop = _stop_on_signal()
+    apps = _prepare(targets, options)
+    config = connection.config().resolve()
+    client = await connect(config)
+    click.echo(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
+    await _serve(client, apps, _worker_config(options), stop)
+    return ExitCode.FINISHED
+
+
+def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
+    """Set logging up, load the apps and check them, before anything is started."""
+    from perdure.agents.registry import register
+    from perdure.loading import load_app
+    from perdure.logs import configure_logging
+
+    level: Level = options["log_level"]
+    configure_logging(json=options["log_json"], level=level)
+    apps = [load_app(target) for target in targets]
+    names = [app.name for app in apps]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        raise click.UsageError(f"two of the apps are named {name!r}; give each its own name")
+    for app in apps:
+        register(app)
+    return apps
+
+
+def _worker_config(options: dict[str, Any]) -> WorkerConfig:
+    from perdure.config import WorkerConfig
+
+    given = {
+        "max_concurrent_activities": options["max_activities"],
+        "tool_threads": options["tool_threads"],
+        "max_cached_workflows": options["max_sessions"],
+    }
+    return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
+
+
+async def _reach(
+    config: ConnectionConfig, ui_port: int | None, data: Path | None, stack: AsyncExitStack
+) -> tuple[Client, DevServer | None]:
+    """Return a client of the server at the address, started on `stack` if none answers and it would be on this machine.
+
+    Raises:
+        ConnectionFailed: No server answers, and none can be started.
+    """
+    from perdure.config import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, connect
+    from perdure.devserver import DEFAULT_DATA_FILE, DevServer, DevServerConfig
+
+    try:
+        return await connect(config), None
+    except ConnectionFailed:
+        host, _, port = (config.address or DEFAULT_ADDRESS).rpartition(":")
+        if host not in _LOOPBACK or not port.isdigit() or config.tls:
+            raise
+    data_file = data or DEFAULT_DATA_FILE
+    server = await stack.enter_async_context(
+        DevServer(
+            DevServerConfig(
+                port=int(port),
+                ui_port=ui_port or int(port) + 1000,
+                namespace=config.namespace or DEFAULT_NAMESPACE,
+                data_file=data_file,
+                log_file=data_file.with_suffix(".log"),
+            )
+        )
+    )
+    return await connect(replace(config, address=server.address)), server
+
+
+def _greet(config: ConnectionConfig, server: DevServer | None, data: Path | None, apps: Sequence[App]) -> None:
+    """Print where everything is."""
+    from perdure.devserver import DEFAULT_DATA_FILE
+
+    if server is None:
+        click.echo(f"Temporal     {config.address} (was running already)")
+    else:
+        click.echo(f"Temporal     {server.address}")
+        click.echo(f"Temporal UI  {server.ui_url}")
+        click.echo(f"data         {data or DEFAULT_DATA_FILE}")
+    for app in apps:
+        resumable = app.resumability_config is not None and app.resumability_config.is_resumable
+        click.echo(f"app          {app.name}{'' if resumable else ' (not resumable: no ResumabilityConfig says so)'}")
+    address = server.address if server is not None else config.address
+    click.echo(f'try          perdure run --address {address} {apps[0].name} "hello"')
+    click.echo("Ctrl-C ends it.")
+
+
+async def _serve(client: Client, apps: Sequence[App], config: WorkerConfig, stop: asyncio.Event) -> None:
+    from perdure.worker import run_workers
+
+    await run_workers(client, apps, config, stop=stop)
+
+
+def _stop_on_signal() -> asyncio.Event:
+    """Return an event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def begin_to_end() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, begin_to_end)
+    return stop

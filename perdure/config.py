@@ -1,0 +1,164 @@
+"""Settings of the connection to Temporal and of a worker.
+
+A connection takes its address, namespace, TLS and API key from Temporal's own profiles (`temporal.toml` and the
+`TEMPORAL_…` environment variables); what is given here comes before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfigProfile
+from temporalio.service import TLSConfig
+
+from perdure.errors import ConnectionFailed
+from perdure.payloads import data_converter
+
+__all__ = ["DEFAULT_ADDRESS", "DEFAULT_NAMESPACE", "ConnectionConfig", "WorkerConfig", "connect"]
+
+DEFAULT_ADDRESS = "localhost:7233"
+"""Where Temporal is looked for if nothing says otherwise."""
+
+DEFAULT_NAMESPACE = "default"
+"""The namespace if nothing says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionConfig:
+    """Which Temporal to connect to. Unset fields come from Temporal's profile, then from the defaults.
+
+    Temporal: https://docs.temporal.io/develop/environment-configuration
+    """
+
+    address: str | None = None
+    """`HOST:PORT` of the frontend. Default: `TEMPORAL_ADDRESS`, the profile's, `localhost:7233`."""
+    namespace: str | None = None
+    """Default: `TEMPORAL_NAMESPACE`, the profile's, `default`."""
+    api_key: str | None = field(default=None, repr=False)
+    """Switches TLS on. Default: `TEMPORAL_API_KEY`, the profile's, none."""
+    tls: TLSConfig | bool | None = field(default=None, repr=False)
+    """`False` is none, `True` the system's certificates. Default: `TEMPORAL_TLS…`, the profile's, none."""
+    profile: str | None = None
+    """Name of the profile. Default: `TEMPORAL_PROFILE`, `default`."""
+    config_file: Path | None = None
+    """TOML file of the profiles. Default: `TEMPORAL_CONFIG_FILE`, Temporal's own place for it."""
+    timeout: timedelta = timedelta(seconds=10)
+    """How long the server may take to answer. Default: 10 s."""
+
+    def resolve(self) -> ConnectionConfig:
+        """Return the config with every unset field filled in from the profile and the defaults.
+
+        Raises:
+            ConnectionFailed: The profile or its file cannot be read. Not retried.
+        """
+        return _resolve(self)[0]
+
+
+async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False) -> Client:
+    """Return a Temporal client that speaks Perdure's payloads.
+
+    Args:
+        config: Which Temporal. Default: what Temporal's profiles and environment variables say.
+        lazy: Connect at the first call only, which then fails if no server answers. A worker takes no such client.
+
+    Raises:
+        ConnectionFailed: No server answers at the address, or it refuses. The same call may succeed later.
+    """
+    resolved, metadata = _resolve(config or ConnectionConfig())
+    try:
+        async with asyncio.timeout(resolved.timeout.total_seconds()):
+            return await Client.connect(
+                resolved.address or DEFAULT_ADDRESS,
+                namespace=resolved.namespace or DEFAULT_NAMESPACE,
+                api_key=resolved.api_key,
+                tls=resolved.tls if resolved.tls is not None else False,
+                rpc_metadata=metadata,
+                data_converter=data_converter,
+                lazy=lazy,
+            )
+    except TimeoutError as error:
+        _refuse(resolved, f"no answer within {resolved.timeout.total_seconds():g} s", error)
+    except (RuntimeError, ValueError) as error:
+        _refuse(resolved, _reason(error), error)
+
+
+def _resolve(config: ConnectionConfig) -> tuple[ConnectionConfig, dict[str, str]]:
+    """Return the config filled in, and the profile's gRPC metadata."""
+    profile, profile_tls = _load_profile(config)
+    api_key = config.api_key if config.api_key is not None else profile.api_key
+    tls = config.tls if config.tls is not None else profile_tls
+    resolved = replace(
+        config,
+        address=config.address or profile.address or DEFAULT_ADDRESS,
+        namespace=config.namespace or profile.namespace or DEFAULT_NAMESPACE,
+        api_key=api_key,
+        tls=tls if tls is not None else api_key is not None,
+    )
+    return resolved, dict(profile.grpc_meta)
+
+
+def _load_profile(config: ConnectionConfig) -> tuple[ClientConfigProfile, TLSConfig | bool | None]:
+    if config.config_file is not None and not config.config_file.is_file():
+        # Temporal passes over a file that is not there, also over one that was asked for.
+        raise ConnectionFailed(f"there is no file {str(config.config_file)!r} to read Temporal's profiles from")
+    try:
+        profile = ClientConfigProfile.load(config.profile, config_source=config.config_file)
+        return profile, profile.to_client_connect_config().get("tls")
+    except (RuntimeError, OSError) as error:
+        source = str(config.config_file) if config.config_file else "Temporal's configuration"
+        raise ConnectionFailed(
+            f"{source}, profile {config.profile or 'default'!r}: {error}; correct it, or name another one by "
+            "TEMPORAL_CONFIG_FILE and TEMPORAL_PROFILE"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what the operating system said, where the error of Temporal's core quotes it, or else all of the error."""
+    quoted = re.search(r'message: "([^"]+)"', str(error))
+    return quoted[1] if quoted else str(error)
+
+
+def _refuse(config: ConnectionConfig, reason: str, cause: Exception) -> NoReturn:
+    raise ConnectionFailed(
+        f"no Temporal server answers at {config.address!r} (namespace {config.namespace!r}): {reason}; start one with "
+        "`perdure dev`, or name another by TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE"
+    ) from cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerConfig:
+    """How much one worker process does at a time, and how soon what it does is noticed. Durations are `timedelta`."""
+
+    max_concurrent_activities: int = 100
+    """Model calls and tools of one app at work at the same time. Default: 100."""
+    tool_threads: int = 32
+    """Threads for tools that are plain functions; more of them wait for a free one. Default: 32."""
+    max_concurrent_workflow_tasks: int = 100
+    """Workflow tasks of one app at work at the same time. Default: 100."""
+    max_cached_workflows: int = 1000
+    """Sessions of one app kept in memory; one that is not replays its history at its next step, which is dear: keep
+    it above the number of sessions that are active at a time. 0 replays always, for tests. Default: 1000."""
+    sticky_timeout: timedelta = timedelta(seconds=1)
+    """How long a session's next step waits for the worker that has it in memory, before any other takes it. Default:
+    1 s."""
+    max_heartbeat_interval: timedelta = timedelta(seconds=2)
+    """Longest pause between two heartbeats that the server gets from a running tool, and so until a stop reaches it.
+    Default: 2 s."""
+    graceful_shutdown_timeout: timedelta = timedelta(seconds=10)
+    """How long running model calls and tools may go on when the worker is told to end; then they are cancelled and
+    run again elsewhere. Default: 10 s."""
+    journal_cache_bytes: int = 64_000_000
+    """Memory for copies of sessions' journals, in bytes of JSON, shared by the apps of a process. Default: 64 MB."""
+    identity: str | None = None
+    """Name of the worker in the Temporal UI. Default: process id and host."""
+    debug: bool = False
+    """No deadlock detection and no sandbox timeouts, so that a debugger can stop in workflow code. Default: off."""
+    fail_workflows_on_defects: bool = False
+    """A defect or a replay that differs fails the session's workflow, instead of being tried again until a deployment
+    mends it; for tests, which would hang. Default: off."""

@@ -1,0 +1,148 @@
+"""Finds the app that a command line names: `MODULE:APP`, a Python file, or a folder as ADK lays agents out.
+
+What is loaded gets the module name by which it can be imported again: workflows load custom agents afresh by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from perdure.agents.custom import BaseAgent
+from perdure.agents.definitions import App
+from perdure.errors import DefinitionError
+
+__all__ = ["load_app"]
+
+_NAMES = ("app", "root_agent")
+
+
+def load_app(target: str) -> App:
+    """Import an app.
+
+    A `root_agent` without an `App` around it becomes an app named after its file or folder, and as in ADK it is not
+    resumable: only an `App(…, resumability_config=ResumabilityConfig(is_resumable=True))` is.
+
+    Args:
+        target: `MODULE:APP`, where `APP` is the name of an `App` or of an agent; or the path of a `.py` file or of a
+            folder (a package with `agent.py` or `__init__.py`), in which `app` is looked for, then `root_agent`.
+
+    Raises:
+        DefinitionError: Nothing is there, or it is no app. An error of the imported code itself is raised as it is.
+    """
+    path = Path(target)
+    if path.is_dir():
+        return _from_folder(path.resolve())
+    if path.suffix == ".py":
+        return _from_file(path.resolve())
+    module_name, colon, attribute = target.partition(":")
+    if not colon:
+        raise DefinitionError(
+            f"{target!r} is neither a folder, nor a .py file, nor MODULE:APP (looked in {str(Path.cwd())!r}); "
+            "name an app as in `travel.agent:app` or `agents/travel`"
+        )
+    return _from_module(module_name, attribute, target)
+
+
+def _from_module(module_name: str, attribute: str, target: str) -> App:
+    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
+        raise DefinitionError(f"{target!r} is no MODULE:APP: both must be Python names, as in `travel.agent:app`")
+    module = _import(module_name, Path.cwd())
+    found: object = getattr(module, attribute, None)
+    if found is None:
+        names = sorted(name for name, value in vars(module).items() if isinstance(value, App | BaseAgent))
+        raise DefinitionError(
+            f"module {module_name!r} ({module.__file__}) has no {attribute!r}; apps and agents in it: {names}"
+        )
+    app = _as_app(found, module_name.rpartition(".")[2])
+    if app is None:
+        raise DefinitionError(f"{target!r} is a {type(found).__name__}; it must be an App or an agent")
+    return app
+
+
+def _from_file(path: Path) -> App:
+    if not path.is_file():
+        raise DefinitionError(f"there is no file {str(path)!r}")
+    module = _import_path(path)
+    app = _app_in(module, path.stem)
+    if app is None:
+        raise DefinitionError(f"file {str(path)!r} holds no app: define `app = App(…)` or `root_agent = …` in it")
+    return app
+
+
+def _from_folder(folder: Path) -> App:
+    files = [file for file in (folder / "__init__.py", folder / "agent.py") if file.is_file()]
+    for file in files:
+        app = _app_in(_import_path(file), folder.name)
+        if app is not None:
+            return app
+    if files:
+        held = " nor ".join(file.name for file in files)
+        raise DefinitionError(
+            f"folder {str(folder)!r} holds no app: neither {held} defines `app = App(…)` or `root_agent = …`"
+            if len(files) > 1
+            else f"folder {str(folder)!r} holds no app: its {held} defines neither `app = App(…)` nor `root_agent = …`"
+        )
+    raise DefinitionError(f"folder {str(folder)!r} holds no app: it has neither an agent.py nor an __init__.py")
+
+
+def _import_path(path: Path) -> ModuleType:
+    """Import a file under its own name, or, if it stands in a package, under its name in there."""
+    folder = path.parent
+    is_init = path.name == "__init__.py"
+    # ADK's layout makes a package of a folder with an agent.py, whether it has an __init__.py or not.
+    in_package = is_init or (folder / "__init__.py").is_file() or path.name == "agent.py"
+    parts = [] if is_init else [path.stem]
+    while in_package:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+        in_package = (folder / "__init__.py").is_file()
+    if not all(part.isidentifier() for part in parts):
+        raise DefinitionError(
+            f"{str(path)!r} cannot be imported: {'.'.join(parts)!r} is no Python name; rename the file or its folder"
+        )
+    module = _import(".".join(parts), folder)
+    if module.__file__ is None or not Path(module.__file__).samefile(path):
+        raise DefinitionError(
+            f"{str(path)!r} cannot be imported as {module.__name__!r}: that name belongs to "
+            f"{module.__file__ or 'a module of Python itself'}; rename the file or its folder"
+        )
+    return module
+
+
+def _import(name: str, folder: Path) -> ModuleType:
+    """Import a module with a folder on the module search path, where it stays: the module is imported again later."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        raise DefinitionError(
+            f"there is no module {name!r}: {error}; looked in {str(folder)!r} and on Python's module search path"
+        ) from error
+
+
+def _app_in(module: ModuleType, name: str) -> App | None:
+    for attribute in _NAMES:
+        app = _as_app(getattr(module, attribute, None), name)
+        if app is not None:
+            return app
+    return None
+
+
+def _as_app(value: object, name: str) -> App | None:
+    if isinstance(value, App):
+        return value
+    if isinstance(value, BaseAgent):
+        return App(name=_identifier(name), root_agent=value)
+    return None
+
+
+def _identifier(name: str) -> str:
+    cleaned = re.sub(r"\W", "_", name)
+    return cleaned if cleaned.isidentifier() else f"_{cleaned}"

@@ -1,0 +1,157 @@
+"""Logging: structlog in front, the standard library's loggers behind.
+
+Every line goes through the standard library, so that an application which embeds Perdure keeps its own handlers;
+`configure_logging` is for processes that Perdure owns. Workflow code may log: lines are dropped while a workflow
+replays. What users and models say is private: such values are withheld from every line above debug level.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, Final, Literal, TextIO
+
+import structlog
+from structlog.contextvars import bound_contextvars
+from structlog.stdlib import BoundLogger, ExtraAdder, ProcessorFormatter
+from structlog.typing import EventDict, Processor
+from temporalio import activity, workflow
+
+__all__ = ["Level", "bound", "configure_logging", "get_logger"]
+
+Level = Literal["debug", "info", "warning", "error"]
+"""The least severe lines that are shown."""
+
+_PRIVATE: Final = frozenset(
+    {
+        *("api_key", "args", "arguments", "authorization", "content", "contents", "instruction", "message_text"),
+        *(
+            "password",
+            "payload",
+            "prompt",
+            "response",
+            "responses",
+            "result",
+            "secret",
+            "state",
+            "state_delta",
+            "token",
+        ),
+    }
+)
+_WITHHELD: Final = "(withheld)"
+_RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+def get_logger(name: str) -> BoundLogger:
+    """Return the logger of a module; its lines reach the standard library's logger of the same name.
+
+    Safe in workflow code, where it is silent on replay.
+    """
+    logger: BoundLogger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=list(_CHAIN),
+        wrapper_class=BoundLogger,
+        # Levels are decided by the standard library's loggers, which may change after this logger was made.
+        cache_logger_on_first_use=True,
+    )
+    return logger
+
+
+def bound(
+    *,
+    app: str | None = None,
+    user: str | None = None,
+    session: str | None = None,
+    invocation: str | None = None,
+    agent: str | None = None,
+    tool: str | None = None,
+) -> AbstractContextManager[None]:
+    """Return a context whose log lines, from any logger of Perdure, name what they are about.
+
+    Safe in workflow code: it holds for the current task and those started inside.
+    """
+    names = {"app": app, "user": user, "session": session, "invocation": invocation, "agent": agent, "tool": tool}
+    return bound_contextvars(**{key: value for key, value in names.items() if value is not None})
+
+
+def configure_logging(json: bool | None = None, level: Level = "info", stream: TextIO | None = None) -> None:
+    """Send the lines of every logger of the process, Temporal's and others' too, to one stream.
+
+    Args:
+        json: JSON, a line for each, or text for people. Default: text if the stream is a terminal.
+        level: The least severe lines that are shown. Libraries other than Perdure and Temporal show warnings only.
+        stream: Default: standard error.
+    """
+    target = stream if stream is not None else sys.stderr
+    as_json = json if json is not None else not target.isatty()
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[
+                ExtraAdder(),
+                _drop_internal,
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+            ],
+            processors=[ProcessorFormatter.remove_processors_meta, *_renderers(as_json, target)],
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        if isinstance(old.formatter, ProcessorFormatter):
+            root.removeHandler(old)
+    root.addHandler(handler)
+    numeric = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(numeric, logging.WARNING))
+    for name in ("perdure", "temporalio"):
+        logging.getLogger(name).setLevel(numeric)
+    # What Temporal knows of the activity or workflow is in the line's fields; once is enough.
+    activity.logger.activity_info_on_message = False
+    workflow.logger.workflow_info_on_message = False
+
+
+def _renderers(as_json: bool, stream: TextIO) -> list[Processor]:
+    if as_json:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
+
+
+def _drop_on_replay(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Drop the line if a workflow replays: it was logged when the step first ran."""
+    if workflow.in_workflow() and workflow.unsafe.is_replaying_history_events():
+        raise structlog.DropEvent
+    return event
+
+
+def _drop_internal(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Drop the marks that Temporal's lines carry for its own use."""
+    return {key: value for key, value in event.items() if not key.startswith("__")}
+
+
+def _withhold_private(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Withhold what users, models and tools say, and secrets, from lines above debug level."""
+    if method != "debug":
+        for key in _PRIVATE & event.keys():
+            event[key] = _WITHHELD
+    return event
+
+
+def _avoid_record_fields(logger: Any, method: str, event: EventDict) -> MutableMapping[str, Any]:
+    """Rename keys that the standard library's records have themselves, which they refuse to overwrite."""
+    clashes = (_RECORD_FIELDS & event.keys()) - {"exc_info", "stack_info"}
+    return {f"{key}_" if key in clashes else key: value for key, value in event.items()} if clashes else event
+
+
+_CHAIN: tuple[Processor, ...] = (
+    structlog.stdlib.filter_by_level,
+    _drop_on_replay,
+    structlog.contextvars.merge_contextvars,
+    _withhold_private,
+    structlog.stdlib.PositionalArgumentsFormatter(),
+    _avoid_record_fields,
+    structlog.stdlib.render_to_log_kwargs,
+)
