@@ -126,9 +126,7 @@ async def main() -> None:
     async with DevServer() as server:
         client = await Client.connect(server.address, data_converter=data_converter)
         [worker] = create_workers(client, [make_app(options.rounds, options.result_bytes)])
-        bare = Worker(
-            client, task_queue="bench_bare", workflows=[BareWorkflow], activities=[bare_model, bare_tool]
-        )
+        bare = Worker(client, task_queue="bench_bare", workflows=[BareWorkflow], activities=[bare_model, bare_tool])
         async with worker, bare:
             bench = Bench(client, options.rounds, options.result_bytes)
             latency = await bench.compare(options.repeat, 1)

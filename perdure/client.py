@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from google.genai import types
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
-from perdure.errors import InvalidMessage, InvocationFailed, SessionNotFound
+from perdure.errors import InvalidMessage, SessionNotFound
 from perdure.events import USER, Event, user_content
-from perdure.following import Follower
 from perdure.messages import (
     RESPOND,
     RESUME,
     SEND_MESSAGE,
     STOP,
     AnswerInput,
-    EventsPage,
     InvocationInput,
     InvocationResult,
     InvocationView,
     MessageInput,
-    PageInput,
     PendingCall,
     SessionView,
-    workflow_id,
 )
 from perdure.payloads import adapt
+from perdure.reading import LogReader
 from perdure.requests import response_part
 from perdure.sessions import ListedSession, Sessions
-
-_KEPT_FOLLOWERS = 1000
 
 
 class Runner:
@@ -60,7 +53,7 @@ class Runner:
         self._auto_create = auto_create_session
         self._client = adapt(client)
         self._sessions = Sessions(app_name, self._client, reenter=reenter)
-        self._followers: OrderedDict[str, Follower] = OrderedDict()
+        self._reader = LogReader(app_name, self._client, self._sessions)
 
     @classmethod
     async def connect(
@@ -140,7 +133,9 @@ class Runner:
                 raise InvalidMessage("an invocation_id goes with function responses, or without a message to resume")
             else:
                 result = await self.send_message(message=content, state_delta=state_delta, **where)
-        async for event in self.follow(user_id=user_id, session_id=session_id, result=result):
+        async for event in self.follow(
+            user_id=user_id, session_id=session_id, invocation_id=result.invocation.id, since=result.offset
+        ):
             yield event
 
     async def send_message(
@@ -247,61 +242,16 @@ class Runner:
         self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False
     ) -> AsyncGenerator[Event, None]:
         """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
-        with self._follower(user_id, session_id) as follower:
-            while True:
-                page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=not follow)
-                for event in page.events:
-                    yield event
-                since += len(page.events)
-                if since >= page.total:
-                    if not follow:
-                        return
-                    await follower.news(found=bool(page.events))
+        async for event in self._reader.events(user_id, session_id, since, follow=follow):
+            yield event
 
-    async def follow(self, *, user_id: str, session_id: str, result: InvocationResult) -> AsyncGenerator[Event, None]:
-        """Yield the events of an accepted invocation's agents until it waits, ends, is stopped or fails.
+    async def follow(
+        self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of an invocation's agents from an offset of the log until it waits, ends, stops or fails.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
         """
-        since, invocation_id = result.offset, result.invocation.id
-        with self._follower(user_id, session_id) as follower:
-            while True:
-                request = PageInput(since=since, invocation_id=invocation_id)
-                page = await self._sessions.events(user_id, session_id, request)
-                for event in page.events:
-                    if event.invocation_id == invocation_id and event.author != USER:
-                        yield event
-                since += len(page.events)
-                if since >= page.total:
-                    if _settled(page):
-                        return
-                    await follower.news(found=bool(page.events))
-
-    @contextmanager
-    def _follower(self, user_id: str, session_id: str) -> Generator[Follower]:
-        """Lend a follower to one caller at a time; it is kept, since it knows where the history ends."""
-        key = workflow_id(self.app_name, user_id, session_id)
-        follower = self._followers.pop(key, None) or Follower(self._client, key)
-        try:
-            yield follower
-        finally:
-            self._followers[key] = follower
-            if len(self._followers) > _KEPT_FOLLOWERS:
-                self._followers.popitem(last=False)
-
-
-def _settled(page: EventsPage) -> bool:
-    """Return whether the invocation has given up the turn.
-
-    Raises:
-        InvocationFailed: By failing.
-    """
-    view = page.invocation
-    if view is None or view.status in ("waiting", "finished", "stopped"):
-        return True
-    if view.status != "failed":
-        return False
-    first, *others = view.failures
-    cause = first.cause + (f" (and {len(others)} more branches failed)" if others else "")
-    raise InvocationFailed(view.id, agent=first.agent, step=first.step, cause=cause, resumable=view.resumable)
+        async for event in self._reader.follow(user_id, session_id, invocation_id, since):
+            yield event

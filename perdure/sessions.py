@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowQueryFailedError,
@@ -271,25 +272,18 @@ class Sessions:
                 found[session.workflow_id] = session
         return sorted(found.values(), key=lambda session: -session.started)
 
+    async def _described(self, user_id: str, session_id: str) -> ListedSession:
+        try:
+            return _listed(await self._handle(user_id, session_id).describe())
+        except RPCError as error:
+            raise self._missing(user_id, session_id, error) from error
+
     async def _listed(self, user_id: str | None) -> AsyncIterator[ListedSession]:
         query = f"WorkflowType = '{self._app}' AND ExecutionStatus != 'ContinuedAsNew'"
         async for execution in self._client.list_workflows(query):
-            app, user, session = split_workflow_id(execution.id)
-            if user_id is not None and user != user_id:
-                continue
-            attributes = execution.typed_search_attributes
-            status: Any = attributes.get(STATUS)
-            tools = attributes.get(PENDING_TOOLS)
-            yield ListedSession(
-                app_name=app,
-                user_id=user,
-                id=session,
-                workflow_id=execution.id,
-                status=status,
-                closed=execution.status != WorkflowExecutionStatus.RUNNING,
-                started=execution.start_time.timestamp(),
-                pending_tools=None if status is None else tuple(tools or ()),
-            )
+            session = _listed(execution)
+            if user_id is None or session.user_id == user_id:
+                yield session
 
     async def delete(self, user_id: str, session_id: str) -> None:
         """Delete every run of a session's workflow."""
@@ -313,7 +307,7 @@ class Sessions:
     async def _delete_run(self, id: str, run_id: str) -> None:
         request = DeleteWorkflowExecutionRequest(
             namespace=self._client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+            workflow_execution=ExecutionId(workflow_id=id, run_id=run_id),
         )
         try:
             await self._client.workflow_service.delete_workflow_execution(request)
@@ -323,11 +317,15 @@ class Sessions:
 
     async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
         """Return open calls, oldest first."""
-        sessions = [
-            session
-            for session in await self.list(user_id)
-            if (session_id is None or session.id == session_id) and session.pending_tools != ()
-        ]
+        if user_id is not None and session_id is not None:
+            # A listing may be a moment behind; the session itself is not.
+            sessions = [await self._described(user_id, session_id)]
+        else:
+            sessions = [
+                session
+                for session in await self.list(user_id)
+                if (session_id is None or session.id == session_id) and session.pending_tools != ()
+            ]
         gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
 
         async def ask(session: ListedSession) -> list[tuple[ListedSession, PendingCall]]:
@@ -339,6 +337,22 @@ class Sessions:
 
         found = [pair for pairs in await asyncio.gather(*map(ask, sessions)) for pair in pairs]
         return sorted(found, key=lambda pair: pair[1].since)
+
+
+def _listed(execution: WorkflowExecution) -> ListedSession:
+    app, user, session = split_workflow_id(execution.id)
+    status: Any = execution.typed_search_attributes.get(STATUS)
+    tools = execution.typed_search_attributes.get(PENDING_TOOLS)
+    return ListedSession(
+        app_name=app,
+        user_id=user,
+        id=session,
+        workflow_id=execution.id,
+        status=status,
+        closed=execution.status != WorkflowExecutionStatus.RUNNING,
+        started=execution.start_time.timestamp(),
+        pending_tools=None if status is None else tuple(tools or ()),
+    )
 
 
 def _continued(error: WorkflowUpdateFailedError) -> bool:

@@ -35,7 +35,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing"},
     "sessions": VALUES | PURE | {"config", "payloads", "sharing", "logs"},
     "following": VALUES | {"logs"},
-    "client": VALUES | PURE | {"config", "payloads", "sessions", "following", "logs"},
+    "reading": VALUES | {"sessions", "following"},
+    "client": VALUES | PURE | {"config", "payloads", "sessions", "reading", "logs"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

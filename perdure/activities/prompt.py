@@ -150,7 +150,7 @@ def _pair(shown: Sequence[_Shown]) -> list[_Shown]:
         if index in targets:
             continue
         paired.append(item)
-        if answered := responses.get(index):
+        if answered := _standing(shown, responses.get(index, [])):
             # What else stands beside the answers to several items' calls is shown once, with the newest.
             parts = [
                 part
@@ -160,6 +160,18 @@ def _pair(shown: Sequence[_Shown]) -> list[_Shown]:
             ]
             paired.append(_Shown(shown[answered[0]].role, _merge(item, parts), starts_turn=False))
     return paired
+
+
+def _standing(shown: Sequence[_Shown], responses: Sequence[int]) -> Sequence[int]:
+    """Return which of the items that respond to the same calls are merged.
+
+    All while the newest of them is what the model goes on from; afterwards only those that hold some call's last
+    response, so that an answered pending response no longer gives the order. As in ADK.
+    """
+    if not responses or responses[-1] == len(shown) - 1:
+        return responses
+    last = {value.id: index for index in responses for value in shown[index].responses}
+    return sorted(set(last.values()))
 
 
 def _merge(caller: _Shown, responses: Sequence[types.Part]) -> list[types.Part]:

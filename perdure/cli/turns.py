@@ -175,7 +175,9 @@ async def _follow(
     failed: InvocationFailed | None = None
     if wait:
         try:
-            async for event in runner.follow(**name.keys(session_id), result=result):
+            async for event in runner.follow(
+                **name.keys(session_id), invocation_id=result.invocation.id, since=result.offset
+            ):
                 show_event(event, as_json=as_json)
         except InvocationFailed as error:
             failed = error

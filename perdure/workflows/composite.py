@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.journal import Failure
 from perdure.plan import LoopNode, ParallelNode, SequentialNode
 from perdure.runs import Run
 from perdure.workflows.effects import EffectFailed
@@ -77,7 +76,7 @@ async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, pas
             return await scope.run_agent(scope, child, f"{prefix}{node.name}.{child.name}", resumed)
         except EffectFailed as failure:
             # Also told here, since a sibling that waits keeps this agent from returning.
-            scope.failures.append(Failure(agent=failure.agent, step=failure.step, cause=failure.cause))
+            scope.fail(failure)
             raise
 
     results = await asyncio.gather(

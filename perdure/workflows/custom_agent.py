@@ -136,21 +136,26 @@ class CustomContext(InvocationContext):
             for event in past.log:
                 yield event
         fresh: list[Event] = []
+        # No wait_condition: between its end and the next step of this coroutine the invocation would look idle.
+        changed = asyncio.Event()
         below = {name for name in self._scope.plan.nodes if agent.name in self._scope.plan.path(name)}
 
         def listen(event: Event) -> None:
             if event.author in below and event.invocation_id == self.invocation_id:
                 self._logged.add(event.id)
                 fresh.append(event)
+                changed.set()
 
         self._scope.log.listeners.append(listen)
         task = asyncio.create_task(self._scope.run_agent(self._scope, node, self.branch, past))
+        task.add_done_callback(lambda _: changed.set())
         try:
             while not task.done() or fresh:
                 while fresh:
                     yield fresh.pop(0)
                 with self._in_perdure():
-                    await workflow.wait_condition(lambda: task.done() or bool(fresh))
+                    await changed.wait()
+                changed.clear()
             self.escalated |= task.result()
         finally:
             self._scope.log.listeners.remove(listen)

@@ -37,7 +37,7 @@ NOT_REGISTERED = "NotRegistered"
 _ROLLOUT_PAUSE = timedelta(seconds=10)
 _ROLLOUT_ATTEMPTS = 30
 
-_MODEL_OPTIONS = ToolOptions(max_attempts=10)
+_MODEL_OPTIONS = ToolOptions(max_attempts=10, heartbeat_timeout=timedelta(seconds=5))
 """A model call retries what its provider may answer later, for some ten minutes."""
 
 

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from temporalio import workflow
 
-from perdure.journal import Failure, InvocationSettled
+from perdure.journal import InvocationSettled
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
 from perdure.runs import Run, build_runs
 from perdure.workflows.composite import run_loop, run_parallel, run_sequential
@@ -21,6 +21,9 @@ async def run_agent(scope: Scope, node: Node, branch: str | None, past: Run | No
     """Run an agent from where its past run stopped; returns whether an event of it, or underneath it, escalated."""
     if past is not None and past.ended:
         return past.escalated
+    if isinstance(node, (SequentialNode, LoopNode, ParallelNode)) and not node.sub_agents:
+        # As in ADK, it logs nothing, not even its end.
+        return False
     match node:
         case LlmNode():
             return await run_llm_agent(scope, node, branch, past)
@@ -88,9 +91,9 @@ class LiveInvocation:
         if error is None and not self._task.cancelled():
             # A custom agent may have dealt with what failed underneath.
             scope.failures.clear()
-        elif isinstance(error, EffectFailed) and not scope.failures:
-            scope.failures.append(Failure(agent=error.agent, step=error.step, cause=error.cause))
-        elif error is not None and not isinstance(error, EffectFailed):
+        elif isinstance(error, EffectFailed):
+            scope.fail(error)
+        elif error is not None:
             raise error
         self._settle("failed" if scope.failures else "finished")
 

@@ -14,7 +14,7 @@ from perdure.messages import JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
 from perdure.runs import Run
-from perdure.workflows.effects import Effects
+from perdure.workflows.effects import EffectFailed, Effects
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
@@ -62,6 +62,7 @@ class Scope:
         self.user_id = user_id
         self.waits = Waits(log.projection)
         self.failures: list[Failure] = []
+        self._failed: list[EffectFailed] = []
         self.stopping = False
         """Nothing new is started any more; what finishes all the same is kept."""
         self.foreign = 0
@@ -98,6 +99,12 @@ class Scope:
         event = Event(author=node.name, invocation_id=self.invocation.id, branch=branch, actions=actions)
         self.log.log_event(event, hidden=hidden)
 
+    def fail(self, failure: EffectFailed) -> None:
+        """Note why a branch failed; the agents above it, which fail of the same, add nothing."""
+        if failure not in self._failed:
+            self._failed.append(failure)
+            self.failures.append(Failure(agent=failure.agent, step=failure.step, cause=failure.cause))
+
     def check_stopped(self) -> None:
         """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
         if self.stopping:
@@ -105,8 +112,9 @@ class Scope:
 
     async def wait_for(self, call_ids: Collection[str]) -> None:
         """Wait until the user has answered all of these calls: for days, if need be."""
-        with self.waits.waiting(call_ids) as answered:
-            await workflow.wait_condition(answered)
+        if call_ids:
+            with self.waits.waiting(call_ids) as answered:
+                await workflow.wait_condition(answered)
         self.check_stopped()
 
     @property

@@ -15,13 +15,9 @@ from perdure.errors import PerdureError, RequestRefused
 from perdure.events import EventActions
 from perdure.journal import (
     AnswerAccepted,
-    InvocationResumed,
-    InvocationStarted,
     MessageAccepted,
-    PlanLoaded,
     ResumeAccepted,
     SessionCreated,
-    SharedStateRead,
     TempStateSet,
     pack,
     unpack,
@@ -33,24 +29,17 @@ from perdure.messages import (
     InvocationInput,
     InvocationResult,
     JournalPage,
-    LoadPlanInput,
     MessageInput,
     PageInput,
     PendingView,
     SessionInput,
     SessionView,
 )
-from perdure.plan import Plan
-from perdure.projection import Invocation, split_state_delta
+from perdure.projection import split_state_delta
 from perdure.views import events_page, invocation_view, journal_page, session_view
-from perdure.workflows.effects import Effects
-from perdure.workflows.invocation import LiveInvocation
 from perdure.workflows.log import SessionLog, new_invocation_id, user_event
-from perdure.workflows.scope import Carrier, Scope
+from perdure.workflows.turns import Turns
 from perdure.workflows.visibility import Visibility
-
-_MAX_CARRIED = 1_900_000
-"""Bytes of a packed journal that a continued run can be started with; Temporal refuses payloads over 2 MB."""
 
 
 @workflow.defn(dynamic=True)
@@ -64,10 +53,14 @@ class SessionWorkflow:
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._reenter = start.reenter
         self._log = SessionLog(unpack(start.journal) if start.journal else ())
-        self._effects = Effects()
-        self._carrier = Carrier(len(self._log.projection.entries))
         self._visibility = Visibility(self._app, self._user_id, enabled=start.search_attributes)
-        self._live: dict[str, LiveInvocation] = {}
+        self._turns = Turns(
+            self._log,
+            user_id=self._user_id,
+            visibility=self._visibility,
+            logger=self._logger,
+            reenter=start.reenter,
+        )
         if start.journal is None:
             self._log.append(SessionCreated(state=start.state))
         if start.interrupted is not None:
@@ -83,11 +76,11 @@ class SessionWorkflow:
         """Work off turns for as long as the session lives."""
         while True:
             try:
-                await self._work()
+                await self._turns.work()
                 break
             except asyncio.CancelledError:
                 # A cancellation from outside stops the invocations and keeps the session.
-                await self._stop_all("the session's workflow was cancelled")
+                await self._turns.stop_all("the session's workflow was cancelled")
         await workflow.wait_condition(workflow.all_handlers_finished)
         start = SessionInput(
             journal=pack(self._log.projection.entries),
@@ -95,110 +88,6 @@ class SessionWorkflow:
             reenter=self._reenter,
         )
         workflow.continue_as_new(start)
-
-    async def _work(self) -> None:
-        """Take turns until the run should continue as new."""
-        while True:
-            self._visibility.publish(self._log.projection)
-            await workflow.wait_condition(lambda: self._next() is not None or self._should_continue_as_new())
-            if self._should_continue_as_new():
-                return
-            invocation = self._next()
-            if invocation is not None:
-                await self._take_turn(invocation)
-
-    def _should_continue_as_new(self) -> bool:
-        return self._effects.draining or (
-            workflow.info().is_continue_as_new_suggested() and self._log.projection.packed_size() < _MAX_CARRIED
-        )
-
-    def _next(self) -> Invocation | None:
-        """Return whose turn it is: an invocation that an earlier run left at work, else the first that asked."""
-        projection = self._log.projection
-        for invocation in projection.invocations.values():
-            if invocation.status == "running":
-                return invocation
-        return projection.invocations[projection.turns[0].invocation_id] if projection.turns else None
-
-    async def _take_turn(self, invocation: Invocation) -> None:
-        if invocation.agent is None:
-            await self._begin(invocation)
-        elif invocation.status != "running":
-            self._log.append(InvocationResumed(invocation_id=invocation.id))
-        plan = self._log.projection.plan_of(invocation)
-        if plan is None or invocation.status != "running":
-            return
-        live = self._live.get(invocation.id)
-        if live is None:
-            live = self._live[invocation.id] = LiveInvocation(self._scope(plan, invocation))
-        self._publish(invocation)
-        watch = asyncio.create_task(self._watch_history())
-        try:
-            waits = await live.work()
-        finally:
-            watch.cancel()
-        self._tell(invocation)
-        if waits and self._reenter:
-            await live.cancel()
-        if not waits or self._reenter:
-            self._live.pop(invocation.id, None)
-
-    async def _watch_history(self) -> None:
-        await workflow.wait_condition(self._should_continue_as_new)
-        self._effects.draining = True
-
-    def _scope(self, plan: Plan, invocation: Invocation) -> Scope:
-        return Scope(
-            plan=plan,
-            invocation=invocation,
-            log=self._log,
-            effects=self._effects,
-            carrier=self._carrier,
-            user_id=self._user_id,
-        )
-
-    async def _begin(self, invocation: Invocation) -> None:
-        """Pin the plan, take a snapshot of shared state, and log the message."""
-        projection = self._log.projection
-        loaded = await self._effects.load_plan(LoadPlanInput(user_id=self._user_id, known=projection.newest_plan))
-        if invocation.status != "queued":
-            return
-        if loaded.plan is not None:
-            self._log.append(PlanLoaded(plan=loaded.plan))
-        if loaded.shared is not None and loaded.shared != projection.shared_state():
-            self._log.append(SharedStateRead(state=loaded.shared))
-        self._visibility.enabled = loaded.search_attributes
-        plan = projection.plans[loaded.digest]
-        agent = projection.agent_for(plan, invocation)
-        self._log.append(
-            InvocationStarted(invocation_id=invocation.id, agent=agent, plan=plan.digest, timestamp=workflow.time())
-        )
-        await self._scope(plan, invocation).share(invocation.message)
-
-    async def _stop_all(self, reason: str) -> None:
-        for invocation in list(self._log.projection.invocations.values()):
-            if invocation.status in ("running", "waiting", "queued"):
-                await self._stop(invocation, reason)
-
-    async def _stop(self, invocation: Invocation, reason: str | None) -> None:
-        live = self._live.get(invocation.id)
-        if live is not None:
-            await live.stop(reason)
-            self._live.pop(invocation.id, None)
-        elif invocation.status in ("running", "waiting", "queued", "failed"):
-            self._log.stop(invocation.id, reason)
-        self._publish(invocation)
-
-    def _publish(self, invocation: Invocation) -> None:
-        """Show where an invocation stands, in the Temporal UI and in the worker's log."""
-        self._visibility.publish(self._log.projection)
-        self._tell(invocation)
-
-    def _tell(self, invocation: Invocation) -> None:
-        failed = [f"{failure.agent}: {failure.step}" for failure in invocation.failures]
-        waits = [call.name for call in self._log.projection.open_calls(invocation.id)]
-        logger = self._logger.bind(invocation=invocation.id, agent=invocation.agent)
-        logger.info(f"invocation {invocation.status}", **({"failed": failed} if failed else {}), waits_for=waits)
 
     def _result(self, invocation_id: str, offset: int) -> InvocationResult:
         projection = self._log.projection
@@ -276,7 +165,7 @@ class SessionWorkflow:
     async def stop(self, request: InvocationInput) -> InvocationResult:
         """Stop an invocation; returns when its activities are cancelled and it is settled."""
         offset = len(self._log.projection.events)
-        await self._stop(requests.check_stop(self._log.projection, request), request.reason)
+        await self._turns.stop(requests.check_stop(self._log.projection, request), request.reason)
         return self._result(request.invocation_id, offset)
 
     @stop.validator

@@ -144,7 +144,11 @@ class ToolCalls:
             state=state,
             length=length,
         )
-        return await self._scope.effects.tool(request, tool.options)
+        output = await self._scope.effects.tool(request, tool.options)
+        target = output.actions.transfer_to_agent
+        if target is not None and target not in self._scope.plan.nodes:
+            return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
+        return output
 
     def _state(self, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:
         if not tool.needs_context:
@@ -164,9 +168,10 @@ class ToolCalls:
 
     def _is_closed_peer(self, target: str) -> bool:
         """Return whether an agent stands beside this one, which may not transfer to those. ADK checks no more."""
-        plan, name = self._scope.plan, self._node.name
-        peers = target != name and name in plan.parents and plan.parents.get(target) == plan.parents[name]
-        return peers and self._node.disallow_transfer_to_peers
+        if not self._node.disallow_transfer_to_peers or target == self._node.name:
+            return False
+        parent = self._scope.plan.parents.get(self._node.name)
+        return parent is not None and self._scope.plan.parents.get(target) is parent
 
     async def _log(self, event: Event) -> Event:
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))

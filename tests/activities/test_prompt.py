@@ -168,7 +168,19 @@ def test_answers_take_the_places_of_pending_responses_in_whatever_order_they_com
     ]
     expected = [["+go"], [">look_up"] * 3, ["<a1", "<a2", "<a3"]]
     assert shown(*opening, *answers) == expected
-    assert shown(*opening, *answers, event("clerk", text("done"))) == [*expected, ["+done"]]
+
+
+def test_once_the_model_went_on_answers_stand_in_log_order_where_no_pending_response_is_left() -> None:
+    """ADK keeps only the events with some call's last response, and the first of these gives the order."""
+    opening = [event("user", text("go")), event("clerk", call("1"), call("2"))]
+    answers = [event("user", response("2", "a2")), event("user", response("1", "a1"))]
+    done = event("clerk", text("done"))
+    all_pending = event("clerk", response("1", "p1"), response("2", "p2"))
+    in_log_order = [["+go"], [">look_up"] * 2, ["<a2", "<a1"], ["+done"]]
+    assert shown(*opening, all_pending, *answers, done) == in_log_order
+    assert shown(*opening, *answers, done) == in_log_order
+    still_pending = [["+go"], [">look_up"] * 2, ["<p1", "<a2"], ["+done"]]
+    assert shown(*opening, all_pending, answers[0], done) == still_pending
 
 
 def test_answering_an_old_call_hides_what_was_said_since() -> None:

@@ -1,0 +1,54 @@
+# Everything lives in the checkout: `make setup` needs python3 (3.11 or newer) and nothing else.
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+UV := $(BIN)/uv
+
+.PHONY: setup demo test check types fast-tests format lock clean
+
+setup: $(STAMP)
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Perdure needs Python 3.11 or newer; name one by: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
+
+# The lock names exact versions with their hashes and no registry: uv's own settings decide where packages come from.
+$(STAMP): pyproject.toml requirements.lock Makefile | $(UV)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# An agent tree that waits, is answered, loses its worker and goes on; no API key needed.
+demo: $(STAMP)
+	$(BIN)/python -m examples.demo
+
+# Every test, with the branch coverage of perdure/ (the least that passes stands in pyproject.toml).
+test: $(STAMP)
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+# The fast loop: format, lint, types, and the tests that need no server.
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) types fast-tests
+
+types: $(STAMP)
+	$(BIN)/pyright
+
+fast-tests: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not server"
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: | $(UV)
+	$(UV) pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev \
+		--generate-hashes --no-emit-index-url --no-header --upgrade --quiet --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .coverage* .perdure

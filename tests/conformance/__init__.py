@@ -1,0 +1,1 @@
+"""Runs conformance scenarios (FORMAT.md) through the real client, worker and server."""

@@ -1,0 +1,92 @@
+"""`python -m tests.conformance [--mode live|re-enter] FILE_OR_FOLDER…`: runs scenarios, exit code 1 if any failed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+from temporalio.client import Client
+
+from perdure.config import ConnectionConfig, connect
+from perdure.devserver import DevServer, DevServerConfig
+from perdure.errors import DefinitionError
+from tests.conformance import scenario
+from tests.conformance.build import ScenarioError
+from tests.conformance.runner import run_scenario
+
+_AT_ONCE = 8
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="Runs scenarios of FORMAT.md.")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE_OR_FOLDER", help="scenario files, or folders")
+    parser.add_argument(
+        "--mode",
+        choices=["live", "re-enter"],
+        default="live",
+        help="live: agents await their answers; re-enter: each pause drops them, to be re-entered (default: live)",
+    )
+    parser.add_argument("--no-cache", action="store_true", help="replay the whole history at every workflow task")
+    parser.add_argument("--at-once", type=int, default=_AT_ONCE, help=f"scenarios at a time (default: {_AT_ONCE})")
+    return parser.parse_args(arguments)
+
+
+async def _run(options: argparse.Namespace) -> bool:
+    """Run all scenarios, print a line for each in order, and return whether all passed."""
+    try:
+        paths = scenario.find(options.paths)
+    except FileNotFoundError as error:
+        sys.exit(f"python -m tests.conformance: {error}")
+    slots = asyncio.Semaphore(options.at_once)
+    failed = 0
+    async with DevServer(DevServerConfig(headless=True)) as server:
+        client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_judge(path, client, slots, options)) for path in paths]
+            for task in tasks:
+                name, notes, lines = await task
+                print(*notes, f"FAIL {name}" if lines else f"ok {name}", sep="\n")
+                print(*(f"  {line}" for line in lines), sep="\n", end="\n" if lines else "", flush=True)
+                failed += bool(lines)
+    print(f"{len(paths) - failed} passed, {failed} failed")
+    return not failed
+
+
+async def _judge(
+    path: Path, client: Client, slots: asyncio.Semaphore, options: argparse.Namespace
+) -> tuple[str, list[str], list[str]]:
+    """Return a scenario's name, what else there is to say of its file, and how it failed."""
+    try:
+        spec = scenario.load(path)
+    except (ValidationError, OSError) as error:
+        return path.stem, [], [f"{path} is no scenario: {error}"]
+    notes = [f"note {spec.name}: unknown field {field}" for field in scenario.unknown_fields(spec)]
+    async with slots:
+        try:
+            lines = await run_scenario(spec, client, mode=options.mode, cached=not options.no_cache)
+        except (ScenarioError, DefinitionError) as error:
+            lines = [f"cannot be built: {error}"]
+        except Exception as error:  # one scenario's surprise must not hide the others' results
+            lines = [f"{type(error).__name__}: {error}"]
+    return spec.name, notes, lines
+
+
+def main() -> None:
+    """Run the command."""
+    # Failing activities are what many scenarios are about.
+    logging.getLogger("temporalio.activity").setLevel(logging.CRITICAL)
+    passed = asyncio.run(_run(_parse(sys.argv[1:])))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A process that used temporalio may abort at interpreter exit: https://github.com/temporalio/sdk-python/issues/300
+    os._exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Makes a Perdure app of a scenario: scripted models that keep what they were asked, tools that count their runs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+from temporalio.common import RetryPolicy
+
+from perdure.agents.custom import BaseAgent
+from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, ResumabilityConfig, SequentialAgent
+from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext, exit_loop
+from perdure.models.base import LlmRequest, LlmResponse
+from perdure.models.scripted import ScriptedModel
+from perdure.plan import EXIT_LOOP, TRANSFER
+from tests.conformance.normal_form import Item, normalize_request
+from tests.conformance.scenario import (
+    AgentSpec,
+    CustomSpec,
+    LlmSpec,
+    LoopSpec,
+    ParallelSpec,
+    Scenario,
+    SequentialSpec,
+    ToolSpec,
+)
+from tests.conformance.steps_agent import StepsAgent
+
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "object": dict[str, Any],
+}
+_NO_RETRY = RetryPolicy(maximum_attempts=1)
+
+
+class ScenarioError(Exception):
+    """A scenario asks for what cannot be built."""
+
+
+class RecordingModel(ScriptedModel):
+    """A scripted model that keeps the contents of every call in normal form, failing calls included."""
+
+    def __init__(self, agent: str, steps: Sequence[dict[str, Any]]) -> None:
+        super().__init__(steps)
+        self.agent = agent
+        self.requests: list[list[Item]] = []
+        self.problems: list[str] = []
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Keep the request, then answer as scripted."""
+        number = len(self.requests) + 1
+        if llm_request.call_index + 1 != number:
+            self.problems.append(f"model call {number} of {self.agent} got step {llm_request.call_index + 1}")
+        if number > len(self.steps):
+            self.problems.append(f"{self.agent} made model call {number}, but its script has {len(self.steps)} steps")
+        self.requests.append(copy.deepcopy(normalize_request(llm_request.contents)))
+        async for response in super().generate_content_async(llm_request, stream):
+            yield response
+
+    def leftover(self) -> list[str]:
+        """Return what was not called for, as a problem."""
+        made, steps = len(self.requests), len(self.steps)
+        return [f"{self.agent} made {made} model calls, but its script has {steps} steps"] if made < steps else []
+
+
+class ScenarioApp:
+    """A scenario's app, and what its models and tools saw."""
+
+    def __init__(self, scenario: Scenario, app_name: str) -> None:
+        """Build the app.
+
+        Args:
+            scenario: The scenario.
+            app_name: The app's name; scenarios that run at the same time need different ones.
+
+        Raises:
+            ScenarioError: An agent names a tool that the scenario does not describe.
+            DefinitionError: Perdure does not take the agent tree.
+        """
+        self.models: dict[str, RecordingModel] = {}
+        self.tool_runs: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._specs = scenario.tools
+        root = self._agent(scenario.app.root)
+        config = ResumabilityConfig(is_resumable=scenario.app.resumable)
+        self.app = App(name=app_name, root_agent=root, resumability_config=config)
+
+    def _agent(self, spec: AgentSpec) -> BaseAgent:
+        fields: dict[str, Any] = {
+            "name": spec.name,
+            "description": spec.description,
+            "sub_agents": [self._agent(child) for child in spec.sub_agents],
+        }
+        match spec:
+            case LlmSpec():
+                return self._llm_agent(spec, fields)
+            case SequentialSpec():
+                return SequentialAgent(**fields)
+            case LoopSpec():
+                return LoopAgent(**fields, max_iterations=spec.max_iterations)
+            case ParallelSpec():
+                return ParallelAgent(**fields)
+            case CustomSpec():
+                return StepsAgent(**fields, steps=list(spec.steps))
+
+    def _llm_agent(self, spec: LlmSpec, fields: dict[str, Any]) -> LlmAgent:
+        model = self.models[spec.name] = RecordingModel(spec.name, spec.script)
+        return LlmAgent(
+            **fields,
+            model=model,
+            instruction=spec.instruction,
+            # Every agent that can transfer gets that tool anyway.
+            tools=[self._tool(name) for name in spec.tools if name != TRANSFER],
+            output_key=spec.output_key,
+            include_contents=spec.include_contents,
+            disallow_transfer_to_parent=spec.disallow_transfer_to_parent,
+            disallow_transfer_to_peers=spec.disallow_transfer_to_peers,
+        )
+
+    def _tool(self, name: str) -> FunctionTool | Callable[..., Any]:
+        if name == EXIT_LOOP:
+            return exit_loop
+        spec = self._specs.get(name)
+        if spec is None:
+            raise ScenarioError(f"an agent has the tool {name!r}, which the scenario does not describe under `tools`")
+        if spec.long_running and spec.confirm:
+            raise ScenarioError(f"tool {name!r} is long_running and has confirm, which ADK does not offer together")
+        function = self._function(name, spec)
+        if spec.long_running:
+            return LongRunningFunctionTool(function, retry=_NO_RETRY)
+        return FunctionTool(function, retry=_NO_RETRY, require_confirmation=spec.confirm)
+
+    def _function(self, name: str, spec: ToolSpec) -> Callable[..., Any]:
+        """Return a function that does what the scenario says, with the signature that it says."""
+
+        def tool(**kwargs: Any) -> Any:
+            with self._lock:
+                self.tool_runs[name] += 1
+                run = self.tool_runs[name]
+            if run <= spec.fail_first:
+                raise RuntimeError(f"run {run} of {name} fails, as the scenario says")
+            context = kwargs.get("tool_context")
+            if isinstance(context, ToolContext):
+                _act(spec, context)
+            return copy.deepcopy(spec.returns)
+
+        annotations = {parameter: _TYPES[kind] for parameter, kind in spec.parameters.items()}
+        if spec.state_delta or spec.escalate or spec.skip_summarization or spec.transfer_to_agent:
+            annotations["tool_context"] = ToolContext
+        tool.__name__ = tool.__qualname__ = name
+        tool.__doc__ = f"Does what the scenario says of {name}."
+        tool.__annotations__ = annotations
+        tool.__dict__["__signature__"] = inspect.Signature(
+            [
+                inspect.Parameter(parameter, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+                for parameter, annotation in annotations.items()
+            ]
+        )
+        return tool
+
+
+def _act(spec: ToolSpec, context: ToolContext) -> None:
+    for key, value in spec.state_delta.items():
+        context.state[key] = copy.deepcopy(value)
+    if spec.escalate:
+        context.actions.escalate = True
+    if spec.skip_summarization:
+        context.actions.skip_summarization = True
+    if spec.transfer_to_agent:
+        context.actions.transfer_to_agent = spec.transfer_to_agent

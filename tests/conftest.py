@@ -1,0 +1,34 @@
+"""What tests share: one in-memory Temporal server for the whole run, and a client of it.
+
+Tests that use them are marked `server`, and give their app (and with it task queue and sessions) a name of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator
+
+import pytest
+from temporalio.client import Client
+
+from perdure.config import ConnectionConfig, connect
+from perdure.devserver import DevServer, DevServerConfig
+
+
+@pytest.fixture(scope="session")
+async def temporal_server() -> AsyncGenerator[str]:
+    """The address of a Temporal server that ends with the test run."""
+    async with DevServer(DevServerConfig(headless=True)) as server:
+        yield server.address
+
+
+@pytest.fixture(scope="session")
+async def client(temporal_server: str) -> Client:
+    """A client of the test server, with Perdure's payloads."""
+    return await connect(ConnectionConfig(address=temporal_server, namespace="default", tls=False))
+
+
+@pytest.fixture
+def app_name() -> str:
+    """A name for an app that no other test has."""
+    return f"app_{uuid.uuid4().hex[:12]}"
