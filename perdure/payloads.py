@@ -36,14 +36,17 @@ class CompactJSONPayloadConverter(PydanticJSONPlainPayloadConverter):
         return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
 
 
+_JSON = CompactJSONPayloadConverter()
+"""Shared, for what it learns of the types: Temporal makes a converter anew for every workflow task."""
+
+
 class PerdurePayloadConverter(CompositePayloadConverter):
     """Temporal's converters in their order (null, bytes, protobuf, JSON), with ours for JSON."""
 
     def __init__(self) -> None:
-        json_converter = CompactJSONPayloadConverter()
         super().__init__(
             *(
-                json_converter if isinstance(converter, JSONPlainPayloadConverter) else converter
+                _JSON if isinstance(converter, JSONPlainPayloadConverter) else converter
                 for converter in DefaultPayloadConverter.default_encoding_payload_converters
             )
         )

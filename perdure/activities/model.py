@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.code import CodeRunner
 from perdure.activities.limits import check_size
 from perdure.activities.prompt import build_config, build_contents, resolve_instruction
-from perdure.activities.session import JournalCache
+from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.custom import ReadonlyContext
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.errors import DefinitionError, ModelError
@@ -42,11 +42,11 @@ class ModelActivity:
         """
         info = activity.info()
         workflow_id = info.workflow_id or ""
-        journal = await self._journals.at(workflow_id, info.workflow_run_id or "", call.journal)
+        snapshot = await self._journals.at(workflow_id, info.workflow_run_id or "", call.journal)
         app, user, session = split_workflow_id(workflow_id)
         with bound(app=app, user=user, session=session, invocation=call.invocation_id, agent=call.agent):
             try:
-                response = await self._answer(call, journal, workflow_id)
+                response = await self._answer(call, snapshot, workflow_id)
             except ModelError as error:
                 raise ApplicationError(
                     str(error),
@@ -64,17 +64,18 @@ class ModelActivity:
         check_size(output, f"the answer of agent {call.agent!r}'s model")
         return output
 
-    async def _answer(self, call: ModelInput, session: Projection, workflow_id: str) -> LlmResponse:
-        plan = session.plans[call.plan]
+    async def _answer(self, call: ModelInput, snapshot: Snapshot, workflow_id: str) -> LlmResponse:
+        plan = snapshot.projection.plans[call.plan]
         node = plan.nodes[call.agent]
         if not isinstance(node, LlmNode):
             raise DefinitionError(f"agent {call.agent!r} has no model")
-        request = await self._request(session, plan, node, call, workflow_id)
+        request = await self._request(snapshot, plan, node, call, workflow_id)
         return await self._code.run_async(_generate(self._registry.model(node), request))
 
     async def _request(
-        self, session: Projection, plan: Plan, node: LlmNode, call: ModelInput, workflow_id: str
+        self, snapshot: Snapshot, plan: Plan, node: LlmNode, call: ModelInput, workflow_id: str
     ) -> LlmRequest:
+        session = snapshot.projection
         state = session.visible_state(call.invocation_id)
         if node.dynamic_instruction:
             context = _context(session, node, call, workflow_id, state)
@@ -84,7 +85,11 @@ class ModelActivity:
         return LlmRequest(
             model=node.model,
             contents=build_contents(
-                session.events, agent=node.name, branch=call.branch, include_contents=node.include_contents
+                session.events,
+                agent=node.name,
+                branch=call.branch,
+                include_contents=node.include_contents,
+                memo=snapshot.memo,
             ),
             config=build_config(plan, node, instruction),
             agent=node.name,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from google.genai import types
@@ -41,17 +42,32 @@ class _Shown:
     starts_turn: bool
     """A user's message or another agent's event. Answers join the other responses to their calls, which start none."""
 
-    @property
+    @cached_property
     def call_ids(self) -> list[str]:
         return [part.function_call.id for part in self.parts if part.function_call and part.function_call.id]
 
-    @property
+    @cached_property
     def responses(self) -> list[types.FunctionResponse]:
         return [part.function_response for part in self.parts if part.function_response]
 
 
+@dataclass
+class PromptMemo:
+    """What was made of a log's events before. A log only grows, so a next call finds most of its work done."""
+
+    shown: dict[tuple[int, str], _Shown | None] = field(default_factory=dict[tuple[int, str], "_Shown | None"])
+    """By the event's place in the log, and agent."""
+    parts: dict[int, types.Part] = field(default_factory=dict[int, types.Part])
+    """Parts without Perdure's own call ids, by the identity of the part in the log, which outlives the memo."""
+
+
 def build_contents(
-    events: Sequence[Event], *, agent: str, branch: str | None, include_contents: Literal["default", "none"]
+    events: Sequence[Event],
+    *,
+    agent: str,
+    branch: str | None,
+    include_contents: Literal["default", "none"],
+    memo: PromptMemo | None = None,
 ) -> list[types.Content]:
     """Return what an agent's model sees of a session.
 
@@ -60,17 +76,37 @@ def build_contents(
         agent: The agent that asks.
         branch: The branch on which it runs.
         include_contents: `none` leaves out what lies before the agent's current turn.
+        memo: Kept from one call to the next for the same log.
     """
-    shown = [item for event in events if is_on_branch(branch, event.branch) and (item := _show(event, agent))]
+    memo = memo or PromptMemo()
+    shown = [
+        item
+        for index, event in enumerate(events)
+        if is_on_branch(branch, event.branch) and (item := _remembered(index, event, agent, memo))
+    ]
     shown = _pair(_forget_aside(shown))
     if include_contents == "none":
         starts = [index for index, item in enumerate(shown) if item.starts_turn]
         shown = shown[starts[-1] :] if starts else shown
     # The values come from contents, so they are not validated a second time: that is most of the work.
     return [
-        types.Content.model_construct(role=item.role, parts=[_without_own_id(part) for part in item.parts])
+        types.Content.model_construct(role=item.role, parts=[_stripped(part, memo) for part in item.parts])
         for item in shown
     ]
+
+
+def _remembered(index: int, event: Event, agent: str, memo: PromptMemo) -> _Shown | None:
+    key = (index, agent)
+    if key not in memo.shown:
+        memo.shown[key] = _show(event, agent)
+    return memo.shown[key]
+
+
+def _stripped(part: types.Part, memo: PromptMemo) -> types.Part:
+    found = memo.parts.get(id(part))
+    if found is None:
+        found = memo.parts[id(part)] = _without_own_id(part)
+    return found
 
 
 def _show(event: Event, agent: str) -> _Shown | None:

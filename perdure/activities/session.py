@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from temporalio.client import Client
 
+from perdure.activities.prompt import PromptMemo
 from perdure.journal import Entry, entry_size
 from perdure.messages import JOURNAL, JournalPage, JournalSlice, PageInput
 from perdure.projection import Projection
@@ -15,6 +17,7 @@ from perdure.projection import Projection
 class _Copy:
     def __init__(self) -> None:
         self.projection = Projection()
+        self.memo = PromptMemo()
         self.size = 0
         self.lock = asyncio.Lock()
 
@@ -34,6 +37,15 @@ class _Copy:
         return Projection.fold(self.projection.entries[:length])
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A session at one length of its journal."""
+
+    projection: Projection
+    memo: PromptMemo
+    """For prompts of this session."""
+
+
 class JournalCache:
     """Copies of journals, by workflow run; bounded in bytes, the one that was used longest ago goes first.
 
@@ -45,8 +57,8 @@ class JournalCache:
         self._max_bytes = max_bytes
         self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
 
-    async def at(self, workflow_id: str, run_id: str, part: JournalSlice) -> Projection:
-        """Return the projection of a session as it was when `part` was sent."""
+    async def at(self, workflow_id: str, run_id: str, part: JournalSlice) -> Snapshot:
+        """Return a session as it was when `part` was sent."""
         copy = self._copies.setdefault((workflow_id, run_id), _Copy())
         self._copies.move_to_end((workflow_id, run_id))
         async with copy.lock:
@@ -56,7 +68,7 @@ class JournalCache:
             copy.extend(part.offset, part.entries)
             projection = copy.at(part.length)
         self._evict()
-        return projection
+        return Snapshot(projection, copy.memo)
 
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)

@@ -66,9 +66,9 @@ class ToolActivity:
         tool = self._registry.tool(call.agent, call.tool)
         context = await self._context(call)
         try:
+            kwargs = tool.bind(call.args, context)
             if call.confirmation is None and await self._must_ask(tool, call, context):
                 return ToolOutput(needs_confirmation=True)
-            kwargs = tool.bind(call.args, context)
         except InvalidArguments as error:
             return ToolOutput(result=error.result)
         result = await self._code.run(tool.fn, **kwargs)
@@ -85,8 +85,8 @@ class ToolActivity:
         state: dict[str, Any] = call.state or {}
         if call.length is not None:
             part = JournalSlice(offset=call.length)
-            session = await self._journals.at(workflow_id, info.workflow_run_id or "", part)
-            state = session.visible_state(call.invocation_id)
+            snapshot = await self._journals.at(workflow_id, info.workflow_run_id or "", part)
+            state = snapshot.projection.visible_state(call.invocation_id)
         app_name, user_id, session_id = split_workflow_id(workflow_id)
         return ToolContext(
             state=state,

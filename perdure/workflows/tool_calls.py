@@ -128,7 +128,7 @@ class ToolCalls:
                 return await self._run(tool, call, decision)
 
     async def _run(self, tool: ToolPlan, call: types.FunctionCall, decision: ToolConfirmation | None) -> ToolOutput:
-        if tool.confirmation == "always" and decision is None:
+        if tool.confirmation == "always" and decision is None and _is_complete(tool, call):
             return ToolOutput(needs_confirmation=True)
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
         state, length = self._state(tool)
@@ -175,6 +175,14 @@ class ToolCalls:
 
     async def _log(self, event: Event) -> Event:
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))
+
+
+def _is_complete(tool: ToolPlan, call: types.FunctionCall) -> bool:
+    """Return whether a call has all that its tool needs; nobody is asked to approve one that cannot run."""
+    declaration = tool.declaration
+    schema: Any = declaration.parameters_json_schema or {}
+    required = (declaration.parameters.required if declaration.parameters else schema.get("required")) or []
+    return all(name in (call.args or {}) for name in required)
 
 
 def _fresh_ids() -> Iterator[str]:

@@ -39,10 +39,13 @@ FOLDER = Path(__file__).parent / "scenarios"
 EXTRA = Path(__file__).parent / "extra"
 """Perdure's own: what went wrong once."""
 
+MORE = Path(__file__).parent / "more"
+"""Perdure's own: combinations whose logs come from ADK itself, or from it with the rules of SEMANTICS.md."""
+
 
 def all_scenarios() -> list[Scenario]:
     """Return the scenarios that the project keeps, in order of name, its own last."""
-    return [load(path) for path in find([FOLDER, EXTRA])]
+    return [load(path) for path in find([FOLDER, EXTRA, MORE])]
 
 
 def plan_of(scenario: Scenario) -> Plan:

@@ -10,10 +10,10 @@ from google.genai import types
 
 from perdure.events import Event, EventActions, ToolConfirmation, user_content
 from tests.conformance import scenario
-from tests.conformance.logs import EXTRA, FOLDER
+from tests.conformance.logs import EXTRA, FOLDER, MORE
 from tests.conformance.normal_form import FAILED, diff, fixed_order, normalize_log, normalize_request, rename_ids
 
-SCENARIOS = scenario.find([FOLDER, EXTRA])
+SCENARIOS = scenario.find([FOLDER, EXTRA, MORE])
 
 
 def call(call_id: str, name: str = "look", **args: object) -> types.Part:
