@@ -245,9 +245,9 @@ class Projection:
         return self.plans.get(digest) if digest else None
 
     def is_resumable(self, invocation: Invocation) -> bool:
-        """Return whether the invocation's app is resumable."""
+        """Return whether the invocation's app is resumable; before any plan is known, nothing is lost by a resume."""
         plan = self.plan_of(invocation)
-        return plan is not None and plan.resumable
+        return plan is None or plan.resumable
 
     def open_calls(self, invocation_id: str | None = None) -> list[PendingCall]:
         """Return the long-running calls that the user has not answered, in log order, of one invocation or all."""

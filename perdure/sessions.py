@@ -7,18 +7,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
-    WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import QueryRejectCondition, WorkflowIDReusePolicy
+from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -28,24 +25,20 @@ from perdure.errors import (
     InvocationFailed,
     InvocationNotFound,
     SessionExists,
-    SessionNotFound,
     SessionUnreadable,
 )
-from perdure.journal import Entry, pack
+from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
     EVENTS,
-    JOURNAL,
     PENDING,
     SESSION,
     EventsPage,
     InvocationResult,
     InvocationView,
-    JournalPage,
     PageInput,
     PendingCall,
     PendingView,
-    SessionInput,
     SessionStatus,
     SessionView,
     ShareStateInput,
@@ -102,7 +95,7 @@ class Sessions:
     def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
         self._app = app
         self._client = client
-        self._reenter = reenter
+        self._lifecycle = Lifecycle(app, client, reenter=reenter)
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -112,7 +105,7 @@ class Sessions:
         if not user_id or not session_id:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
         try:
-            await self._start(user_id, session_id, SessionInput(state=state, reenter=self._reenter), again=False)
+            await self._lifecycle.create(user_id, session_id, state)
         except WorkflowAlreadyStartedError as error:
             raise SessionExists(
                 f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already"
@@ -130,17 +123,6 @@ class Sessions:
             await self.create(user_id, session_id, {})
         except SessionExists:
             return
-
-    async def _start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
-        policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
-        await self._client.start_workflow(
-            self._app,
-            start,
-            id=workflow_id(self._app, user_id, session_id),
-            task_queue=self._app,
-            id_reuse_policy=policy,
-            static_summary=f"session {session_id} of {user_id}",
-        )
 
     async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
         """Send an update, to a session that is brought back first if its workflow is closed."""
@@ -163,68 +145,31 @@ class Sessions:
             except RPCError as error:
                 if error.status != RPCStatusCode.NOT_FOUND:
                     raise
-                await self._bring_back(user_id, session_id)
+                await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
-
-    async def _bring_back(self, user_id: str, session_id: str) -> None:
-        """Start a session's workflow anew with the journal of the run that is closed."""
-        handle = self._handle(user_id, session_id)
-        try:
-            description = await handle.describe()
-        except RPCError as error:
-            raise self._missing(user_id, session_id, error) from error
-        status = description.status
-        if status in (None, WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.CONTINUED_AS_NEW):
-            return
-        closed = self._client.get_workflow_handle(description.id, run_id=description.run_id)
-        journal = pack(await self._read_journal(closed))
-        if len(journal) > MAX_PAYLOAD_BYTES:
-            raise SessionUnreadable(
-                f"session {session_id!r} is closed, and its journal is too large to be carried over"
-                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
-            )
-        start = SessionInput(journal=journal, interrupted=status.name.lower().replace("_", " "), reenter=self._reenter)
-        try:
-            await self._start(user_id, session_id, start, again=True)
-        except WorkflowAlreadyStartedError:
-            # Somebody else brought it back.
-            return
-
-    async def _read_journal(self, handle: _Handle) -> list[Entry]:
-        entries: list[Entry] = []
-        try:
-            while True:
-                page = await handle.query(JOURNAL, PageInput(since=len(entries)), result_type=JournalPage)
-                entries.extend(page.entries)
-                if len(entries) >= page.total:
-                    return entries
-        except (WorkflowQueryFailedError, RPCError) as error:
-            raise SessionUnreadable(
-                f"the workflow {handle.id!r} is closed and its journal cannot be read: {error};"
-                f" is a worker for app {self._app!r} running?"
-            ) from error
-
-    def _missing(self, user_id: str, session_id: str, error: RPCError) -> Exception:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            return SessionNotFound(
-                f"app {self._app!r} has no session {session_id!r} of user {user_id!r}; create it with create_session"
-            )
-        return error
 
     async def _query(
         self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[Any], closed: bool
     ) -> Any:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
-        condition = None if closed else QueryRejectCondition.NOT_OPEN
+        handle = self._handle(user_id, session_id)
+        condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
         pause = 0.1
         while True:
             try:
-                return await self._handle(user_id, session_id).query(
-                    name, *args, result_type=result_type, reject_condition=condition
-                )
+                return await handle.query(name, *args, result_type=result_type, reject_condition=condition)
+            except WorkflowQueryRejectedError as error:
+                if await self._lifecycle.status(user_id, session_id) == DELETED:
+                    raise missing(self._app, user_id, session_id) from error
+                if not closed:
+                    raise
+                condition = None
+                continue
             except RPCError as error:
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    raise missing(self._app, user_id, session_id) from error
                 if error.status not in _NO_WORKER:
-                    raise self._missing(user_id, session_id, error) from error
+                    raise
                 # Whoever follows a run follows it through a restart of its worker, or of the server.
                 _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
             await asyncio.sleep(pause)
@@ -270,13 +215,19 @@ class Sessions:
             known = found.get(session.workflow_id)
             if known is None or session.started > known.started:
                 found[session.workflow_id] = session
-        return sorted(found.values(), key=lambda session: -session.started)
+        sessions = [session for session in found.values() if not session.closed or await self._is_left(session)]
+        return sorted(sessions, key=lambda session: -session.started)
+
+    async def _is_left(self, session: ListedSession) -> bool:
+        return await self._lifecycle.status(session.user_id, session.id) not in (None, DELETED)
 
     async def _described(self, user_id: str, session_id: str) -> ListedSession:
         try:
             return _listed(await self._handle(user_id, session_id).describe())
         except RPCError as error:
-            raise self._missing(user_id, session_id, error) from error
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise missing(self._app, user_id, session_id) from error
+            raise
 
     async def _listed(self, user_id: str | None) -> AsyncIterator[ListedSession]:
         query = f"WorkflowType = '{self._app}' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -286,34 +237,8 @@ class Sessions:
                 yield session
 
     async def delete(self, user_id: str, session_id: str) -> None:
-        """Delete every run of a session's workflow."""
-        handle = self._handle(user_id, session_id)
-        try:
-            await handle.terminate("the session was deleted")
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-        quoted = handle.id.replace("'", "''")
-        runs = [run.run_id async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'")]
-        # Listings may be behind, but a description is not.
-        try:
-            runs.append((await handle.describe()).run_id)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-        for run_id in dict.fromkeys(runs):
-            await self._delete_run(handle.id, run_id)
-
-    async def _delete_run(self, id: str, run_id: str) -> None:
-        request = DeleteWorkflowExecutionRequest(
-            namespace=self._client.namespace,
-            workflow_execution=ExecutionId(workflow_id=id, run_id=run_id),
-        )
-        try:
-            await self._client.workflow_service.delete_workflow_execution(request)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
+        """Delete a session."""
+        await self._lifecycle.delete(user_id, session_id)
 
     async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
         """Return open calls, oldest first."""

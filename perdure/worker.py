@@ -43,10 +43,12 @@ def create_workers(client: Client, apps: Sequence[App], config: WorkerConfig | N
     """
     config = config or WorkerConfig()
     client = adapt(client)
-    code = _code_runner(config.tool_threads)
+    code = _code_runner("tools", config.tool_threads)
+    # A tool that blocks its loop holds up no model call.
+    models = _code_runner("models", config.tool_threads)
     journals = JournalCache(client, config.journal_cache_bytes)
     attributes = SearchAttributes(client)
-    return [_worker(client, register(app), config, code, journals, attributes) for app in apps]
+    return [_worker(client, register(app), config, code, models, journals, attributes) for app in apps]
 
 
 async def run_workers(
@@ -69,6 +71,7 @@ def _worker(
     registry: Registry,
     config: WorkerConfig,
     code: CodeRunner,
+    models: CodeRunner,
     journals: JournalCache,
     attributes: SearchAttributes,
 ) -> Worker:
@@ -80,11 +83,13 @@ def _worker(
         activities=[
             plan.load_plan,
             plan.share_state,
-            ModelActivity(registry, journals, code).call,
+            ModelActivity(registry, journals, models).call,
             ToolActivity(registry, journals, code).run,
         ],
         workflow_runner=workflow_runner([registry]),
         identity=config.identity,
+        # Else Temporal hashes the code of every module that is loaded, which takes seconds; and it says less.
+        build_id=f"{registry.plan.app}-{registry.plan.digest[:12]}",
         max_cached_workflows=config.max_cached_workflows,
         max_concurrent_activities=config.max_concurrent_activities,
         max_concurrent_workflow_tasks=config.max_concurrent_workflow_tasks,
@@ -98,8 +103,8 @@ def _worker(
 
 
 @functools.cache
-def _code_runner(threads: int) -> CodeRunner:
-    return CodeRunner(threads)
+def _code_runner(name: str, threads: int) -> CodeRunner:
+    return CodeRunner(name, threads)
 
 
 def workflow_runner(registries: Sequence[Registry]) -> WorkflowRunner:

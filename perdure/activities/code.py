@@ -26,10 +26,11 @@ _GRACE_SECONDS = 5.0
 class CodeRunner:
     """Threads and a loop for user code."""
 
-    def __init__(self, max_threads: int) -> None:
-        self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix="perdure-tool")
+    def __init__(self, name: str, max_threads: int) -> None:
+        """Make the threads and the loop; `name` tells theirs from another runner's."""
+        self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix=f"perdure-{name}")
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-async-tools", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"perdure-{name}-loop", daemon=True)
         self._thread.start()
 
     async def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.agents.registry import Registry
 from perdure.logs import get_logger
@@ -24,6 +24,9 @@ from perdure.search import KEYS
 from perdure.sharing import read_state, share_state
 
 _log = get_logger("perdure.worker")
+
+_PASSING = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED})
+"""Failures after which the next invocation asks again."""
 
 
 class PlanActivities:
@@ -78,6 +81,8 @@ class SearchAttributes:
                 await self._client.operator_service.add_search_attributes(request)
                 missing = await self._missing()
         except RPCError as error:
+            if error.status in _PASSING:
+                self._found = None
             _log.warning(
                 "search attributes are missing; sessions are listed by workflow type and id",
                 wanted=[key.name for key in KEYS],

@@ -97,7 +97,7 @@ class Effects:
 
         Not a local activity: it asks the workflows that hold shared state, which may need this worker's cache.
         """
-        with self._at_work():
+        with self._at_work(), _cancellable():
             return await workflow.execute_activity(
                 LOAD_PLAN,
                 request,
@@ -125,8 +125,6 @@ class Effects:
             try:
                 return await self._attempt(name, arg, result, options, summary)
             except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise asyncio.CancelledError from error
                 attempt += 1
                 if _error_type(error) != NOT_REGISTERED or attempt == _ROLLOUT_ATTEMPTS:
                     raise EffectFailed(agent, step, _cause(error)) from error
@@ -134,7 +132,7 @@ class Effects:
                 await asyncio.sleep(_ROLLOUT_PAUSE.total_seconds())
 
     async def _attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
-        with self._at_work():
+        with self._at_work(), _cancellable():
             return await workflow.execute_activity(
                 name,
                 arg,
@@ -164,6 +162,17 @@ class Effects:
             yield
         finally:
             self.busy -= 1
+
+
+@contextmanager
+def _cancellable() -> Generator[None]:
+    """Let a cancelled activity look like any other cancelled coroutine."""
+    try:
+        yield
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        raise
 
 
 def forever() -> Awaitable[None]:

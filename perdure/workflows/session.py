@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure import messages, requests
-from perdure.errors import PerdureError, RequestRefused
+from perdure.errors import InvalidMessage, PerdureError, RequestRefused
 from perdure.events import EventActions
 from perdure.journal import (
     AnswerAccepted,
@@ -173,15 +172,17 @@ class SessionWorkflow:
         with _refusing():
             requests.check_stop(self._log.projection, request)
 
-    @workflow.signal(name=messages.FUNCTION_RESPONSE)
-    def function_response(self, value: RawValue) -> None:
+    # Dynamic, since one handler of that name would fail the workflow task for a signal with too few or many arguments.
+    @workflow.signal(dynamic=True)
+    def signalled(self, name: str, args: Sequence[RawValue]) -> None:
         """Accept an answer from whatever can only signal; what does not fit is dropped with a log line."""
         try:
-            raw: Any = workflow.payload_converter().from_payload(value.payload)
-            self._accept_answer(requests.parse_signal(raw))
-        except (PerdureError, ValueError, TypeError) as error:
+            if name != messages.FUNCTION_RESPONSE or len(args) != 1:
+                raise InvalidMessage(f"the session takes the signal {messages.FUNCTION_RESPONSE} with one argument")
+            self._accept_answer(requests.parse_signal(workflow.payload_converter().from_payload(args[0].payload)))
+        except (PerdureError, ValueError, TypeError, RuntimeError, KeyError) as error:
             # The reason's text could quote the value.
-            self._logger.warning("function_response signal dropped", reason=type(error).__name__)
+            self._logger.warning("signal dropped", signal=name, reason=type(error).__name__)
 
     # Queries.
 

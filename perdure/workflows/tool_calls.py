@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -84,14 +85,13 @@ class ToolCalls:
         self, calls: list[types.FunctionCall], decisions: Mapping[str, ToolConfirmation]
     ) -> dict[str, ToolOutput]:
         self._scope.check_stopped()
-        results = await asyncio.gather(
-            *(self._output(call, decisions.get(call.id or "")) for call in calls), return_exceptions=True
-        )
-        failures = [result for result in results if isinstance(result, BaseException)]
+        tasks = [asyncio.create_task(self._output(call, decisions.get(call.id or ""))) for call in calls]
+        with contextlib.suppress(asyncio.CancelledError):
+            # A stop cancels what runs, yet what finishes all the same must not be lost.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        failures = [failure for task in tasks if (failure := _failure(task)) is not None]
         outputs = {
-            call.id or "": result
-            for call, result in zip(calls, results, strict=True)
-            if not isinstance(result, BaseException)
+            call.id or "": task.result() for call, task in zip(calls, tasks, strict=True) if _failure(task) is None
         }
         if failures or self._scope.stopping:
             for call in calls:
@@ -175,6 +175,10 @@ class ToolCalls:
 
     async def _log(self, event: Event) -> Event:
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))
+
+
+def _failure(task: asyncio.Task[ToolOutput]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 def _is_complete(tool: ToolPlan, call: types.FunctionCall) -> bool:

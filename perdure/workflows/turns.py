@@ -101,10 +101,10 @@ class Turns:
         """Pin the plan, take a snapshot of shared state, and log the message."""
         projection = self._log.projection
         loaded = await self._effects.load_plan(LoadPlanInput(user_id=self._user_id, known=projection.newest_plan))
-        if invocation.status != "queued":
-            return
         if loaded.plan is not None:
             self._log.append(PlanLoaded(plan=loaded.plan))
+        if invocation.status != "queued":
+            return
         if loaded.shared is not None and loaded.shared != projection.shared_state():
             self._log.append(SharedStateRead(state=loaded.shared))
         self._visibility.enabled = loaded.search_attributes

@@ -1,0 +1,177 @@
+"""A session's workflow from outside: started, brought back after it was closed, deleted."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowHistoryEventFilterType,
+    WorkflowQueryFailedError,
+)
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.errors import SessionNotFound, SessionUnreadable
+from perdure.journal import Entry, pack
+from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput, workflow_id
+from perdure.search import STATUS
+
+_Handle = WorkflowHandle[Any, Any]
+
+DELETED = "the session was deleted"
+"""The reason with which a session's workflow is terminated to be deleted."""
+
+MAX_CARRIED_BYTES = 1_900_000
+"""Bytes of a packed journal that a workflow can be started with; Temporal refuses payloads over 2 MB."""
+
+
+def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
+    """Return the refusal that says that there is no such session."""
+    return SessionNotFound(
+        f"app {app!r} has no session {session_id!r} of user {user_id!r}; create it with create_session"
+    )
+
+
+class Lifecycle:
+    """Starts and ends the workflows of one app's sessions."""
+
+    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+        self._app = app
+        self._client = client
+        self._reenter = reenter
+
+    def _handle(self, user_id: str, session_id: str) -> _Handle:
+        return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
+
+    async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> None:
+        """Start a new session.
+
+        Raises:
+            WorkflowAlreadyStartedError: There is one of this id.
+        """
+        start = SessionInput(state=state, reenter=self._reenter)
+        try:
+            await self.start(user_id, session_id, start, again=False)
+        except WorkflowAlreadyStartedError:
+            if await self.status(user_id, session_id) != DELETED:
+                raise
+            await self.start(user_id, session_id, start, again=True)
+
+    async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
+        """Start a workflow; `again` after one that is closed."""
+        policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
+        await self._client.start_workflow(
+            self._app,
+            start,
+            id=workflow_id(self._app, user_id, session_id),
+            task_queue=self._app,
+            id_reuse_policy=policy,
+            static_summary=f"session {session_id} of {user_id}",
+        )
+
+    async def bring_back(self, user_id: str, session_id: str) -> None:
+        """Start a session's workflow anew with the journal of the run that is closed."""
+        handle = self._handle(user_id, session_id)
+        ended = await self.status(user_id, session_id)
+        if ended in (None, DELETED):
+            raise missing(self._app, user_id, session_id)
+        if ended in ("running", "continued as new"):
+            return
+        description = await handle.describe()
+        closed = self._client.get_workflow_handle(description.id, run_id=description.run_id)
+        journal = pack(await self._read_journal(closed))
+        if len(journal) > MAX_CARRIED_BYTES:
+            raise SessionUnreadable(
+                f"session {session_id!r} is closed, and its journal is too large to be carried over"
+                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_CARRIED_BYTES / 1e6:.1f} MB)"
+            )
+        start = SessionInput(
+            journal=journal,
+            interrupted=ended,
+            search_attributes=description.typed_search_attributes.get(STATUS) is not None,
+            reenter=self._reenter,
+        )
+        try:
+            await self.start(user_id, session_id, start, again=True)
+        except WorkflowAlreadyStartedError:
+            # Somebody else brought it back.
+            return
+
+    async def _read_journal(self, handle: _Handle) -> list[Entry]:
+        entries: list[Entry] = []
+        try:
+            while True:
+                page = await handle.query(JOURNAL, PageInput(since=len(entries)), result_type=JournalPage)
+                entries.extend(page.entries)
+                if len(entries) >= page.total:
+                    return entries
+        except (WorkflowQueryFailedError, RPCError) as error:
+            raise SessionUnreadable(
+                f"the workflow {handle.id!r} is closed and its journal cannot be read: {error};"
+                f" is a worker for app {self._app!r} running?"
+            ) from error
+
+    async def delete(self, user_id: str, session_id: str) -> None:
+        """Delete every run of a session's workflow.
+
+        The server deletes in its own time, some ten seconds; the reason of the termination tells meanwhile.
+        """
+        handle = self._handle(user_id, session_id)
+        if not await self._terminate(handle):
+            if (await self.status(user_id, session_id)) in (None, DELETED):
+                return
+            # A workflow that is closed already takes no mark, but a last run of it does.
+            with contextlib.suppress(WorkflowAlreadyStartedError):
+                await self.start(user_id, session_id, SessionInput(), again=True)
+            await self._terminate(handle)
+        quoted = handle.id.replace("'", "''")
+        runs = [run.run_id async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'")]
+        # Listings may be behind, but a description is not.
+        runs.append((await handle.describe()).run_id)
+        for run_id in dict.fromkeys(runs):
+            await self._delete_run(handle.id, run_id)
+
+    async def _terminate(self, handle: _Handle) -> bool:
+        try:
+            await handle.terminate(reason=DELETED)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def status(self, user_id: str, session_id: str) -> str | None:
+        """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""
+        handle = self._handle(user_id, session_id)
+        try:
+            description = await handle.describe()
+            if description.status != WorkflowExecutionStatus.TERMINATED:
+                return (description.status or WorkflowExecutionStatus.RUNNING).name.lower().replace("_", " ")
+            closing = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
+            filter_type = WorkflowHistoryEventFilterType.CLOSE_EVENT
+            async for event in closing.fetch_history_events(event_filter_type=filter_type):
+                if event.workflow_execution_terminated_event_attributes.reason == DELETED:
+                    return DELETED
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return None
+        return "terminated"
+
+    async def _delete_run(self, id: str, run_id: str) -> None:
+        request = DeleteWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+        )
+        try:
+            await self._client.workflow_service.delete_workflow_execution(request)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
