@@ -78,7 +78,7 @@ class Demo:
         async with worker_process(self._address) as worker:
             self._say(f"A worker serves the app (process {worker.pid}). Ann writes: {MESSAGE}")
             result = await self._runner.send_message(user_id=USER, session_id=SESSION, message=MESSAGE)
-            await self._follow(result)
+            await self._follow(result.invocation.id, result.offset)
             invocation_id = result.invocation.id
             for call in (await self._invocation(invocation_id)).pending:
                 self._say(f"The invocation waits. Ann answers {call.name}; as the model thinks about it ...")
@@ -89,7 +89,7 @@ class Demo:
             print(f"   ... kill -9 {worker.pid}. No process of the app is left.", flush=True)
         async with worker_process(self._address) as worker:
             self._say(f"Another worker (process {worker.pid}) starts, and goes on in the middle of the turn:")
-            await self._follow(result)
+            await self._follow(result.invocation.id, result.offset)
             while calls := (await self._invocation(invocation_id)).pending:
                 self._say(f"The invocation waits again. A webhook answers {calls[0].name}, by signal:")
                 await self._signal(calls[0])

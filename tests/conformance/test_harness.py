@@ -73,11 +73,11 @@ def _leave_step(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("change", [_drop_event, _fail_turn, _lose_turn, _change_state, _run_tool, _leave_step])
-@every_scenario
-def test_a_changed_outcome_fails(spec: Scenario, change: Callable[[Outcome], None]) -> None:
-    outcome = as_expected(spec)
-    change(outcome)
-    assert compare(spec, outcome) != []
+def test_a_changed_outcome_fails(change: Callable[[Outcome], None]) -> None:
+    for name, spec in SCENARIOS.items():
+        outcome = as_expected(spec)
+        change(outcome)
+        assert compare(spec, outcome) != [], name
 
 
 def test_a_model_that_saw_something_else_fails() -> None:
