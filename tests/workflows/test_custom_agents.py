@@ -1,0 +1,113 @@
+"""Custom agents: orchestration in the workflow, guarded, and never done twice."""
+
+from __future__ import annotations
+
+import pytest
+from temporalio.client import Client
+
+from perdure.agents import App, ResumabilityConfig
+from perdure.agents.custom import BaseAgent
+from tests.workflows import custom_agents
+from tests.workflows.custom_agents import (
+    Broken,
+    Broker,
+    Catcher,
+    ClockReader,
+    Failing,
+    Forger,
+    Twice,
+    fail,
+    quote,
+    slow_quote,
+)
+from tests.workflows.support import agent, calls, check_log, long_running, serving, text
+
+pytestmark = pytest.mark.server
+
+ASK = [calls("ask"), text("Take it.")]
+
+
+def app_of(name: str, root: BaseAgent) -> App:
+    config = ResumabilityConfig(is_resumable=True)
+    return App(name=name, root_agent=root, resumability_config=config, activities=[quote, slow_quote, fail])
+
+
+@pytest.mark.parametrize("dropped", ["kept", "stopped"])
+async def test_what_a_custom_agent_did_is_not_done_twice(client: Client, app_name: str, dropped: str) -> None:
+    """A re-entered agent gets its activities' results again, and logs nothing again."""
+    custom_agents.quotes.clear()
+    decider = agent("decider", ASK, tools=[long_running("ask")])
+    async with serving(client, app_of(app_name, Broker(name="broker", sub_agents=[decider]))) as user:
+        await user.create()
+        invocation = await user.run("quote me")
+        assert invocation.status == "waiting"
+        if dropped == "stopped":
+            await user.stop(invocation.id)
+            assert (await user.resumed(invocation.id)).status == "waiting"
+        pending = await user.pending()
+        done = await user.answered({pending["ask"]: {"ok": True}})
+        assert done.status == "finished"
+        events = await user.events()
+        check_log(events)
+        said = [event.text for event in events if event.author == "broker" and event.text]
+        assert said == ["Looking around.", "Oslo for 8", "Heard ['Take it.'], state True."]
+        assert custom_agents.quotes == ["Oslo"]
+
+
+async def test_a_checkpoint_lets_a_sub_agent_run_again(client: Client, app_name: str) -> None:
+    """A checkpoint forgets the ends underneath, also for a run that is re-entered behind it."""
+    script = [text("first"), calls("ask"), text("second")]
+    worker = agent("worker", script, tools=[long_running("ask")])
+    async with serving(client, app_of(app_name, Twice(name="twice", sub_agents=[worker]))) as user:
+        await user.create()
+        invocation = await user.run("go")
+        await user.stop(invocation.id)
+        await user.resumed(invocation.id)
+        pending = await user.pending()
+        assert (await user.answered({pending["ask"]: {}})).status == "finished"
+        events = await user.events()
+        assert [event.text for event in events if event.text] == ["go", "first", "second"]
+        assert [event.author for event in events if event.actions.end_of_agent] == ["worker", "worker", "twice"]
+
+
+async def test_a_hidden_clock_is_caught_in_the_sandbox(client: Client, app_name: str) -> None:
+    """The error names the line and the remedy, and nothing was logged."""
+    async with serving(client, app_of(app_name, ClockReader(name="clock"))) as user:
+        await user.create()
+        failed = await user.run("what time is it?")
+        assert failed.status == "failed"
+        [failure] = failed.failures
+        assert failure.agent == "clock"
+        assert "time.time" in failure.cause
+        assert "custom_agents.py:" in failure.cause
+        assert "ctx.run_activity" in failure.cause
+        assert [event.author for event in await user.events()] == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "cause"),
+    [
+        (Failing, "fail", "no quotes today"),
+        (Broken, "_run_async_impl", "ValueError: broken by design (custom_agents.py:"),
+        (Forger, "_run_async_impl", "yield events with author=self.name"),
+    ],
+)
+async def test_what_fails_in_a_custom_agent_is_told(
+    client: Client, app_name: str, kind: type[BaseAgent], step: str, cause: str
+) -> None:
+    async with serving(client, app_of(app_name, kind(name="agent"))) as user:
+        await user.create()
+        failed = await user.run("go")
+        [failure] = failed.failures
+        assert (failed.status, failure.step) == ("failed", step)
+        assert cause in failure.cause
+        assert not any(event.text == "pay me" for event in await user.events())
+
+
+async def test_a_custom_agent_may_deal_with_a_failure(client: Client, app_name: str) -> None:
+    child = agent("child", [{"error": "overloaded"}])
+    async with serving(client, app_of(app_name, Catcher(name="catcher", sub_agents=[child]))) as user:
+        await user.create()
+        done = await user.run("go")
+        assert done.status == "finished"
+        assert (await user.events())[-1].text == "It failed: EffectFailed."
