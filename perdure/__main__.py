@@ -13,6 +13,8 @@ def entry_point() -> NoReturn:
     """Run the command of this process's command line, and end the process."""
     try:
         code = run_command(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
     except BaseException:
         # Not one of Perdure's own errors: show all of it, and still end in the way that cannot abort.
         traceback.print_exc()

@@ -130,6 +130,8 @@ class PlanLoaded(_Entry):
 
     kind: Literal["plan"] = "plan"
     plan: Plan
+    digest: str = ""
+    """As the worker that loaded it computed it; a later version, whose plans have more fields, computes another."""
 
 
 class SharedStateRead(_Entry):

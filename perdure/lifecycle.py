@@ -35,7 +35,8 @@ MAX_CARRIED_BYTES = 1_900_000
 def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
     """Return the refusal that says that there is no such session."""
     return SessionNotFound(
-        f"app {app!r} has no session {session_id!r} of user {user_id!r}; create it with create_session"
+        f"app {app!r} has no session {session_id!r} of user {user_id!r};"
+        " create it first (create_session, or `perdure run`)"
     )
 
 

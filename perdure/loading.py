@@ -6,8 +6,10 @@ What is loaded gets the module name by which it can be imported again: workflows
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -121,10 +123,29 @@ def _import(name: str, folder: Path) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise
+            raise DefinitionError(_import_failure(name, error)) from error
         raise DefinitionError(
             f"there is no module {name!r}: {error}; looked in {str(folder)!r} and on Python's module search path"
         ) from error
+    except (DefinitionError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise DefinitionError(_import_failure(name, error)) from error
+
+
+def _import_failure(name: str, error: Exception) -> str:
+    """Return what went wrong in a module of the user's, and in which line."""
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith("<") and f"{os.sep}perdure{os.sep}" not in frame.filename:
+            where = f" ({frame.filename}:{frame.lineno})"
+    if isinstance(error, SyntaxError):
+        where = f" ({error.filename}:{error.lineno})"
+    hint = ""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("google.adk"):
+        hint = "; import these classes from perdure instead"
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"cannot import {name!r}: {type(error).__name__}: {text}{where}{hint}"
 
 
 def _app_in(module: ModuleType, name: str) -> App | None:

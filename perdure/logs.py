@@ -109,9 +109,15 @@ def configure_logging(json: bool | None = None, level: Level = "info", stream: T
     root.setLevel(max(numeric, logging.WARNING))
     for name in ("perdure", "temporalio"):
         logging.getLogger(name).setLevel(numeric)
+    # Perdure tells of a failed activity itself, in one line that quotes nothing.
+    logging.getLogger("temporalio.activity").addFilter(_is_no_activity_failure)
     # What Temporal knows of the activity or workflow is in the line's fields; once is enough.
     activity.logger.activity_info_on_message = False
     workflow.logger.workflow_info_on_message = False
+
+
+def _is_no_activity_failure(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Completing activity as failed")
 
 
 def _renderers(as_json: bool, stream: TextIO) -> list[Processor]:

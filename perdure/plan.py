@@ -133,6 +133,8 @@ class Plan(BaseModel):
     """The app's name: the workflow type and the task queue of its sessions."""
     resumable: bool = False
     root: Node
+    activities: tuple[str, ...] = ()
+    """Names of the functions that custom agents may give to `run_activity`."""
     shared_state: bool = True
     """Whether the app's code can touch `user:` and `app:` keys; if not, they are never looked up."""
 

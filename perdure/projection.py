@@ -134,8 +134,8 @@ class Projection:
             case InvocationSettled():
                 self._settle(entry)
             case PlanLoaded():
-                self.plans[entry.plan.digest] = entry.plan
-                self.newest_plan = entry.plan.digest
+                self.newest_plan = entry.digest or entry.plan.digest
+                self.plans[self.newest_plan] = entry.plan
             case SharedStateRead():
                 own = {key: value for key, value in self.state.items() if not key.startswith(SHARED)}
                 self.state = own | entry.state

@@ -31,9 +31,9 @@ def check_message(message: MessageInput) -> None:
     Raises:
         InvalidMessage: It is empty, or holds function calls or function responses.
     """
-    parts = message.content.parts or []
+    parts = [part for part in message.content.parts or [] if part.model_dump(exclude_none=True) != {"text": ""}]
     if not parts:
-        raise InvalidMessage("the message has no parts; send a text, or use respond to answer a call")
+        raise InvalidMessage("the message is empty; send a text, or use respond to answer a call")
     if any(part.function_call for part in parts):
         raise InvalidMessage("a user's message may not hold function calls: only a model may call a tool")
     if any(part.function_response for part in parts):

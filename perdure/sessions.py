@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -54,6 +57,8 @@ _Handle = WorkflowHandle[Any, Any]
 MAX_PAYLOAD_BYTES = 1_900_000
 _QUERIES_AT_ONCE = 10
 _UPDATE_ATTEMPTS = 10
+_SAY_AFTER = 3.0
+"""Seconds without an answer after which a client says that it waits for a worker."""
 
 _NO_WORKER = frozenset(
     {
@@ -136,9 +141,10 @@ class Sessions:
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
             try:
-                return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
                     name, request, result_type=InvocationResult
                 )
+                return await self._patiently(update)
             except WorkflowUpdateFailedError as error:
                 if not _continued(error):
                     raise _refusal(error) from error
@@ -147,6 +153,30 @@ class Sessions:
                     raise
                 await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
+
+    async def _patiently(self, request: Coroutine[Any, Any, Any]) -> Any:
+        """Await a request, and say so if it waits for a worker."""
+        task = asyncio.create_task(request)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=_SAY_AFTER)
+            if not done and not await self._is_served():
+                _logger.warning(
+                    f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
+                )
+            return await task
+        finally:
+            task.cancel()
+
+    async def _is_served(self) -> bool:
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=self._app),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        try:
+            return bool((await self._client.workflow_service.describe_task_queue(request)).pollers)
+        except RPCError:
+            return True
 
     async def _query(
         self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[Any], closed: bool
@@ -157,7 +187,8 @@ class Sessions:
         pause = 0.1
         while True:
             try:
-                return await handle.query(name, *args, result_type=result_type, reject_condition=condition)
+                query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
+                return await self._patiently(query)
             except WorkflowQueryRejectedError as error:
                 if await self._lifecycle.status(user_id, session_id) == DELETED:
                     raise missing(self._app, user_id, session_id) from error

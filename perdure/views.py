@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from perdure.events import REQUEST_CONFIRMATION
 from perdure.journal import take
 from perdure.messages import (
     EventsPage,
@@ -100,16 +101,27 @@ def details(projection: Projection) -> str:
 def _invocation_lines(projection: Projection, invocation: Invocation) -> list[str]:
     lines = [f"- `{invocation.id}` **{invocation.status}** ({invocation.agent or 'not started'})"]
     for failure in invocation.failures:
-        lines.append(f"  - `{failure.agent}` failed in `{failure.step}`: {_one_line(failure.cause)}")
+        lines.append(f"- `{failure.agent}` failed in `{failure.step}`: {_one_line(failure.cause)}")
     if invocation.reason:
-        lines.append(f"  - {_one_line(invocation.reason)}")
+        lines.append(f"- {_one_line(invocation.reason)}")
     lines.extend(_call_line(call) for call in projection.open_calls(invocation.id))
     return lines
 
 
 def _call_line(call: PendingCall) -> str:
-    answer = json.dumps({"id": call.id, "response": {}})
-    return f"  - waits for `{call.name}` of `{call.agent}`: signal `function_response` with `{answer}`"
+    confirms = call.name == REQUEST_CONFIRMATION
+    answer = json.dumps(
+        {"id": call.id, "response": {"confirmed": True} if confirms else {"result": "…"}}, ensure_ascii=False
+    )
+    what = f"approval of `{awaited_tool(call)}`" if confirms else f"`{call.name}`"
+    return f"- waits for {what} of `{call.agent}`: signal `function_response` with `{answer}`"
+
+
+def awaited_tool(call: PendingCall) -> str:
+    """Return the tool that an open call is about: of a confirmation, the one to be confirmed."""
+    if call.name != REQUEST_CONFIRMATION:
+        return call.name
+    return str(call.args.get("originalFunctionCall", {}).get("name", call.name))
 
 
 def _one_line(text: str) -> str:

@@ -164,8 +164,14 @@ def test_a_file_whose_name_is_no_python_name(write: Write) -> None:
 
 def test_errors_of_the_imported_code_are_not_hidden(write: Write) -> None:
     write("needs_more.py", "import a_library_that_is_missing\n")
-    with pytest.raises(ModuleNotFoundError, match="a_library_that_is_missing"):
+    with pytest.raises(DefinitionError, match=r"a_library_that_is_missing.*needs_more\.py:1"):
         load_app("needs_more:app")
     write("broken_code.py", "1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(DefinitionError, match=r"ZeroDivisionError: division by zero .*broken_code\.py:1"):
         load_app("broken_code:app")
+    write("broken_text.py", "x = (\n")
+    with pytest.raises(DefinitionError, match=r"SyntaxError: .*broken_text\.py:1"):
+        load_app("broken_text:app")
+    write("from_adk.py", "from google.adk.agents import LlmAgent\n")
+    with pytest.raises(DefinitionError, match="import these classes from perdure"):
+        load_app("from_adk:app")

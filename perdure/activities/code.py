@@ -10,17 +10,37 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from temporalio import activity
 
+from perdure.logs import get_logger
+
 _T = TypeVar("_T")
+_log = get_logger("perdure.worker")
 
 _BEAT_SECONDS = 1.0
 _GRACE_SECONDS = 5.0
 """How long a cancelled sync function, which nothing can interrupt, may take to finish and keep its result."""
+
+
+@contextmanager
+def telling(what: str) -> Generator[None]:
+    """Log a failure by its kind, place and attempt: what it says may quote a prompt or an argument."""
+    try:
+        yield
+    except Exception as error:
+        cause = error.__cause__ or error
+        place = next(reversed(traceback.extract_tb(cause.__traceback__)), None)
+        where = f"{place.filename.rpartition('/')[2]}:{place.lineno}" if place else None
+        attempt = activity.info().attempt
+        _log.warning(f"{what} failed", error=type(cause).__name__, where=where, attempt=attempt)
+        _log.debug(f"{what} failed", exc_info=True)
+        raise
 
 
 class CodeRunner:

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.code import CodeRunner
+from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size
 from perdure.activities.prompt import build_config, build_contents, resolve_instruction
 from perdure.activities.session import JournalCache, Snapshot
@@ -44,7 +44,8 @@ class ModelActivity:
         workflow_id = info.workflow_id or ""
         snapshot = await self._journals.at(workflow_id, info.workflow_run_id or "", call.journal)
         app, user, session = split_workflow_id(workflow_id)
-        with bound(app=app, user=user, session=session, invocation=call.invocation_id, agent=call.agent):
+        names = {"invocation": call.invocation_id, "agent": call.agent}
+        with bound(app=app, user=user, session=session, **names), telling("model"):
             try:
                 response = await self._answer(call, snapshot, workflow_id)
             except ModelError as error:

@@ -11,12 +11,13 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.code import CodeRunner
+from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size
 from perdure.activities.session import JournalCache
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.agents.tools import FunctionTool, ToolContext
 from perdure.errors import InvalidArguments
+from perdure.events import EventActions
 from perdure.journal import ToolOutput
 from perdure.logs import bound
 from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
@@ -56,10 +57,10 @@ class ToolActivity:
     async def _call(self, call: ToolInput | CodeInput) -> ToolOutput | CodeOutput:
         app, user, session = split_workflow_id(activity.info().workflow_id or "")
         if isinstance(call, CodeInput):
-            with bound(app=app, user=user, session=session, tool=call.name):
+            with bound(app=app, user=user, session=session, tool=call.name), telling("function"):
                 return await self._function(call)
         names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.tool}
-        with bound(app=app, user=user, session=session, **names):
+        with bound(app=app, user=user, session=session, **names), telling("tool"):
             return await self._tool(call)
 
     async def _tool(self, call: ToolInput) -> ToolOutput:
@@ -72,7 +73,7 @@ class ToolActivity:
         except InvalidArguments as error:
             return ToolOutput(result=error.result)
         result = await self._code.run(tool.fn, **kwargs)
-        return ToolOutput(result=_json(call.tool, result), actions=context.actions.to_event_actions())
+        return ToolOutput(result=_json(call.tool, result), actions=_actions(call.tool, context))
 
     async def _must_ask(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> bool:
         if not callable(tool.require_confirmation):
@@ -108,12 +109,17 @@ class ToolActivity:
         return CodeOutput(result=_json(call.name, result))
 
 
+def _actions(name: str, context: ToolContext) -> EventActions:
+    delta = {key: _json(f"{name} in state key {key!r}", value) for key, value in context.actions.state_delta.items()}
+    return context.actions.to_event_actions().model_copy(update={"state_delta": delta})
+
+
 def _json(name: str, result: Any) -> Any:
     try:
         return to_jsonable_python(result, by_alias=True)
     except (PydanticSerializationError, ValueError) as error:
         raise ApplicationError(
-            f"{name!r} returned a {type(result).__name__}, which is no JSON: {error}; return plain data",
+            f"{name} gave an object of type {type(result).__name__}, which is no JSON: {error}; use plain data",
             type="NotJson",
             non_retryable=True,
         ) from error

@@ -47,7 +47,12 @@ def compile_app(app: App) -> Plan:
         if agent.has_own_run:
             check_custom_agent(agent, agents)
     root = _node(app.root_agent)
-    plan = Plan(app=app.name, resumable=app.is_resumable, root=root)
+    plan = Plan(
+        app=app.name,
+        resumable=app.is_resumable,
+        root=root,
+        activities=tuple(function.__name__ for function in app.activities),
+    )
     plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.nodes.values()))})
     _check_transfers(plan)
     for node in plan.nodes.values():

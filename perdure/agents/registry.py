@@ -9,6 +9,7 @@ from perdure.agents.compile import compile_app
 from perdure.agents.custom import BaseAgent, walk
 from perdure.agents.definitions import App, InstructionProvider, LlmAgent
 from perdure.agents.tools import FunctionTool, as_tool
+from perdure.errors import DefinitionError
 from perdure.models.base import BaseLlm, LLMRegistry
 from perdure.plan import LlmNode, Plan
 
@@ -44,6 +45,10 @@ class Registry:
             NotRegistered: The agent has no such tool here.
         """
         found = self._tools.get((agent, tool))
+        if found is None and agent not in self._agents:
+            # The agent was renamed or removed under a pinned plan; its tool may be another agent's now.
+            others = {id(other.fn): other for (_, name), other in self._tools.items() if name == tool}
+            found = next(iter(others.values())) if len(others) == 1 else None
         if found is None:
             raise self._missing(f"agent {agent!r} has no tool {tool!r}")
         return found
@@ -64,6 +69,7 @@ class Registry:
 
         Raises:
             DefinitionError: No provider knows the name.
+            NotRegistered: The agent is not here, and no provider knows the name of its model.
         """
         agent = self._agents.get(node.name)
         if isinstance(agent, LlmAgent):
@@ -71,7 +77,12 @@ class Registry:
             # The invocation may be pinned to a plan with another model than the agent has now.
             if isinstance(model, BaseLlm) and model.model == node.model:
                 return model
-        return LLMRegistry.new_llm(node.model)
+        try:
+            return LLMRegistry.new_llm(node.model)
+        except DefinitionError as error:
+            if agent is not None:
+                raise
+            raise self._missing(f"there is no agent {node.name!r}, whose model is {node.model!r}") from error
 
     def custom_agent(self, agent: str) -> BaseAgent:
         """Return a custom agent.

@@ -126,11 +126,16 @@ def parse_pairs(pairs: Iterable[str], parameter: str) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
-            raise click.BadParameter(f"{pair!r} is no KEY=VALUE", param_hint=parameter)
+            raise click.BadParameter(f"{pair!r} is not of the form {parameter}", param_hint=parameter)
         if key in parsed:
             raise click.BadParameter(f"{key!r} is given twice", param_hint=parameter)
         try:
             parsed[key] = json.loads(value)
-        except ValueError:
+        except ValueError as error:
+            if value.lstrip().startswith(("{", "[", '"')):
+                # The first answer wins, so a slip must not become one.
+                raise click.BadParameter(
+                    f"{value!r} looks like JSON, but is none: {error}", param_hint=parameter
+                ) from error
             parsed[key] = value
     return parsed

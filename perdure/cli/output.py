@@ -70,8 +70,8 @@ def show_outcome(
         click.echo(_printable(text), err=True)
     if invocation.resumable:
         click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
-    for call in invocation.pending:
-        click.echo(_printable(f"  waits for {call.name}({_arguments(call.args)}) of {call.agent}"), err=True)
+    for call in () if invocation.status == "stopped" else invocation.pending:
+        click.echo(_printable(f"  waits for {_call(call)} of {call.agent}"), err=True)
         click.echo(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={_example(call)}", err=True)
 
 
@@ -99,10 +99,7 @@ def show_sessions(sessions: Sequence[ListedSession]) -> None:
 
 def show_pending(calls: Sequence[tuple[ListedSession, PendingCall]]) -> None:
     """Print open calls as a table."""
-    rows = [
-        (view.user_id, view.id, call.agent, f"{call.name}({_arguments(call.args)})", call.id, _age(call.since))
-        for view, call in calls
-    ]
+    rows = [(view.user_id, view.id, call.agent, _call(call), call.id, _age(call.since)) for view, call in calls]
     show_table(("USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE"), rows)
 
 
@@ -117,6 +114,15 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def _printable(text: str) -> str:
     """Return text without the control characters by which a model's words could steer the terminal."""
     return _CONTROL.sub("", text)
+
+
+def _call(call: PendingCall) -> str:
+    from perdure.events import REQUEST_CONFIRMATION
+
+    asked: Any = call.args.get("originalFunctionCall") if call.name == REQUEST_CONFIRMATION else None
+    if not isinstance(asked, dict):
+        return f"{call.name}({_arguments(call.args)})"
+    return f"approval of {asked.get('name')}({_arguments(asked.get('args') or {})})"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
 
 
 def _arguments(args: dict[str, Any]) -> str:

@@ -105,6 +105,8 @@ class CustomContext(InvocationContext):
             EffectFailed: It failed, and retrying did not help.
         """
         name = fn.__name__
+        if name not in self._scope.plan.activities:
+            raise EffectFailed(self._node.name, name, f"{name!r} is not listed in App(activities=[…]); add it there")
         result_type = typing.get_type_hints(fn).get("return", Any)
         if self._past_results and self._past_results[0].name == name:
             return TypeAdapter(result_type).validate_python(self._past_results.pop(0).result)
@@ -205,7 +207,10 @@ def _where(error: Exception) -> str:
         if "/perdure/" not in code.co_filename and "/temporalio/" not in code.co_filename:
             line = f" ({code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
         trace = trace.tb_next
-    remedy = ""
-    if isinstance(error, workflow.NondeterminismError) or type(error).__name__ == "RestrictedWorkflowAccessError":
-        remedy = "; do it in a function of App(activities=[…]) and await ctx.run_activity(fn, …), or in a tool"
-    return f"{type(error).__name__}: {error}{line}{remedy}"
+    used = getattr(error, "qualified_name", None)
+    if type(error).__name__ == "RestrictedWorkflowAccessError":
+        return (
+            f"it uses {used}, which is not deterministic{line}; do that in a function of App(activities=[…]) and await"
+            " ctx.run_activity(fn, …), or in a tool"
+        )
+    return f"{type(error).__name__}: {error}{line}"

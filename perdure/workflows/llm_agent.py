@@ -106,7 +106,7 @@ class _LlmRun:
             agent=name,
             invocation_id=scope.invocation.id,
             branch=self._branch,
-            plan=scope.plan.digest,
+            plan=scope.invocation.plan or scope.plan.digest,
             call_index=scope.projection.model_calls[name],
             journal=scope.carrier.slice(scope.projection),
         )

@@ -102,7 +102,7 @@ class Turns:
         projection = self._log.projection
         loaded = await self._effects.load_plan(LoadPlanInput(user_id=self._user_id, known=projection.newest_plan))
         if loaded.plan is not None:
-            self._log.append(PlanLoaded(plan=loaded.plan))
+            self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
         if invocation.status != "queued":
             return
         if loaded.shared is not None and loaded.shared != projection.shared_state():
@@ -111,7 +111,7 @@ class Turns:
         plan = projection.plans[loaded.digest]
         agent = projection.agent_for(plan, invocation)
         self._log.append(
-            InvocationStarted(invocation_id=invocation.id, agent=agent, plan=plan.digest, timestamp=workflow.time())
+            InvocationStarted(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=workflow.time())
         )
         await self._scope(plan, invocation).share(invocation.message)
 

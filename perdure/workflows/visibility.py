@@ -9,7 +9,7 @@ from temporalio.common import SearchAttributeUpdate
 
 from perdure.projection import Projection
 from perdure.search import APP, PENDING_TOOLS, STATUS, USER_ID
-from perdure.views import details, session_status
+from perdure.views import awaited_tool, details, session_status
 
 
 class Visibility:
@@ -27,7 +27,7 @@ class Visibility:
         workflow.set_current_details(details(projection))
         if not self.enabled:
             return
-        shown = (session_status(projection), tuple(sorted({call.name for call in projection.open_calls()})))
+        shown = (session_status(projection), tuple(sorted({awaited_tool(call) for call in projection.open_calls()})))
         if shown == self._shown:
             return
         first, self._shown = self._shown is None, shown

@@ -168,7 +168,7 @@ async def test_what_is_no_message_is_refused_and_leaves_no_trace(client: Client,
         await user.create()
         with pytest.raises(InvalidMessage, match="function calls"):
             await user.runner.send_message(**user.who, message=types.Content(role=USER, parts=[call]))
-        with pytest.raises(InvalidMessage, match="no parts"):
+        with pytest.raises(InvalidMessage, match="empty"):
             await user.runner.send_message(**user.who, message=types.Content(role=USER, parts=[]))
         part = types.Part(function_response=types.FunctionResponse(id="x", response={}))
         with pytest.raises(InvalidMessage, match="respond"):
