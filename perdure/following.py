@@ -22,8 +22,9 @@ _logger = get_logger("perdure.client")
 _SHORT_HISTORY = 400
 """History events that are cheap enough to read through once, to stand at the end."""
 
-_SPACING = 0.05
-"""Seconds between two looks at least."""
+_FIRST_SPACING = 0.02
+_LAST_SPACING = 0.15
+"""Seconds between two looks at least: the longer a run is at work without a pause, the fewer looks it costs."""
 
 _FIRST_PAUSE = 0.02
 _LAST_PAUSE = 1.0
@@ -41,6 +42,7 @@ class Follower:
         self._token: bytes | None = None
         self._pause = _FIRST_PAUSE
         self._looked = 0.0
+        self._spacing = _FIRST_SPACING
 
     async def news(self, *, found: bool) -> None:
         """Return when the log may have grown.
@@ -53,7 +55,9 @@ class Follower:
             await asyncio.sleep(self._pause)
             return
         # Many changes in a row cost one look, since a look costs the worker more than a step does.
-        await asyncio.sleep(self._looked + _SPACING - time.monotonic())
+        since = time.monotonic() - self._looked
+        self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
+        await asyncio.sleep(self._spacing - since)
         while not await self._poll():
             pass
         self._looked = time.monotonic()
