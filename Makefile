@@ -30,7 +30,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=term
 
-# The fast loop: format, lint, types, and the tests that need no server.
+# The fast loop: format, lint, types, and the tests that need no server and are quick.
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -40,7 +40,7 @@ types: $(STAMP)
 	$(BIN)/pyright
 
 fast-tests: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not server"
+	$(BIN)/python -m pytest -q -m "not server and not process"
 
 format: $(STAMP)
 	$(BIN)/ruff format .

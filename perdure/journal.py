@@ -173,6 +173,8 @@ class ActivityKept(_Entry):
     agent: str
     branch: str | None = None
     name: str
+    index: int = 0
+    """Which call it was, in the order of the calls since the last checkpoint."""
     result: Any = None
 
 
@@ -223,7 +225,7 @@ def unpack(packed: str) -> tuple[Entry, ...]:
 
 def entry_size(entry: Entry) -> int:
     """Return the bytes that an entry takes as JSON."""
-    return _json_bytes(entry)
+    return payload_size(entry)
 
 
 def page(entries: Sequence[Entry], start: int, max_bytes: int) -> tuple[Entry, ...]:
@@ -234,13 +236,13 @@ def page(entries: Sequence[Entry], start: int, max_bytes: int) -> tuple[Entry, .
 def take(items: Sequence[_M], start: int, max_bytes: int) -> Iterable[_M]:
     """Yield the models from `start` on while their JSON fits into `max_bytes`; the first one always."""
     size = 0
-    for index in range(start, len(items)):
-        size += _json_bytes(items[index])
+    for index in range(max(start, 0), len(items)):
+        size += payload_size(items[index])
         if size > max_bytes and index > start:
             return
         yield items[index]
 
 
-def _json_bytes(model: BaseModel) -> int:
-    # Text that is not ASCII takes more bytes than characters.
+def payload_size(model: BaseModel) -> int:
+    """Return the bytes that a value takes as JSON; text that is not ASCII takes more of them than characters."""
     return len(model.model_dump_json(by_alias=True, exclude_none=True).encode())

@@ -182,7 +182,7 @@ class Projection:
 
     def _accept(self, entry: MessageAccepted | AnswerAccepted) -> None:
         event = entry.event
-        if entry.request_id is not None:
+        if entry.request_id:
             self.requests[entry.request_id] = event.invocation_id
         for response in event.get_function_responses():
             if response.id in self.calls:

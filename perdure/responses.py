@@ -113,8 +113,12 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
 
 
 def is_confirmation_request(event: Event) -> bool:
-    """Return whether an event asks for confirmations."""
-    return any(call.name == REQUEST_CONFIRMATION for call in event.get_function_calls())
+    """Return whether an event asks for confirmations; a model that makes such a call by itself asks for none."""
+    return any(_asks(event, call) for call in event.get_function_calls())
+
+
+def _asks(event: Event, call: types.FunctionCall) -> bool:
+    return call.name == REQUEST_CONFIRMATION and call.id in (event.long_running_tool_ids or ())
 
 
 def confirmation_targets(requests: Iterable[Event]) -> dict[str, str]:
@@ -123,7 +127,7 @@ def confirmation_targets(requests: Iterable[Event]) -> dict[str, str]:
         call.id or "": str((call.args or {}).get("originalFunctionCall", {}).get("id", ""))
         for request in requests
         for call in request.get_function_calls()
-        if call.name == REQUEST_CONFIRMATION
+        if _asks(request, call)
     }
 
 

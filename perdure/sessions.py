@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
@@ -30,6 +31,7 @@ from perdure.errors import (
     SessionExists,
     SessionUnreadable,
 )
+from perdure.journal import payload_size
 from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
@@ -57,6 +59,7 @@ _Handle = WorkflowHandle[Any, Any]
 MAX_PAYLOAD_BYTES = 1_900_000
 _QUERIES_AT_ONCE = 10
 _UPDATE_ATTEMPTS = 10
+_FIRST_PAUSE = 0.1
 _SAY_AFTER = 3.0
 """Seconds without an answer after which a client says that it waits for a worker."""
 
@@ -117,7 +120,7 @@ class Sessions:
             ) from error
         shared = {key: value for key, value in state.items() if key.startswith(SHARED)}
         if shared:
-            request = ShareStateInput(user_id=user_id, write_id=f"{session_id}/created", delta=shared)
+            request = ShareStateInput(user_id=user_id, write_id=str(uuid.uuid4()), delta=shared)
             await share_state(self._client, self._app, request)
         stored = {key: value for key, value in state.items() if not key.startswith("temp:")}
         return SessionView(app_name=self._app, user_id=user_id, id=session_id, state=stored, status="idle")
@@ -131,7 +134,7 @@ class Sessions:
 
     async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
         """Send an update, to a session that is brought back first if its workflow is closed."""
-        size = len(request.model_dump_json(by_alias=True, exclude_none=True))
+        size = payload_size(request)
         if size > MAX_PAYLOAD_BYTES:
             raise InvalidMessage(
                 f"the message has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
@@ -184,12 +187,16 @@ class Sessions:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
         handle = self._handle(user_id, session_id)
         condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
-        pause = 0.1
+        pause = _FIRST_PAUSE
         while True:
             try:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
                 return await self._patiently(query)
             except WorkflowQueryRejectedError as error:
+                if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+                    # The next run is about to start.
+                    await asyncio.sleep(_FIRST_PAUSE)
+                    continue
                 if await self._lifecycle.status(user_id, session_id) == DELETED:
                     raise missing(self._app, user_id, session_id) from error
                 if not closed:
@@ -263,6 +270,9 @@ class Sessions:
     async def _listed(self, user_id: str | None) -> AsyncIterator[ListedSession]:
         query = f"WorkflowType = '{self._app}' AND ExecutionStatus != 'ContinuedAsNew'"
         async for execution in self._client.list_workflows(query):
+            if execution.id.count("/") != 2:
+                # Somebody started a workflow of the app's type by hand; it is no session.
+                continue
             session = _listed(execution)
             if user_id is None or session.user_id == user_id:
                 yield session

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 
 from perdure.events import REQUEST_CONFIRMATION
-from perdure.journal import take
+from perdure.journal import payload_size, take
 from perdure.messages import (
     EventsPage,
     InvocationView,
     JournalPage,
     PageInput,
     PendingCall,
+    PendingView,
     SessionStatus,
     SessionView,
 )
 from perdure.projection import Invocation, Projection
+
+_SHORT_ARGS_BYTES = 10_000
+_LONG_ARGS_BYTES = 100_000
 
 _SHOWN = 10
 """Invocations on the workflow's page in the Temporal UI."""
@@ -59,7 +63,7 @@ def invocation_view(projection: Projection, invocation: Invocation) -> Invocatio
         status=invocation.status,
         agent=invocation.agent,
         failures=invocation.failures,
-        pending=tuple(projection.open_calls(invocation.id)),
+        pending=tuple(shortened(call, _SHORT_ARGS_BYTES) for call in projection.open_calls(invocation.id)),
         plan=invocation.plan,
         reason=invocation.reason,
         resumable=projection.is_resumable(invocation) and invocation.status in ("failed", "stopped"),
@@ -115,6 +119,17 @@ def _call_line(call: PendingCall) -> str:
     )
     what = f"approval of `{awaited_tool(call)}`" if confirms else f"`{call.name}`"
     return f"- waits for {what} of `{call.agent}`: signal `function_response` with `{answer}`"
+
+
+def shortened(call: PendingCall, most: int) -> PendingCall:
+    """Return an open call without its arguments if they take more than `most` bytes; the event has them all."""
+    size = payload_size(call)
+    return call if size <= most else call.model_copy(update={"args": {"(left out)": f"{size} bytes; see the event"}})
+
+
+def pending_view(projection: Projection) -> PendingView:
+    """Return the session's open calls."""
+    return PendingView(calls=tuple(shortened(call, _LONG_ARGS_BYTES) for call in projection.open_calls()))
 
 
 def awaited_tool(call: PendingCall) -> str:

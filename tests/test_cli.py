@@ -153,6 +153,7 @@ async def test_no_server_is_told_apart_from_a_failure(perdure: Perdure) -> None:
     assert "perdure dev" in done.err
 
 
+@pytest.mark.process
 def test_a_remote_server_that_does_not_answer_is_not_replaced_by_a_local_one(tmp_path: Path) -> None:
     (tmp_path / "remote_agent.py").write_text(AGENT_FILE.replace("NAME", "remote"))
     done = in_a_process("-m", "perdure", "dev", "remote_agent.py", "--address", "no.invalid:7233", cwd=tmp_path)
@@ -160,6 +161,7 @@ def test_a_remote_server_that_does_not_answer_is_not_replaced_by_a_local_one(tmp
     assert "no.invalid:7233" in done.stderr
 
 
+@pytest.mark.process
 def test_an_app_that_cannot_be_compiled_is_explained_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "nameless.py").write_text(AGENT_FILE.replace('name="picker"', 'name="user"'))
     done = in_a_process("-m", "perdure", "dev", "nameless.py", cwd=tmp_path)
@@ -168,6 +170,7 @@ def test_an_app_that_cannot_be_compiled_is_explained_before_anything_starts(tmp_
     assert not (tmp_path / ".perdure").exists()
 
 
+@pytest.mark.process
 def test_a_target_that_is_not_there_is_explained() -> None:
     done = in_a_process("-m", "perdure", "dev", "no_such_target")
     assert done.returncode == 1
@@ -187,6 +190,7 @@ def test_leaving_does_not_wait_for_threads_that_never_end() -> None:
     assert in_a_process("-c", code).returncode == 0
 
 
+@pytest.mark.process
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
     code = "import time; from perdure.cli import leave; print(1); time.sleep(0.5); leave(0)"
     done = in_bash(f"set -o pipefail; {shlex.join([sys.executable, '-c', code])} | true")
@@ -197,6 +201,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.process
 def test_an_error_that_nobody_foresaw_shows_its_traceback() -> None:
     code = "import sys\nsys.argv = ['perdure', 'worker', 'broken_app:app']\nfrom perdure.__main__ import entry_point\n"
     code += "import types\nmodule = sys.modules['broken_app'] = types.ModuleType('broken_app')\n"

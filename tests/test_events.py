@@ -79,6 +79,7 @@ def test_nulls_inside_arguments_results_and_state_survive() -> None:
     assert Event.model_validate_json(event.to_json()) == event
 
 
+@pytest.mark.process
 def test_the_order_of_long_running_ids_is_the_same_in_every_process() -> None:
     """A set of texts has another order in each process; what stands in a history must not."""
     code = (

@@ -74,7 +74,7 @@ class CodeRunner:
         Raises:
             asyncio.CancelledError: The activity was cancelled; so is the coroutine.
         """
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
         wrapped = asyncio.wrap_future(future)
         with _Heartbeat():
             return await wrapped
@@ -95,6 +95,14 @@ async def _finish(future: asyncio.Future[Any]) -> Any:
             if done:
                 return future.result()
             raise
+
+
+async def _without_exit(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Await a coroutine; one that asks for the process's end must not end the loop of all the others."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the code asked the process to exit: {error!r}") from error
 
 
 async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
+from perdure.journal import payload_size
+
 MAX_PAYLOAD_BYTES = 1_900_000
 """A little under the 2 MB at which Temporal refuses a payload."""
 
@@ -15,7 +17,7 @@ def check_size(value: BaseModel, what: str) -> None:
     Raises:
         ApplicationError: It does not. Not retried.
     """
-    size = len(value.model_dump_json(by_alias=True, exclude_none=True))
+    size = payload_size(value)
     if size > MAX_PAYLOAD_BYTES:
         raise ApplicationError(
             f"{what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"

@@ -34,7 +34,7 @@ async def run_sequential(scope: Scope, node: SequentialNode, branch: str | None,
 async def run_loop(scope: Scope, node: LoopNode, branch: str | None, past: Run | None) -> bool:
     """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
     names = [child.name for child in node.sub_agents]
-    iteration, start, current = 0, 0, None
+    iteration, start, current, scheduled = 0, 0, None, scope.effects.scheduled
     if past is not None and past.state is not None:
         iteration = int(past.state.get("times_looped", 0))
         current = past.state.get("current_sub_agent")
@@ -51,8 +51,10 @@ async def run_loop(scope: Scope, node: LoopNode, branch: str | None, past: Run |
                 return True
         start = 0
         iteration += 1
-        # A loop of agents that do nothing must not keep the workflow task for ever.
-        await asyncio.sleep(0)
+        if scope.effects.scheduled == scheduled:
+            # A loop of agents that do nothing must not keep the workflow task for ever.
+            await asyncio.sleep(1)
+        scheduled = scope.effects.scheduled
     scope.end(node, branch)
     return False
 

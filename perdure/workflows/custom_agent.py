@@ -10,17 +10,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 from temporalio import workflow
 
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
 from perdure.agents.registry import lookup
-from perdure.events import Event
-from perdure.journal import ActivityKept
+from perdure.events import Event, EventActions
+from perdure.journal import ActivityKept, payload_size
 from perdure.messages import CodeInput, split_workflow_id
 from perdure.plan import CustomNode, ToolOptions
 from perdure.runs import Run
 from perdure.workflows.effects import EffectFailed
-from perdure.workflows.scope import Scope
+from perdure.workflows.scope import MAX_EVENT_BYTES, Scope
 
 
 async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: Run | None) -> bool:
@@ -43,7 +44,7 @@ async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: R
                 ended = await context.take(event)
     except (EffectFailed, asyncio.CancelledError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EffectFailed(node.name, "_run_async_impl", _where(error)) from error
     if not ended:
         # Its author logged no end; the journal needs one to know where its parent went on.
@@ -68,7 +69,8 @@ class CustomContext(InvocationContext):
         self._node = node
         self._past_own = list(past.own)
         self._past_runs = list(past.children)
-        self._past_results = list(past.activities)
+        self._past_results = {kept.index: kept for kept in past.activities}
+        self._calls = 0
         self._logged = {event.id for event in past.log}
         self.escalated = past.escalated
         if past.state is not None:
@@ -85,6 +87,9 @@ class CustomContext(InvocationContext):
         if event.author not in ("", self._node.name):
             raise ValueError(f"an event of author {event.author!r}; yield events with author=self.name")
         event = event.model_copy(update={"id": "", "author": self._node.name, "branch": event.branch or self.branch})
+        # As JSON, and a copy: what the agent does to a value later must not change the log.
+        actions = EventActions.model_validate(to_jsonable_python(event.actions, exclude_none=True))
+        event = event.model_copy(update={"actions": actions})
         is_state = event.actions.agent_state is not None or bool(event.actions.end_of_agent)
         if not is_state and self._past_own:
             self._past_own.pop(0)
@@ -93,6 +98,7 @@ class CustomContext(InvocationContext):
             self._past_own.clear()
             self._past_runs.clear()
             self._past_results.clear()
+            self._calls = 0
         hidden = is_state and not event.parts and not self._scope.plan.resumable
         self.escalated |= bool(event.actions.escalate)
         await self._scope.log_event(event, hidden=hidden)
@@ -108,17 +114,25 @@ class CustomContext(InvocationContext):
         if name not in self._scope.plan.activities:
             raise EffectFailed(self._node.name, name, f"{name!r} is not listed in App(activities=[…]); add it there")
         result_type = typing.get_type_hints(fn).get("return", Any)
-        if self._past_results and self._past_results[0].name == name:
-            return TypeAdapter(result_type).validate_python(self._past_results.pop(0).result)
-        # Its author's code has changed since: what the old one was given does not fit.
-        self._past_results.clear()
+        index, self._calls = self._calls, self._calls + 1
+        kept = self._past_results.pop(index, None)
+        if kept is not None and kept.name == name:
+            return TypeAdapter(result_type).validate_python(kept.result)
+        call = CodeInput(name=name, args=args, kwargs=kwargs)
+        if payload_size(call) > MAX_EVENT_BYTES:
+            cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
+            raise EffectFailed(self._node.name, name, cause)
         self._scope.check_stopped()
         with self._in_perdure():
-            call = CodeInput(name=name, args=args, kwargs=kwargs)
             result = await self._scope.effects.code(self._node.name, call, ToolOptions())
         self._scope.log.append(
             ActivityKept(
-                invocation_id=self.invocation_id, agent=self._node.name, branch=self.branch, name=name, result=result
+                invocation_id=self.invocation_id,
+                agent=self._node.name,
+                branch=self.branch,
+                name=name,
+                index=index,
+                result=result,
             )
         )
         return TypeAdapter(result_type).validate_python(result)
@@ -198,7 +212,7 @@ def _load(app: str, node: CustomNode) -> BaseAgent:
     return guarded
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """Return an error with the line of the agent's code that raised it."""
     trace = error.__traceback__
     line = ""

@@ -61,6 +61,8 @@ class Effects:
     """Runs activities for one session and knows how many are at work."""
 
     def __init__(self) -> None:
+        self.scheduled = 0
+        """Activities that were ever started."""
         self.busy = 0
         """Activities at work, those of the running invocation."""
         self.draining = False
@@ -157,6 +159,7 @@ class Effects:
 
     @contextmanager
     def _at_work(self) -> Generator[None]:
+        self.scheduled += 1
         self.busy += 1
         try:
             yield

@@ -61,7 +61,8 @@ class LiveInvocation:
         while not self._settled():
             scope.log.log_answers(scope.invocation.id)
             await workflow.wait_condition(lambda: self._settled() or self._answerable())
-        if scope.effects.draining and not self._task.done():
+        if scope.effects.draining and not self._task.done() and not scope.failures:
+            # The next run goes on. Not where a branch has failed: it would run again without anybody's resume.
             return False
         if not self._task.done():
             if not scope.failures:

@@ -7,13 +7,16 @@ from google.genai import types
 from perdure.events import Event
 from perdure.journal import ModelCalled
 from perdure.messages import ModelInput
-from perdure.plan import LlmNode
+from perdure.plan import TRANSFER, LlmNode
 from perdure.responses import confirmation_targets, is_confirmation_request
 from perdure.runs import Run, Step, last_step
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_calls import ToolCalls
+
+_MAX_HAND_OVERS = 50
+"""Each one nests a few frames, and Python's stack is finite."""
 
 
 async def run_llm_agent(scope: Scope, node: LlmNode, branch: str | None, past: Run | None) -> bool:
@@ -96,7 +99,12 @@ class _LlmRun:
     async def _hand_over(self, target: str) -> None:
         past = self._past.last_child(target)
         node = self._scope.plan.nodes[target]
+        if self._scope.hand_overs >= _MAX_HAND_OVERS:
+            cause = f"control was handed over {_MAX_HAND_OVERS} times without an end; the agents send it to and fro"
+            raise EffectFailed(self._node.name, TRANSFER, cause)
+        self._scope.hand_overs += 1
         self._escalated |= await self._scope.run_agent(self._scope, node, self._branch, past)
+        self._scope.hand_overs -= 1
 
     async def _call_model(self) -> Event | None:
         """Call the model and log its answer; returns it if it has calls."""

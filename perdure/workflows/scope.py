@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from temporalio import workflow
 
 from perdure.events import Event, EventActions
-from perdure.journal import Failure, entry_size
+from perdure.journal import Failure, entry_size, payload_size
 from perdure.messages import JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
@@ -19,6 +19,14 @@ from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
 _INLINE_ENTRIES_BYTES = 256_000
+
+MAX_EVENT_BYTES = 1_800_000
+"""A little under the 2 MB at which Temporal refuses the answer of a query."""
+
+_TOO_LARGE = (
+    "an event of {size:.1f} MB, with what it writes into the state, is over the {most:.1f} MB that Temporal takes;"
+    " store the data elsewhere and pass a reference to it"
+)
 
 
 class RunAgent(Protocol):
@@ -66,7 +74,9 @@ class Scope:
         self.stopping = False
         """Nothing new is started any more; what finishes all the same is kept."""
         self.foreign = 0
-        """Custom agents that are at something of their own, such as a timer."""
+        """Custom agents that are at something of their own, such as a timer; one that gathers counts below zero."""
+        self.hand_overs = 0
+        """Transfers inside of transfers."""
         self.run_agent: RunAgent
 
     @property
@@ -75,8 +85,16 @@ class Scope:
         return self.log.projection
 
     async def log_event(self, event: Event, *, hidden: bool = False) -> Event:
-        """Log an agent's event in this invocation, and share its `user:` and `app:` keys."""
-        logged = self.log.log_event(event.model_copy(update={"invocation_id": self.invocation.id}), hidden=hidden)
+        """Log an agent's event in this invocation, and share its `user:` and `app:` keys.
+
+        Raises:
+            EffectFailed: The event is too large to be read again.
+        """
+        event = event.model_copy(update={"invocation_id": self.invocation.id})
+        size = payload_size(event)
+        if size > MAX_EVENT_BYTES:
+            raise EffectFailed(event.author, "log", _TOO_LARGE.format(size=size / 1e6, most=MAX_EVENT_BYTES / 1e6))
+        logged = self.log.log_event(event, hidden=hidden)
         await self.share(logged)
         return logged
 
@@ -120,4 +138,4 @@ class Scope:
     @property
     def quiescent(self) -> bool:
         """No branch is at work, and at least one waits for an answer."""
-        return self.effects.busy == 0 and self.foreign == 0 and self.waits.all_open
+        return self.effects.busy == 0 and self.foreign <= 0 and self.waits.all_open

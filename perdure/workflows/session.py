@@ -35,7 +35,7 @@ from perdure.messages import (
     SessionView,
 )
 from perdure.projection import split_state_delta
-from perdure.views import events_page, invocation_view, journal_page, session_view
+from perdure.views import events_page, invocation_view, journal_page, pending_view, session_view
 from perdure.workflows.log import SessionLog, new_invocation_id, user_event
 from perdure.workflows.turns import Turns
 from perdure.workflows.visibility import Visibility
@@ -73,13 +73,20 @@ class SessionWorkflow:
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> None:
         """Work off turns for as long as the session lives."""
-        while True:
+        cancelled = False
+        while not cancelled or not self._turns.fits_next_run():
             try:
                 await self._turns.work()
-                break
+                await workflow.wait_condition(workflow.all_handlers_finished)
+                if self._turns.fits_next_run():
+                    break
+                # What was at work has outgrown the payload that would carry it over.
+                self._turns.draining = False
             except asyncio.CancelledError:
-                # A cancellation from outside stops the invocations and keeps the session.
+                # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once,
+                # so the next one starts.
                 await self._turns.stop_all("the session's workflow was cancelled")
+                cancelled = True
         await workflow.wait_condition(workflow.all_handlers_finished)
         start = SessionInput(
             journal=pack(self._log.projection.entries),
@@ -100,7 +107,7 @@ class SessionWorkflow:
         """Accept a message, which starts an invocation when its turn comes."""
         projection = self._log.projection
         offset = len(projection.events)
-        known = projection.requests.get(message.request_id or "")
+        known = projection.requests.get(message.request_id) if message.request_id else None
         if known is None:
             known = new_invocation_id()
             delta, temp = split_state_delta(message.state_delta)
@@ -119,12 +126,12 @@ class SessionWorkflow:
     def respond(self, answer: AnswerInput) -> InvocationResult:
         """Accept an answer to open calls."""
         offset = len(self._log.projection.events)
-        known = self._log.projection.requests.get(answer.request_id or "")
+        known = self._log.projection.requests.get(answer.request_id) if answer.request_id else None
         return self._result(known or self._accept_answer(answer), offset)
 
     @respond.validator
     def _check_answer(self, answer: AnswerInput) -> None:
-        if answer.request_id is not None and answer.request_id in self._log.projection.requests:
+        if answer.request_id and answer.request_id in self._log.projection.requests:
             return
         with _refusing():
             requests.check_answer(self._log.projection, answer)
@@ -204,7 +211,7 @@ class SessionWorkflow:
     @workflow.query(name=messages.PENDING)
     def pending(self) -> PendingView:
         """Return the open calls."""
-        return PendingView(calls=tuple(self._log.projection.open_calls()))
+        return pending_view(self._log.projection)
 
 
 class _refusing:

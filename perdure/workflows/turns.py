@@ -47,10 +47,21 @@ class Turns:
             if invocation is not None:
                 await self._take_turn(invocation)
 
+    @property
+    def draining(self) -> bool:
+        """The run is about to continue as new: nothing new is scheduled."""
+        return self._effects.draining
+
+    @draining.setter
+    def draining(self, value: bool) -> None:
+        self._effects.draining = value
+
+    def fits_next_run(self) -> bool:
+        """Return whether the journal fits into the payload that starts the next run."""
+        return self._log.projection.packed_size() < _MAX_CARRIED
+
     def _should_continue_as_new(self) -> bool:
-        return self._effects.draining or (
-            workflow.info().is_continue_as_new_suggested() and self._log.projection.packed_size() < _MAX_CARRIED
-        )
+        return self._effects.draining or (workflow.info().is_continue_as_new_suggested() and self.fits_next_run())
 
     def _next(self) -> Invocation | None:
         """Return whose turn it is: an invocation that an earlier run left at work, else the first that asked."""
