@@ -7,6 +7,7 @@ answer, starts another, answers the second call by signal, as a webhook would, a
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from collections import Counter
@@ -143,6 +144,8 @@ async def main() -> int:
         # So that an end from outside leaves no process behind.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     began = monotonic()
+    # For a while there is no worker, on purpose.
+    logging.getLogger("perdure.client").setLevel(logging.ERROR)
     async with DevServer(DevServerConfig(headless=True)) as server:
         print(f"Temporal runs at {server.address}; the agents think with {GEMINI if on_gemini() else 'a script'}.")
         log = await Demo(server.address, await connect(ConnectionConfig(address=server.address))).play()

@@ -398,7 +398,7 @@ class Process:
         """Return the output up to the line that holds a text."""
         assert self._process.stdout is not None
         lines: list[str] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not lines or text not in lines[-1]:
                 line = (await self._process.stdout.readline()).decode()
                 assert line, "".join(lines)
@@ -408,7 +408,7 @@ class Process:
     async def end(self, number: signal.Signals) -> int:
         """Send a signal and return the exit code."""
         self._process.send_signal(number)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self._process.communicate()
         assert self._process.returncode is not None
         return self._process.returncode

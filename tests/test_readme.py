@@ -109,5 +109,5 @@ async def test_the_client_of_the_tour_runs(tour: Tour) -> None:
     assert code == 0, output
     assert "booker None ['ask_manager']" in output
     assert "booker SK 4035 is booked." in output
-    assert output.splitlines()[-1].startswith("{")
+    assert output.splitlines()[-1].startswith("['{")
     assert '"endOfAgent":true' in output.splitlines()[-1]

@@ -96,8 +96,9 @@ async def test_an_empty_request_id_is_none(client: Client, app_name: str) -> Non
     clerk = agent("clerk", [text("one"), text("two")])
     async with serving(client, make_app(app_name, clerk)) as user:
         await user.create()
-        first = await user.workflow.execute_update("send_message", {"content": _text("a"), "request_id": ""})
-        second = await user.workflow.execute_update("send_message", {"content": _text("b"), "request_id": ""})
+        raw: Any = user.workflow
+        first = await raw.execute_update("send_message", {"content": _text("a"), "request_id": ""})
+        second = await raw.execute_update("send_message", {"content": _text("b"), "request_id": ""})
         assert first["invocation"]["id"] != second["invocation"]["id"]
 
 
