@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.journal import ENTRIES, ActivityKept, Entry, EventLogged, dump_entries, entry_size, pack, page, unpack
 from perdure.projection import Projection
-from perdure.runs import build_runs
+from perdure.runs import Run, build_runs
 from tests.journal_machine import JournalMachine
 
 # Derandomized: one commit, one verdict.
@@ -24,6 +24,13 @@ journals = st.builds(_journal, st.lists(st.integers(0, 2**16), min_size=20, max_
 
 
 @bounded
+def shape(run: Run) -> tuple[object, ...]:
+    """Return what a run is, free of the order in which sets print."""
+    ids = ([event.id for event in run.own], [event.id for event in run.log], len(run.activities))
+    below = [shape(child) for child in run.children]
+    return (run.agent, run.branch, run.state, run.ended, run.escalated, ids, below)
+
+
 @given(journals, st.data())
 def test_folding_in_two_parts_equals_folding_at_once(entries: tuple[Entry, ...], data: st.DataObject) -> None:
     """What a worker's copy does when a call brings it the entries that it lacks."""
@@ -119,7 +126,7 @@ def test_every_invocation_that_can_go_on_is_rebuilt_from_what_it_logged(entries:
         if plan is not None and invocation.agent is not None:
             root = build_runs(plan, invocation.agent, invocation.entries)
             again = build_runs(plan, invocation.agent, _reread(invocation.entries))
-            assert repr(again) == repr(root)
+            assert shape(again) == shape(root)
 
 
 def _reread(entries: Sequence[EventLogged | ActivityKept]) -> list[EventLogged | ActivityKept]:
