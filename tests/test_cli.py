@@ -391,6 +391,8 @@ class Process:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                # A shell's background job, as a test run may be, hands an ignored SIGINT down.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         )
 
@@ -465,3 +467,16 @@ async def test_a_worker_serves_until_it_is_told_to_end(
     assert app_name in await worker.read_until("serving")
     assert (await perdure("run", app_name, "To Oslo", *at)).code == 2
     assert await worker.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.server
+async def test_following_events_goes_on_until_ctrl_c(
+    perdure: Perdure, trip: str, at: tuple[str, str], tmp_path: Path
+) -> None:
+    waiting = await perdure("run", trip, "To Oslo", "--session", "s", *at)
+    follower = await Process.start("events", trip, "--session", "s", "--follow", *at, cwd=tmp_path)
+    await follower.read_until("got from pick_flight")
+    answered = await perdure("respond", trip, f"{open_call(waiting)}=SK 1", *at)
+    assert answered.code == 0, answered
+    assert "Booked." in await follower.read_until("ends")
+    assert await follower.end(signal.SIGINT) == 130
