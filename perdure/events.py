@@ -78,39 +78,21 @@ class EventActions(BaseModel):
     """Structured output of the model (ADK 2)."""
 
 
-class Event(BaseModel):
-    """One entry of a session's log. ADK: `events/event.py`.
-
-    An event has an author, an invocation, a branch, content parts and actions. Frozen: what is logged does not change.
-    """
+class ModelAnswer(BaseModel):
+    """What a model's answer and the event that logs it have in common. ADK: `models/llm_response.py`."""
 
     model_config = _ADK_MODEL
 
-    id: str = ""
-    """Unique in the session; filled in when the event is logged."""
-    timestamp: float = 0.0
-    """Seconds since the epoch; filled in when the event is logged."""
-    author: str = ""
-    """`user`, or the name of the agent."""
-    invocation_id: str = ""
-    """`e-…`; filled in when the event is logged."""
-    branch: str | None = None
-    """`PARALLEL.SUBAGENT` steps from the root, joined by dots; `None` outside of parallel agents."""
     content: types.Content | None = None
-    """What was said, called or responded."""
-    actions: EventActions = Field(default_factory=EventActions)
-    """What the event does beside its content."""
-    long_running_tool_ids: frozenset[str] | None = None
-    """Ids of the calls in the content that wait for the user's answer."""
-
+    """What was said, called or responded. A model's function calls may lack ids; the session gives them."""
     partial: bool | None = None
+    """A piece of a streamed answer, which is never logged."""
     turn_complete: bool | None = None
-    turn_complete_reason: Any | None = None
     finish_reason: types.FinishReason | None = None
     error_code: str | None = None
+    """Why there is no content, such as `SAFETY`: the model answered, so the call has not failed."""
     error_message: str | None = None
     interrupted: bool | None = None
-    interaction_status: Any | None = None
     custom_metadata: dict[str, Any] | None = None
     usage_metadata: types.GenerateContentResponseUsageMetadata | None = None
     grounding_metadata: types.GroundingMetadata | None = None
@@ -122,6 +104,31 @@ class Event(BaseModel):
     cache_metadata: dict[str, Any] | None = None
     model_version: str | None = None
     interaction_id: str | None = None
+
+
+class Event(ModelAnswer):
+    """One entry of a session's log. ADK: `events/event.py`.
+
+    An event has an author, an invocation, a branch, content parts and actions. Frozen: what is logged does not change.
+    """
+
+    id: str = ""
+    """Unique in the session; filled in when the event is logged."""
+    timestamp: float = 0.0
+    """Seconds since the epoch; filled in when the event is logged."""
+    author: str = ""
+    """`user`, or the name of the agent."""
+    invocation_id: str = ""
+    """`e-…`; filled in when the event is logged."""
+    branch: str | None = None
+    """`PARALLEL.SUBAGENT` steps from the root, joined by dots; `None` outside of parallel agents."""
+    actions: EventActions = Field(default_factory=EventActions)
+    """What the event does beside its content."""
+    long_running_tool_ids: frozenset[str] | None = None
+    """Ids of the calls in the content that wait for the user's answer."""
+
+    turn_complete_reason: Any | None = None
+    interaction_status: Any | None = None
     environment_id: str | None = None
     live_session_resumption_update: Any | None = None
     live_session_id: str | None = None

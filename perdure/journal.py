@@ -19,6 +19,12 @@ from perdure.plan import Plan
 
 _M = TypeVar("_M", bound=BaseModel)
 
+MAX_PAYLOAD_BYTES = 1_900_000
+"""What one payload may hold: a little under the 2 MB at which Temporal refuses it, mostly without an end."""
+
+MAX_EVENT_BYTES = 1_800_000
+"""What one event may have, so that it fits into the answer of a query."""
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -221,16 +227,6 @@ def unpack(packed: str) -> tuple[Entry, ...]:
         return ENTRIES.validate_json(zlib.decompress(base64.b85decode(packed)))
     except (ValueError, zlib.error, ValidationError) as error:
         raise LogError(f"this is no packed journal: {error}") from error
-
-
-def entry_size(entry: Entry) -> int:
-    """Return the bytes that an entry takes as JSON."""
-    return payload_size(entry)
-
-
-def page(entries: Sequence[Entry], start: int, max_bytes: int) -> tuple[Entry, ...]:
-    """Return the entries from `start` on that fit into `max_bytes`, at least one if there is one."""
-    return tuple(take(entries, start, max_bytes))
 
 
 def take(items: Sequence[_M], start: int, max_bytes: int) -> Iterable[_M]:

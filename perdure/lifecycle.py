@@ -19,7 +19,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal import Entry, pack
+from perdure.journal import MAX_PAYLOAD_BYTES, Entry, pack
 from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput, workflow_id
 from perdure.search import STATUS
 
@@ -27,9 +27,6 @@ _Handle = WorkflowHandle[Any, Any]
 
 DELETED = "the session was deleted"
 """The reason with which a session's workflow is terminated to be deleted."""
-
-MAX_CARRIED_BYTES = 1_900_000
-"""Bytes of a packed journal that a workflow can be started with; Temporal refuses payloads over 2 MB."""
 
 
 def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
@@ -88,10 +85,10 @@ class Lifecycle:
         description = await handle.describe()
         closed = self._client.get_workflow_handle(description.id, run_id=description.run_id)
         journal = pack(await self._read_journal(closed))
-        if len(journal) > MAX_CARRIED_BYTES:
+        if len(journal) > MAX_PAYLOAD_BYTES:
             raise SessionUnreadable(
                 f"session {session_id!r} is closed, and its journal is too large to be carried over"
-                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_CARRIED_BYTES / 1e6:.1f} MB)"
+                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
             )
         start = SessionInput(
             journal=journal,

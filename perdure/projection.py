@@ -30,7 +30,6 @@ from perdure.journal import (
     TempStateSet,
     ToolKept,
     ToolOutput,
-    pack,
 )
 from perdure.messages import InvocationStatus, PendingCall
 from perdure.plan import LlmNode, Plan
@@ -100,7 +99,6 @@ class Projection:
     """Invocation ids by request id."""
     model_calls: Counter[str] = field(default_factory=Counter[str])
     """Model calls that came back, by agent."""
-    _packed: tuple[int, int] = (0, 0)
 
     @classmethod
     def fold(cls, entries: Iterable[Entry]) -> Projection:
@@ -314,12 +312,6 @@ class Projection:
     def shared_state(self) -> dict[str, Any]:
         """Return the `user:` and `app:` keys."""
         return {key: value for key, value in self.state.items() if key.startswith(SHARED)}
-
-    def packed_size(self) -> int:
-        """Return the bytes of the packed journal."""
-        if self._packed[0] != len(self.entries):
-            self._packed = (len(self.entries), len(pack(self.entries)))
-        return self._packed[1]
 
 
 def _keeps_messages(plan: Plan, name: str) -> bool:

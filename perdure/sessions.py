@@ -31,7 +31,7 @@ from perdure.errors import (
     SessionExists,
     SessionUnreadable,
 )
-from perdure.journal import payload_size
+from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
@@ -51,17 +51,19 @@ from perdure.messages import (
     workflow_id,
 )
 from perdure.projection import SHARED
-from perdure.search import PENDING_TOOLS, STATUS
+from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 
 _Handle = WorkflowHandle[Any, Any]
 
-MAX_PAYLOAD_BYTES = 1_900_000
 _QUERIES_AT_ONCE = 10
 _UPDATE_ATTEMPTS = 10
 _FIRST_PAUSE = 0.1
 _SAY_AFTER = 3.0
 """Seconds without an answer after which a client says that it waits for a worker."""
+
+_LISTING_PATIENCE = 10.0
+"""Seconds for which a listing waits for one session."""
 
 _NO_WORKER = frozenset(
     {
@@ -284,25 +286,39 @@ class Sessions:
     async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
         """Return open calls, oldest first."""
         if user_id is not None and session_id is not None:
-            # A listing may be a moment behind; the session itself is not.
             sessions = [await self._described(user_id, session_id)]
         else:
             sessions = [
                 session
                 for session in await self.list(user_id)
-                if (session_id is None or session.id == session_id) and session.pending_tools != ()
+                # A listing may be a moment behind, so one user's sessions are all asked.
+                if (session_id is None or session.id == session_id) and (user_id or session.pending_tools != ())
             ]
         gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
 
         async def ask(session: ListedSession) -> list[tuple[ListedSession, PendingCall]]:
-            async with gate:
-                view: PendingView = await self._query(
-                    session.user_id, session.id, PENDING, result_type=PendingView, closed=True
-                )
+            try:
+                async with gate, asyncio.timeout(_LISTING_PATIENCE):
+                    view: PendingView = await self._query(
+                        session.user_id, session.id, PENDING, result_type=PendingView, closed=True
+                    )
+            except TimeoutError:
+                _logger.warning("a session does not answer; its calls are left out", workflow=session.workflow_id)
+                return []
             return [(session, call) for call in view.calls]
 
         found = [pair for pairs in await asyncio.gather(*map(ask, sessions)) for pair in pairs]
         return sorted(found, key=lambda pair: pair[1].since)
+
+
+async def list_apps(client: Client) -> list[str]:
+    """Return the names of the apps that have sessions in the namespace.
+
+    Raises:
+        RPCError: The namespace lacks Perdure's search attributes.
+    """
+    found = {split_workflow_id(run.id)[0] async for run in client.list_workflows(f"{APP.name} IS NOT NULL")}
+    return sorted(found)
 
 
 def _listed(execution: WorkflowExecution) -> ListedSession:

@@ -311,10 +311,10 @@ async def test_json_prints_events_as_adk_does_and_closes_with_the_invocation(
 async def test_listings_are_tables_for_people(perdure: Perdure, trip: str, at: tuple[str, str]) -> None:
     await perdure("run", trip, "To Oslo", "--session", "s-1", *at)
     head, row = (await perdure("sessions", trip, *at)).out.splitlines()
-    assert head.split()[:3] == ["USER", "SESSION", "STATUS"]
-    assert row.split()[:2] == ["user", "s-1"]
+    assert head.split()[:4] == ["APP", "USER", "SESSION", "STATUS"]
+    assert row.split()[:3] == [trip, "user", "s-1"]
     head, row = (await perdure("pending", trip, *at)).out.splitlines()
-    assert head.split()[:3] == ["USER", "SESSION", "AGENT"]
+    assert head.split()[:3] == ["APP", "USER", "SESSION"]
     assert 'pick_flight(city="Oslo")' in row
 
 
@@ -436,6 +436,10 @@ async def test_dev_serves_keeps_its_data_and_ends_cleanly(perdure: Perdure, app_
     assert app_name in greeting
     waiting = await perdure("run", app_name, "To Oslo", "--session", "s", *at)
     assert waiting.code == 2, waiting.err
+    [listed] = (await perdure("pending", "--json", *at)).json_lines
+    assert (listed["app_name"], listed["call"]["id"]) == (app_name, open_call(waiting))
+    [session] = (await perdure("sessions", "--json", *at)).json_lines
+    assert (session["app_name"], session["id"]) == (app_name, "s")
     assert await dev.end(signal.SIGINT) == 0
     assert (await perdure("sessions", app_name, *at)).code == 69
 

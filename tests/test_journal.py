@@ -30,9 +30,9 @@ from perdure.journal import (
     ToolKept,
     ToolOutput,
     dump_entries,
-    entry_size,
     pack,
-    page,
+    payload_size,
+    take,
     unpack,
 )
 from tests.conformance.logs import all_scenarios, plan_of
@@ -114,20 +114,20 @@ def test_pages_hold_everything_once_and_in_order(max_bytes: int) -> None:
     pages: list[tuple[Entry, ...]] = []
     start = 0
     while start < len(ONE_OF_EACH):
-        pages.append(page(ONE_OF_EACH, start, max_bytes))
+        pages.append(tuple(take(ONE_OF_EACH, start, max_bytes)))
         assert pages[-1], "a page that holds nothing would be asked for again for ever"
         start += len(pages[-1])
     assert sum(pages, ()) == ONE_OF_EACH
     for one in pages:
-        assert len(one) == 1 or sum(map(entry_size, one)) <= max_bytes
+        assert len(one) == 1 or sum(map(payload_size, one)) <= max_bytes
 
 
 def test_a_page_behind_the_end_is_empty() -> None:
-    assert page(ONE_OF_EACH, len(ONE_OF_EACH), 1000) == ()
+    assert tuple(take(ONE_OF_EACH, len(ONE_OF_EACH), 1000)) == ()
 
 
 def test_a_size_is_counted_in_bytes() -> None:
     """A query's answer is limited in bytes, and Chinese text takes three for each character."""
     entry = MessageAccepted(event=Event(author="user", content=user_content("漢" * 1000)))
-    assert entry_size(entry) > 3000
-    assert entry_size(entry) == len(dump_entries([entry])) - len("[]")
+    assert payload_size(entry) > 3000
+    assert payload_size(entry) == len(dump_entries([entry])) - len("[]")

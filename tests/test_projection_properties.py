@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.journal import ENTRIES, ActivityKept, Entry, EventLogged, dump_entries, entry_size, pack, page, unpack
+from perdure.journal import ENTRIES, ActivityKept, Entry, EventLogged, dump_entries, pack, payload_size, take, unpack
 from perdure.projection import Projection
 from perdure.runs import Run, build_runs
 from tests.journal_machine import JournalMachine
@@ -65,8 +65,8 @@ def test_a_journal_survives_json_and_packing(entries: tuple[Entry, ...]) -> None
 def test_pages_put_together_are_the_journal(entries: tuple[Entry, ...], max_bytes: int) -> None:
     together: list[Entry] = []
     while len(together) < len(entries):
-        one = page(entries, len(together), max_bytes)
-        assert len(one) == 1 or sum(map(entry_size, one)) <= max_bytes
+        one = tuple(take(entries, len(together), max_bytes))
+        assert len(one) == 1 or sum(map(payload_size, one)) <= max_bytes
         together += one
     assert tuple(together) == entries
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
-from perdure.journal import payload_size
-
-MAX_PAYLOAD_BYTES = 1_900_000
-"""A little under the 2 MB at which Temporal refuses a payload."""
+from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 
 
 def check_size(value: BaseModel, what: str) -> None:

@@ -15,7 +15,7 @@ from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.custom import ReadonlyContext
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.errors import DefinitionError, ModelError
-from perdure.events import Event
+from perdure.events import Event, ModelAnswer
 from perdure.logs import bound
 from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
@@ -78,6 +78,14 @@ class ModelActivity:
     ) -> LlmRequest:
         session = snapshot.projection
         state = session.visible_state(call.invocation_id)
+        # Before anything is awaited: a parallel branch may let the worker's copy of the log grow meanwhile.
+        contents = build_contents(
+            session.events,
+            agent=node.name,
+            branch=call.branch,
+            include_contents=node.include_contents,
+            memo=snapshot.memo,
+        )
         if node.dynamic_instruction:
             context = _context(session, node, call, workflow_id, state)
             instruction = await self._code.run(self._registry.instruction(node.name), context)
@@ -85,13 +93,7 @@ class ModelActivity:
             instruction = resolve_instruction(node.instruction, state)
         return LlmRequest(
             model=node.model,
-            contents=build_contents(
-                session.events,
-                agent=node.name,
-                branch=call.branch,
-                include_contents=node.include_contents,
-                memo=snapshot.memo,
-            ),
+            contents=contents,
             config=build_config(plan, node, instruction),
             agent=node.name,
             call_index=call.call_index,
@@ -99,7 +101,7 @@ class ModelActivity:
 
 
 def _event(response: LlmResponse) -> Event:
-    fields = {name: getattr(response, name) for name in LlmResponse.model_fields if name != "partial"}
+    fields = {name: getattr(response, name) for name in ModelAnswer.model_fields if name != "partial"}
     return Event(**{name: value for name, value in fields.items() if value is not None})
 
 

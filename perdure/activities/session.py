@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from perdure.activities.prompt import PromptMemo
-from perdure.journal import Entry, entry_size
+from perdure.journal import Entry, payload_size
 from perdure.messages import JOURNAL, JournalPage, JournalSlice, PageInput
 from perdure.projection import Projection
 
@@ -28,7 +28,7 @@ class _Copy:
     def extend(self, offset: int, entries: tuple[Entry, ...]) -> None:
         for entry in entries[max(self.length - offset, 0) :]:
             self.projection.apply(entry)
-            self.size += entry_size(entry)
+            self.size += payload_size(entry)
 
     def at(self, length: int) -> Projection:
         if self.length == length:

@@ -86,6 +86,7 @@ def show_sessions(sessions: Sequence[ListedSession]) -> None:
     """Print sessions as a table; `-` is what a server without search attributes does not know."""
     rows = [
         (
+            session.app_name,
             session.user_id,
             session.id,
             (session.status or "-") + (" (workflow closed)" if session.closed else ""),
@@ -94,13 +95,16 @@ def show_sessions(sessions: Sequence[ListedSession]) -> None:
         )
         for session in sessions
     ]
-    show_table(("USER", "SESSION", "STATUS", "STARTED", "WAITS FOR"), rows)
+    show_table(("APP", "USER", "SESSION", "STATUS", "STARTED", "WAITS FOR"), rows)
 
 
 def show_pending(calls: Sequence[tuple[ListedSession, PendingCall]]) -> None:
     """Print open calls as a table."""
-    rows = [(view.user_id, view.id, call.agent, _call(call), call.id, _age(call.since)) for view, call in calls]
-    show_table(("USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE"), rows)
+    rows = [
+        (view.app_name, view.user_id, view.id, call.agent, _call(call), call.id, _age(call.since))
+        for view, call in calls
+    ]
+    show_table(("APP", "USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE"), rows)
 
 
 def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
 from perdure.cli.output import show_event, show_json, show_pending, show_sessions
+
+if TYPE_CHECKING:
+    from perdure.client import Runner
 
 
 @click.command()
@@ -38,12 +42,12 @@ def events(name: SessionName, since: int, follow: bool, as_json: bool, connectio
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", required=False)
 @click.option("-u", "--user", help="Only this user's.")
 @json_option
 @connection_options
-def sessions(app: str, user: str | None, as_json: bool, connection: Connection) -> int:
-    """List the sessions of APP.
+def sessions(app: str | None, user: str | None, as_json: bool, connection: Connection) -> int:
+    """List the sessions of APP, or of all apps.
 
     \b
     Example:
@@ -51,10 +55,9 @@ def sessions(app: str, user: str | None, as_json: bool, connection: Connection) 
     """
 
     async def read() -> int:
-        from perdure.client import Runner
-
-        runner = await Runner.connect(app, connection.config())
-        views = list(await runner.list_sessions(user_id=user))
+        views = [
+            view for runner in await _runners(app, connection) for view in await runner.list_sessions(user_id=user)
+        ]
         if as_json:
             for view in views:
                 show_json(view)
@@ -66,31 +69,46 @@ def sessions(app: str, user: str | None, as_json: bool, connection: Connection) 
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", required=False)
 @click.option("-u", "--user", help="Only this user's.")
-@click.option("-s", "--session", help="Only this session's; needs --user.")
+@click.option("-s", "--session", help="Only this session's; needs APP and --user.")
 @json_option
 @connection_options
-def pending(app: str, user: str | None, session: str | None, as_json: bool, connection: Connection) -> int:
-    """List the calls that wait for an answer, over all sessions of APP.
+def pending(app: str | None, user: str | None, session: str | None, as_json: bool, connection: Connection) -> int:
+    """List the calls that wait for an answer, over all sessions of APP, or of all apps.
 
     \b
     Example:
       perdure pending travel
     """
-    if session is not None and user is None:
-        raise click.UsageError("--session needs --user: two users may have sessions of one id")
+    if session is not None and (user is None or app is None):
+        raise click.UsageError("--session needs APP and --user: two users may have sessions of one id")
 
     async def read() -> int:
-        from perdure.client import Runner
-
-        runner = await Runner.connect(app, connection.config())
-        calls = list(await runner.pending(user_id=user, session_id=session))
+        runners = await _runners(app, connection)
+        found = await asyncio.gather(*(runner.pending(user_id=user, session_id=session) for runner in runners))
+        calls = [call for calls in found for call in calls]
         if as_json:
             for view, call in calls:
-                show_json({"user_id": view.user_id, "session_id": view.id, "call": call})
+                show_json({"app_name": view.app_name, "user_id": view.user_id, "session_id": view.id, "call": call})
         else:
             show_pending(calls)
         return ExitCode.FINISHED
 
     return asyncio.run(read())
+
+
+async def _runners(app: str | None, connection: Connection) -> list[Runner]:
+    """Return a runner for the app, or for each app that has sessions."""
+    from temporalio.service import RPCError
+
+    from perdure.client import Runner
+    from perdure.config import connect
+    from perdure.sessions import list_apps
+
+    client = await connect(connection.config())
+    try:
+        apps = [app] if app is not None else await list_apps(client)
+    except RPCError as error:
+        raise click.UsageError("this namespace lacks Perdure's search attributes; name an APP") from error
+    return [Runner(name, client) for name in apps]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
 
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, alias_generators
 
 from perdure.errors import DefinitionError
+from perdure.events import ModelAnswer
 
 _VALUE = ConfigDict(
     frozen=True,
@@ -45,32 +45,10 @@ class LlmRequest(BaseModel):
     """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
 
 
-class LlmResponse(BaseModel):
-    """What a model answered: the fields that it shares with `perdure.events.Event`. ADK: `models/llm_response.py`."""
+class LlmResponse(ModelAnswer):
+    """What a model answered. Only the last response that is not partial counts. ADK: `models/llm_response.py`."""
 
-    model_config = _VALUE
-
-    content: types.Content | None = None
-    """The answer. Function calls may lack ids; the session gives them."""
-    partial: bool | None = None
-    """A piece of a streamed answer. Only the last response that is not partial counts."""
-    turn_complete: bool | None = None
-    finish_reason: types.FinishReason | None = None
-    error_code: str | None = None
-    """Why there is no content, such as `SAFETY`: the model answered, so the call has not failed."""
-    error_message: str | None = None
-    interrupted: bool | None = None
-    custom_metadata: dict[str, Any] | None = None
-    usage_metadata: types.GenerateContentResponseUsageMetadata | None = None
-    grounding_metadata: types.GroundingMetadata | None = None
-    citation_metadata: types.CitationMetadata | None = None
-    input_transcription: types.Transcription | None = None
-    output_transcription: types.Transcription | None = None
-    avg_logprobs: float | None = None
-    logprobs_result: types.LogprobsResult | None = None
-    cache_metadata: dict[str, Any] | None = None
-    model_version: str | None = None
-    interaction_id: str | None = None
+    model_config = ConfigDict(extra="forbid")
 
     @classmethod
     def create(cls, response: types.GenerateContentResponse) -> LlmResponse:

@@ -78,14 +78,21 @@ async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, pas
             return await scope.run_agent(scope, child, f"{prefix}{node.name}.{child.name}", resumed)
         except EffectFailed as failure:
             # Also told here, since a sibling that waits keeps this agent from returning.
-            scope.fail(failure)
+            scope.failed.append(failure)
             raise
 
     results = await asyncio.gather(
         *(run_branch(index) for index in range(len(node.sub_agents))), return_exceptions=True
     )
-    failures = [result for result in results if isinstance(result, BaseException)]
+    failures = [result for result in results if isinstance(result, EffectFailed)]
+    for failure in failures:
+        # From here on the agent above is told, which may deal with it.
+        scope.failed.remove(failure)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, EffectFailed):
+            raise result
     if failures:
-        raise next((failure for failure in failures if not isinstance(failure, EffectFailed)), failures[0])
+        first, *first.beside = failures
+        raise first
     scope.end(node, branch)
     return any(results) or (past is not None and past.escalated)

@@ -16,12 +16,12 @@ from temporalio import workflow
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
 from perdure.agents.registry import lookup
 from perdure.events import Event, EventActions
-from perdure.journal import ActivityKept, payload_size
+from perdure.journal import MAX_EVENT_BYTES, ActivityKept, payload_size
 from perdure.messages import CodeInput, split_workflow_id
 from perdure.plan import CustomNode, ToolOptions
 from perdure.runs import Run
 from perdure.workflows.effects import EffectFailed
-from perdure.workflows.scope import MAX_EVENT_BYTES, Scope
+from perdure.workflows.scope import Scope
 
 
 async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: Run | None) -> bool:

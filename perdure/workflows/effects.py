@@ -48,10 +48,12 @@ class EffectFailed(PerdureError):
         agent: The agent that needed it.
         step: `model`, or the tool's or function's name.
         cause: The error's own text.
+        beside: Failures of sibling branches, which this one stands for.
     """
 
     def __init__(self, agent: str, step: str, cause: str) -> None:
         super().__init__(f"agent {agent!r} failed in step {step!r}: {cause}")
+        self.beside: list[EffectFailed] = []
         self.agent = agent
         self.step = step
         self.cause = cause

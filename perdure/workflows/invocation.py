@@ -61,11 +61,11 @@ class LiveInvocation:
         while not self._settled():
             scope.log.log_answers(scope.invocation.id)
             await workflow.wait_condition(lambda: self._settled() or self._answerable())
-        if scope.effects.draining and not self._task.done() and not scope.failures:
+        if scope.effects.draining and not self._task.done() and not scope.failed:
             # The next run goes on. Not where a branch has failed: it would run again without anybody's resume.
             return False
         if not self._task.done():
-            if not scope.failures:
+            if not scope.failed:
                 self._settle("waiting")
                 return True
             await self.cancel()
@@ -89,14 +89,11 @@ class LiveInvocation:
             self._settle_stopped()
             return
         error = None if self._task.cancelled() else self._task.exception()
-        if error is None and not self._task.cancelled():
-            # A custom agent may have dealt with what failed underneath.
-            scope.failures.clear()
-        elif isinstance(error, EffectFailed):
-            scope.fail(error)
+        if isinstance(error, EffectFailed):
+            scope.failed.append(error)
         elif error is not None:
             raise error
-        self._settle("failed" if scope.failures else "finished")
+        self._settle("failed" if scope.failed else "finished")
 
     def _settle(self, status: str) -> None:
         settled = InvocationSettled.model_validate(

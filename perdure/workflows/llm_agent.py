@@ -121,7 +121,8 @@ class _LlmRun:
         try:
             output = await scope.effects.model(call, self._node.model)
         except EffectFailed:
-            scope.log.append(ModelCalled(agent=name))
+            if not scope.stopping:
+                scope.log.append(ModelCalled(agent=name))
             raise
         scope.log.append(ModelCalled(agent=name))
         event = self._model_event(output.event)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Iterator
 from typing import Any, Protocol
 
 from temporalio import workflow
 
 from perdure.events import Event, EventActions
-from perdure.journal import Failure, entry_size, payload_size
+from perdure.journal import MAX_EVENT_BYTES, Failure, payload_size
 from perdure.messages import JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
@@ -19,9 +19,6 @@ from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
 _INLINE_ENTRIES_BYTES = 256_000
-
-MAX_EVENT_BYTES = 1_800_000
-"""A little under the 2 MB at which Temporal refuses the answer of a query."""
 
 _TOO_LARGE = (
     "an event of {size:.1f} MB, with what it writes into the state, is over the {most:.1f} MB that Temporal takes;"
@@ -51,7 +48,7 @@ class Carrier:
         """
         offset, self._sent = self._sent, len(projection.entries)
         entries = tuple(projection.entries[offset:])
-        if sum(map(entry_size, entries)) > _INLINE_ENTRIES_BYTES:
+        if sum(map(payload_size, entries)) > _INLINE_ENTRIES_BYTES:
             return JournalSlice(offset=self._sent)
         return JournalSlice(offset=offset, entries=entries)
 
@@ -69,8 +66,8 @@ class Scope:
         self.carrier = carrier
         self.user_id = user_id
         self.waits = Waits(log.projection)
-        self.failures: list[Failure] = []
-        self._failed: list[EffectFailed] = []
+        self.failed: list[EffectFailed] = []
+        """Failures of branches that are not told to the agent above them yet, since siblings go on."""
         self.stopping = False
         """Nothing new is started any more; what finishes all the same is kept."""
         self.foreign = 0
@@ -117,11 +114,10 @@ class Scope:
         event = Event(author=node.name, invocation_id=self.invocation.id, branch=branch, actions=actions)
         self.log.log_event(event, hidden=hidden)
 
-    def fail(self, failure: EffectFailed) -> None:
-        """Note why a branch failed; the agents above it, which fail of the same, add nothing."""
-        if failure not in self._failed:
-            self._failed.append(failure)
-            self.failures.append(Failure(agent=failure.agent, step=failure.step, cause=failure.cause))
+    @property
+    def failures(self) -> list[Failure]:
+        """Why branches failed whose siblings are still at work or wait."""
+        return [failure for failed in self.failed for failure in _told(failed)]
 
     def check_stopped(self) -> None:
         """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
@@ -139,3 +135,9 @@ class Scope:
     def quiescent(self) -> bool:
         """No branch is at work, and at least one waits for an answer."""
         return self.effects.busy == 0 and self.foreign <= 0 and self.waits.all_open
+
+
+def _told(failed: EffectFailed) -> Iterator[Failure]:
+    yield Failure(agent=failed.agent, step=failed.step, cause=failed.cause)
+    for other in failed.beside:
+        yield from _told(other)

@@ -81,7 +81,7 @@ class SessionWorkflow:
                 if self._turns.fits_next_run():
                     break
                 # What was at work has outgrown the payload that would carry it over.
-                self._turns.draining = False
+                self._turns.go_on()
             except asyncio.CancelledError:
                 # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once,
                 # so the next one starts.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from temporalio import workflow
 
 from perdure.messages import SET_STATE, STATE, STATE_WORKFLOW, StateInput, StateView, StateWrite
@@ -22,7 +25,9 @@ class SharedStateWorkflow:
     @workflow.run
     async def run(self, start: StateInput) -> None:
         """Hold the state for as long as the app lives."""
-        await workflow.wait_condition(lambda: workflow.info().is_continue_as_new_suggested())
+        with contextlib.suppress(asyncio.CancelledError):
+            # A cancellation from outside must not lose what others wrote.
+            await workflow.wait_condition(lambda: workflow.info().is_continue_as_new_suggested())
         written = tuple(self._written)[-_REMEMBERED:]
         workflow.continue_as_new(StateInput(state=self._state, written=written))
 

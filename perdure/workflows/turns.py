@@ -7,7 +7,14 @@ import asyncio
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
-from perdure.journal import InvocationResumed, InvocationStarted, PlanLoaded, SharedStateRead
+from perdure.journal import (
+    MAX_PAYLOAD_BYTES,
+    InvocationResumed,
+    InvocationStarted,
+    PlanLoaded,
+    SharedStateRead,
+    pack,
+)
 from perdure.messages import LoadPlanInput
 from perdure.plan import Plan
 from perdure.projection import Invocation
@@ -16,9 +23,6 @@ from perdure.workflows.invocation import LiveInvocation
 from perdure.workflows.log import SessionLog
 from perdure.workflows.scope import Carrier, Scope
 from perdure.workflows.visibility import Visibility
-
-_MAX_CARRIED = 1_900_000
-"""Bytes of a packed journal that a continued run can be started with; Temporal refuses payloads over 2 MB."""
 
 
 class Turns:
@@ -35,6 +39,7 @@ class Turns:
         self._carrier = Carrier(len(log.projection.entries))
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger
+        self._outgrown = False
 
     async def work(self) -> None:
         """Take turns until the run should continue as new."""
@@ -47,18 +52,15 @@ class Turns:
             if invocation is not None:
                 await self._take_turn(invocation)
 
-    @property
-    def draining(self) -> bool:
-        """The run is about to continue as new: nothing new is scheduled."""
-        return self._effects.draining
-
-    @draining.setter
-    def draining(self, value: bool) -> None:
-        self._effects.draining = value
+    def go_on(self) -> None:
+        """Schedule again, after all: the run does not continue as new."""
+        self._effects.draining = False
 
     def fits_next_run(self) -> bool:
         """Return whether the journal fits into the payload that starts the next run."""
-        return self._log.projection.packed_size() < _MAX_CARRIED
+        # A journal only grows: once it does not fit, packing it again would be work for nothing.
+        self._outgrown = self._outgrown or len(pack(self._log.projection.entries)) > MAX_PAYLOAD_BYTES
+        return not self._outgrown
 
     def _should_continue_as_new(self) -> bool:
         return self._effects.draining or (workflow.info().is_continue_as_new_suggested() and self.fits_next_run())
@@ -148,7 +150,9 @@ class Turns:
         self._tell(invocation)
 
     def _tell(self, invocation: Invocation) -> None:
-        failed = [f"{failure.agent}: {failure.step}" for failure in invocation.failures]
-        waits = [call.name for call in self._log.projection.open_calls(invocation.id)]
+        about = {
+            "failed": [f"{failure.agent}: {failure.step}" for failure in invocation.failures],
+            "waits_for": [call.name for call in self._log.projection.open_calls(invocation.id)],
+        }
         logger = self._logger.bind(invocation=invocation.id, agent=invocation.agent)
-        logger.info(f"invocation {invocation.status}", **({"failed": failed} if failed else {}), waits_for=waits)
+        logger.info(f"invocation {invocation.status}", **{key: value for key, value in about.items() if value})

@@ -107,3 +107,17 @@ class Catcher(BaseAgent):
                 yield event
         except Exception as error:
             yield said(self, f"It failed: {type(error).__name__}.")
+
+
+class CatchThenAsk(BaseAgent):
+    """Deals with a failed branch of its first sub-agent, then lets the second one ask."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        try:
+            async for event in self.sub_agents[0].run_async(ctx):
+                yield event
+        except Exception:
+            ctx.set_agent_state(self.name, agent_state=Step(step=1))
+            yield self._create_agent_state_event(ctx)
+        async for event in self.sub_agents[1].run_async(ctx):
+            yield event

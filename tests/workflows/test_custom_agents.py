@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from temporalio.client import Client
 
-from perdure.agents import App, ResumabilityConfig
+from perdure.agents import App, ParallelAgent, ResumabilityConfig
 from perdure.agents.custom import BaseAgent
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import (
     Broken,
     Broker,
     Catcher,
+    CatchThenAsk,
     ClockReader,
     Failing,
     Forger,
@@ -111,3 +112,17 @@ async def test_a_custom_agent_may_deal_with_a_failure(client: Client, app_name: 
         done = await user.run("go")
         assert done.status == "finished"
         assert (await user.events())[-1].text == "It failed: EffectFailed."
+
+
+async def test_a_failure_that_was_dealt_with_is_none(client: Client, app_name: str) -> None:
+    """An agent that goes on after a failed parallel agent waits like any other."""
+    branches: list[BaseAgent] = [agent("bad", [{"error": "overloaded"}, text("never")]), agent("good", [text("fine")])]
+    asking = agent("asking", ASK, tools=[long_running("ask")])
+    sub_agents: list[BaseAgent] = [ParallelAgent(name="fan", sub_agents=branches), asking]
+    root = CatchThenAsk(name="catcher", sub_agents=sub_agents)
+    async with serving(client, app_of(app_name, root)) as user:
+        await user.create()
+        waiting = await user.run("go")
+        assert (waiting.status, waiting.failures) == ("waiting", ())
+        assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"
+        assert "bad: never" not in await user.log()

@@ -12,7 +12,9 @@ from temporalio.client import Client
 from perdure.agents import FunctionTool, LoopAgent, ToolContext
 from perdure.errors import DefinitionWarning
 from perdure.events import REQUEST_CONFIRMATION
-from tests.workflows.support import ONCE, Counted, agent, calls, long_running, make_app, serving, text
+from perdure.messages import state_workflow_id
+from perdure.sharing import read_state
+from tests.workflows.support import ONCE, Counted, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -114,6 +116,20 @@ async def test_two_users_may_create_sessions_of_one_id_with_app_state(client: Cl
         await other.create(**{"app:motd": "two"})
         await other.run("go")
         assert (await other.view()).state["app:motd"] == "two"
+
+
+async def test_a_cancelled_shared_state_workflow_loses_nothing(client: Client, app_name: str) -> None:
+    clerk = agent("clerk", [text("one")])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create(**{"user:lang": "en"})
+        handle = client.get_workflow_handle(state_workflow_id(app_name, "u"))
+        await handle.cancel()
+        await user.other("u", "second").create(**{"user:tone": "dry"})
+
+        async def both() -> bool:
+            return await read_state(client, app_name, "u") == {"user:lang": "en", "user:tone": "dry"}
+
+        await eventually(both)
 
 
 async def test_an_untouched_tool_is_not_run_by_a_stop(client: Client, app_name: str) -> None:
