@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -83,26 +84,56 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        closed = self._client.get_workflow_handle(description.id, run_id=description.run_id)
-        journal = pack(await self._read_journal(closed))
-        if len(journal) > MAX_PAYLOAD_BYTES:
-            raise SessionUnreadable(
-                f"session {session_id!r} is closed, and its journal is too large to be carried over"
-                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
-            )
-        start = SessionInput(
-            journal=journal,
-            interrupted=ended,
-            search_attributes=description.typed_search_attributes.get(STATUS) is not None,
-            reenter=self._reenter,
-        )
+        entries = await self.read_journal(user_id, session_id, description.run_id)
+        known = description.typed_search_attributes.get(STATUS) is not None
         try:
-            await self.start(user_id, session_id, start, again=True)
+            await self.restore(user_id, session_id, entries, interrupted=ended, search_attributes=known, again=True)
         except WorkflowAlreadyStartedError:
             # Somebody else brought it back.
             return
 
-    async def _read_journal(self, handle: _Handle) -> list[Entry]:
+    async def restore(
+        self,
+        user_id: str,
+        session_id: str,
+        entries: Sequence[Entry],
+        *,
+        interrupted: str | None = None,
+        search_attributes: bool = False,
+        again: bool = False,
+    ) -> None:
+        """Start a session's workflow with a journal.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            entries: The journal, which goes on from here.
+            interrupted: Why the journal ends, if it may end in the middle of a turn; what was running is then stopped.
+            search_attributes: Perdure's search attributes exist in this namespace.
+            again: After a workflow of this id that is closed.
+
+        Raises:
+            WorkflowAlreadyStartedError: There is one of this id; with `again`, an open one.
+            SessionUnreadable: The journal is too large to be carried over.
+        """
+        journal = pack(entries)
+        if len(journal) > MAX_PAYLOAD_BYTES:
+            raise SessionUnreadable(
+                f"the journal of session {session_id!r} is too large to be carried over"
+                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
+            )
+        start = SessionInput(
+            journal=journal, interrupted=interrupted, search_attributes=search_attributes, reenter=self._reenter
+        )
+        await self.start(user_id, session_id, start, again=again)
+
+    async def read_journal(self, user_id: str, session_id: str, run_id: str | None = None) -> list[Entry]:
+        """Return the whole journal of a session, open or closed.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        handle = self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id), run_id=run_id)
         entries: list[Entry] = []
         try:
             while True:
@@ -112,7 +143,7 @@ class Lifecycle:
                     return entries
         except (WorkflowQueryFailedError, RPCError) as error:
             raise SessionUnreadable(
-                f"the workflow {handle.id!r} is closed and its journal cannot be read: {error};"
+                f"the journal of the workflow {handle.id!r} cannot be read: {error};"
                 f" is a worker for app {self._app!r} running?"
             ) from error
 
