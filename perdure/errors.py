@@ -12,6 +12,7 @@ PerdureError
     ├── SessionNotFound
     ├── SessionExists
     ├── SessionUnreadable  the session's workflow is closed and its journal cannot be read
+    ├── SessionFull        the session's log has outgrown what Temporal can hold
     ├── InvocationNotFound
     ├── InvocationFinished
     ├── InvocationRunning
@@ -116,6 +117,10 @@ class SessionUnreadable(RequestRefused):
     """The session's workflow is closed and no worker could read its journal, so it cannot be brought back."""
 
 
+class SessionFull(RequestRefused):
+    """The session's log leaves Temporal no room for another message; what is open can still be answered."""
+
+
 class InvocationNotFound(RequestRefused):
     """The session has no invocation of this id."""
 
@@ -154,6 +159,7 @@ REFUSALS: dict[str, type[RequestRefused]] = {
         SessionNotFound,
         SessionExists,
         SessionUnreadable,
+        SessionFull,
         InvocationNotFound,
         InvocationFinished,
         InvocationRunning,

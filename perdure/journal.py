@@ -22,6 +22,9 @@ _M = TypeVar("_M", bound=BaseModel)
 MAX_PAYLOAD_BYTES = 1_900_000
 """What one payload may hold: a little under the 2 MB at which Temporal refuses it, mostly without an end."""
 
+MAX_PAGE_BYTES = 4_000_000
+"""What one packed part of a journal may hold unpacked: to read it is one step of a workflow, which must stay short."""
+
 MAX_EVENT_BYTES = 1_800_000
 """What one event may have, so that it fits into the answer of a query."""
 
@@ -214,7 +217,24 @@ def dump_entries(entries: Sequence[Entry]) -> bytes:
 
 def pack(entries: Sequence[Entry]) -> str:
     """Return entries as compressed text, for a payload that carries a whole journal."""
-    return base64.b85encode(zlib.compress(dump_entries(entries))).decode()
+    # The fastest level: packing is a step of a workflow, too.
+    return base64.b85encode(zlib.compress(dump_entries(entries), level=1)).decode()
+
+
+def pack_whole(entries: Sequence[Entry]) -> str | None:
+    """Return a whole journal, packed, or `None` if it is too large for one payload."""
+    packed, count = pack_page(entries, 0)
+    return packed if count == len(entries) and len(packed) <= MAX_PAYLOAD_BYTES else None
+
+
+def pack_page(entries: Sequence[Entry], start: int) -> tuple[str, int]:
+    """Return entries from `start` on, packed, as many as one payload takes (but one at least), and their number."""
+    page = tuple(take(entries, start, MAX_PAGE_BYTES))
+    while True:
+        packed = pack(page)
+        if len(packed) <= MAX_PAYLOAD_BYTES or len(page) <= 1:
+            return packed, len(page)
+        page = page[: len(page) // 2]
 
 
 def unpack(packed: str) -> tuple[Entry, ...]:

@@ -20,11 +20,22 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal import MAX_PAYLOAD_BYTES, Entry, pack
-from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput, workflow_id
+from perdure.journal import Entry, SessionCreated, pack, pack_page, pack_whole, unpack
+from perdure.messages import (
+    EXTEND_JOURNAL,
+    JOURNAL,
+    JournalPage,
+    JournalReference,
+    PageInput,
+    SessionInput,
+    workflow_id,
+)
 from perdure.search import STATUS
 
 _Handle = WorkflowHandle[Any, Any]
+
+_NEVER_RAN = "closed before WorkflowTaskStarted"
+"""How the server says that a run was closed before any worker had it, and so answers no query."""
 
 DELETED = "the session was deleted"
 """The reason with which a session's workflow is terminated to be deleted."""
@@ -84,10 +95,18 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        entries = await self.read_journal(user_id, session_id, description.run_id)
-        known = description.typed_search_attributes.get(STATUS) is not None
+        run_id, entries = await self._find_journal(handle.id, description.run_id)
+        journal = pack_whole(entries)
+        reference = JournalReference(run_id=run_id, length=len(entries))
+        start = SessionInput(
+            journal=journal,
+            carried=reference if journal is None else None,
+            interrupted=ended,
+            search_attributes=description.typed_search_attributes.get(STATUS) is not None,
+            reenter=self._reenter,
+        )
         try:
-            await self.restore(user_id, session_id, entries, interrupted=ended, search_attributes=known, again=True)
+            await self.start(user_id, session_id, start, again=True)
         except WorkflowAlreadyStartedError:
             # Somebody else brought it back.
             return
@@ -99,53 +118,70 @@ class Lifecycle:
         entries: Sequence[Entry],
         *,
         interrupted: str | None = None,
-        search_attributes: bool = False,
         again: bool = False,
     ) -> None:
-        """Start a session's workflow with a journal.
+        """Start a session's workflow with a journal of any size, which is sent part by part.
 
         Args:
             user_id: Whose session.
             session_id: Which session.
             entries: The journal, which goes on from here.
             interrupted: Why the journal ends, if it may end in the middle of a turn; what was running is then stopped.
-            search_attributes: Perdure's search attributes exist in this namespace.
             again: After a workflow of this id that is closed.
 
         Raises:
             WorkflowAlreadyStartedError: There is one of this id; with `again`, an open one.
-            SessionUnreadable: The journal is too large to be carried over.
+            WorkflowUpdateFailedError: A part is malformed; the session is to be deleted.
         """
-        journal = pack(entries)
-        if len(journal) > MAX_PAYLOAD_BYTES:
-            raise SessionUnreadable(
-                f"the journal of session {session_id!r} is too large to be carried over"
-                f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
-            )
-        start = SessionInput(
-            journal=journal, interrupted=interrupted, search_attributes=search_attributes, reenter=self._reenter
-        )
+        journal, sent = pack_page(entries, 0)
+        start = SessionInput(journal=journal, length=len(entries), interrupted=interrupted, reenter=self._reenter)
         await self.start(user_id, session_id, start, again=again)
+        handle = self._handle(user_id, session_id)
+        while sent < len(entries):
+            packed, count = pack_page(entries, sent)
+            page = JournalPage(packed=packed, offset=sent, total=len(entries))
+            await handle.execute_update(EXTEND_JOURNAL, page, result_type=int)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+            sent += count
 
-    async def read_journal(self, user_id: str, session_id: str, run_id: str | None = None) -> list[Entry]:
+    async def read_journal(self, user_id: str, session_id: str) -> list[Entry]:
         """Return the whole journal of a session, open or closed.
 
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        handle = self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id), run_id=run_id)
+        return (await self._find_journal(workflow_id(self._app, user_id, session_id), None))[1]
+
+    async def _find_journal(self, id: str, run_id: str | None) -> tuple[str, list[Entry]]:
+        """Return the journal of a run, and the run in which it was found: one that never had it whole names another."""
         entries: list[Entry] = []
         try:
             while True:
-                page = await handle.query(JOURNAL, PageInput(since=len(entries)), result_type=JournalPage)
+                page = await self._read_page(id, run_id, len(entries))
+                if page.carried is not None:
+                    run_id = page.carried.run_id
+                    continue
                 entries.extend(page.entries)
                 if len(entries) >= page.total:
-                    return entries
+                    return run_id or "", entries
         except (WorkflowQueryFailedError, RPCError) as error:
             raise SessionUnreadable(
-                f"the journal of the workflow {handle.id!r} cannot be read: {error};"
+                f"the journal of the workflow {id!r} cannot be read: {error};"
                 f" is a worker for app {self._app!r} running?"
             ) from error
+
+    async def _read_page(self, id: str, run_id: str | None, since: int) -> JournalPage:
+        handle: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
+        try:
+            return await handle.query(JOURNAL, PageInput(since=since), result_type=JournalPage)
+        except RPCError as error:
+            if _NEVER_RAN not in error.message:
+                raise
+        # The run has nothing but what it was started with.
+        started = await anext(handle.fetch_history_events(page_size=1))
+        payloads = started.workflow_execution_started_event_attributes.input.payloads
+        (start,) = await self._client.data_converter.decode(payloads, [SessionInput]) if payloads else [SessionInput()]
+        journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
+        return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
 
     async def delete(self, user_id: str, session_id: str) -> None:
         """Delete every run of a session's workflow.

@@ -12,11 +12,12 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.events import Event, ToolConfirmation
-from perdure.journal import Entry, Failure
+from perdure.journal import Entry, Failure, unpack
 from perdure.plan import Plan
 
 LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
+LOAD_JOURNAL = "perdure:load_journal"
 SHARE_STATE = "perdure:share_state"
 STATE_WORKFLOW = "perdure:state"
 """Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
@@ -25,6 +26,7 @@ SEND_MESSAGE = "send_message"
 RESPOND = "respond"
 RESUME = "resume"
 STOP = "stop"
+EXTEND_JOURNAL = "extend_journal"
 FUNCTION_RESPONSE = "function_response"
 EVENTS = "events"
 SESSION = "session"
@@ -32,6 +34,9 @@ PENDING = "pending"
 JOURNAL = "journal"
 SET_STATE = "set_state"
 STATE = "state"
+
+LOADING = "the session's journal is on its way"
+"""Why a query fails while a run fetches the journal that it goes on from; it is to be asked again."""
 
 PAGE_BYTES = 1_000_000
 """Size of a query's page; Temporal refuses answers over 2 MB."""
@@ -68,13 +73,25 @@ def state_workflow_id(app: str, user_id: str | None) -> str:
     return f"{STATE_WORKFLOW}/{quote(app, safe='')}{scope}"
 
 
+class JournalReference(_Message):
+    """The journal of another run of the same workflow, which may be too large for a payload."""
+
+    run_id: str
+    length: int
+    """Entries."""
+
+
 class SessionInput(_Message):
     """Starts a session's workflow."""
 
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
     """The session's first state."""
     journal: str | None = None
-    """Packed journal of an earlier run, which the new one goes on from."""
+    """Packed journal, or the first part of one, which the run goes on from."""
+    carried: JournalReference | None = None
+    """Where the journal is if it does not fit in here; the run fetches it by activities."""
+    length: int | None = None
+    """Entries of a journal of which `journal` is the first part only; the rest comes by the update `extend_journal`."""
     interrupted: str | None = None
     """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
     search_attributes: bool = False
@@ -168,10 +185,20 @@ class EventsPage(_Message):
 
 
 class JournalPage(_Message):
-    """A page of the journal."""
+    """A page of the journal, packed. Query `journal`, update `extend_journal`, activity `perdure:load_journal`."""
 
-    entries: tuple[Entry, ...]
+    packed: str
+    offset: int = 0
+    """Offset of the first entry."""
     total: int
+    """Entries in the whole journal."""
+    carried: JournalReference | None = None
+    """The run was closed before it had fetched its journal, which is still to be found here."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries. Raises `LogError` if they are malformed."""
+        return unpack(self.packed)
 
 
 class SessionView(_Message):
@@ -211,6 +238,13 @@ class LoadPlanOutput(_Message):
     """`user:` and `app:` keys, where the plan's code can touch them."""
     search_attributes: bool = False
     """Whether Perdure's search attributes exist in this namespace."""
+
+
+class LoadJournalInput(_Message):
+    """Activity `perdure:load_journal`: asks for a part of another run's journal."""
+
+    journal: JournalReference
+    since: int
 
 
 class ShareStateInput(_Message):

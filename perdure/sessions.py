@@ -16,6 +16,7 @@ from temporalio.client import (
     WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
+    WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
 )
@@ -36,6 +37,7 @@ from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
     EVENTS,
+    LOADING,
     PENDING,
     SESSION,
     EventsPage,
@@ -205,15 +207,23 @@ class Sessions:
                     raise
                 condition = None
                 continue
-            except RPCError as error:
-                if error.status == RPCStatusCode.NOT_FOUND:
-                    raise missing(self._app, user_id, session_id) from error
-                if error.status not in _NO_WORKER:
-                    raise
-                # Whoever follows a run follows it through a restart of its worker, or of the server.
-                _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
+            except (RPCError, WorkflowQueryFailedError) as error:
+                self._check_passing(error, user_id, session_id)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
+
+    def _check_passing(self, error: RPCError | WorkflowQueryFailedError, user_id: str, session_id: str) -> None:
+        """Raise what a query failed with, unless another one may succeed."""
+        if isinstance(error, WorkflowQueryFailedError):
+            if LOADING not in str(error):
+                raise error
+            return
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise missing(self._app, user_id, session_id) from error
+        if error.status not in _NO_WORKER:
+            raise error
+        # Whoever follows a run follows it through a restart of its worker, or of the server.
+        _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
 
     async def view(self, user_id: str, session_id: str) -> SessionView:
         """Return the projected session."""

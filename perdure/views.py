@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from perdure.events import REQUEST_CONFIRMATION
-from perdure.journal import payload_size, take
+from perdure.journal import pack_page, payload_size, take
 from perdure.messages import (
     EventsPage,
     InvocationView,
@@ -38,8 +38,8 @@ def events_page(projection: Projection, request: PageInput) -> EventsPage:
 
 def journal_page(projection: Projection, request: PageInput) -> JournalPage:
     """Return a page of the journal."""
-    entries = tuple(take(projection.entries, request.since, request.max_bytes))
-    return JournalPage(entries=entries, total=len(projection.entries))
+    packed, _ = pack_page(projection.entries, request.since)
+    return JournalPage(packed=packed, offset=request.since, total=len(projection.entries))
 
 
 def session_view(projection: Projection, app: str, user_id: str, session_id: str) -> SessionView:

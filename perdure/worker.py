@@ -17,7 +17,7 @@ from temporalio.workflow import SandboxImportNotificationPolicy
 from perdure.activities.code import CodeRunner
 from perdure.activities.model import ModelActivity
 from perdure.activities.plan import PlanActivities, SearchAttributes
-from perdure.activities.session import JournalCache
+from perdure.activities.session import JournalActivity, JournalCache
 from perdure.activities.tools import ToolActivity
 from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
@@ -83,6 +83,7 @@ def _worker(
         activities=[
             plan.load_plan,
             plan.share_state,
+            JournalActivity(journals).load_journal,
             ModelActivity(registry, journals, models).call,
             ToolActivity(registry, journals, code).run,
         ],

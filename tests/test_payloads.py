@@ -100,6 +100,7 @@ ENTRIES = (
     EventLogged(event=EVENT, hidden=True),
     ToolKept(invocation_id="e-1", call_id="adk-1", output=OUTPUT),
 )
+REFERENCE = messages.JournalReference(run_id="r", length=4)
 SLICE = JournalSlice(offset=3, entries=ENTRIES)
 
 SAMPLES: list[BaseModel] = [
@@ -112,11 +113,13 @@ SAMPLES: list[BaseModel] = [
     messages.InvocationResult(invocation=INVOCATION, offset=7),
     messages.PageInput(since=3, invocation_id="e-1"),
     messages.EventsPage(events=(EVENT,), total=1, status="failed", invocation=INVOCATION),
-    messages.JournalPage(entries=ENTRIES, total=4),
+    messages.JournalPage(packed=pack(ENTRIES), total=4),
     messages.SessionView(
         app_name="travel", user_id="a/b", id="ß", state=AWKWARD, status="idle", invocations=(INVOCATION,)
     ),
     messages.PendingView(calls=(CALL,)),
+    REFERENCE,
+    messages.LoadJournalInput(journal=REFERENCE, since=2),
     messages.LoadPlanInput(user_id="u", known=PLAN.digest),
     messages.LoadPlanOutput(digest=PLAN.digest, plan=PLAN, shared={"user:x": None}, search_attributes=True),
     messages.ShareStateInput(user_id="u", write_id="1", delta=AWKWARD),

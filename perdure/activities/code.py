@@ -76,7 +76,7 @@ class CodeRunner:
         """
         future = asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
         wrapped = asyncio.wrap_future(future)
-        with _Heartbeat():
+        with beating():
             return await wrapped
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class CodeRunner:
 
 
 async def _finish(future: asyncio.Future[Any]) -> Any:
-    with _Heartbeat():
+    with beating():
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -109,16 +109,17 @@ async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
     return await awaitable
 
 
-class _Heartbeat:
-    """Beats once a second from the worker's loop, which user code cannot block."""
+@contextmanager
+def beating() -> Generator[None]:
+    """Heartbeat once a second inside of the block, from the worker's loop, which user code cannot block."""
+    task = asyncio.create_task(_beat())
+    try:
+        yield
+    finally:
+        task.cancel()
 
-    def __enter__(self) -> None:
-        self._task = asyncio.create_task(self._beat())
 
-    def __exit__(self, *error: object) -> None:
-        self._task.cancel()
-
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(_BEAT_SECONDS)
-            activity.heartbeat()
+async def _beat() -> None:
+    while True:
+        await asyncio.sleep(_BEAT_SECONDS)
+        activity.heartbeat()

@@ -6,11 +6,13 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from temporalio import activity
 from temporalio.client import Client
 
+from perdure.activities.code import beating
 from perdure.activities.prompt import PromptMemo
-from perdure.journal import Entry, payload_size
-from perdure.messages import JOURNAL, JournalPage, JournalSlice, PageInput
+from perdure.journal import Entry, pack_page, payload_size
+from perdure.messages import JOURNAL, LOAD_JOURNAL, JournalPage, JournalSlice, LoadJournalInput, PageInput
 from perdure.projection import Projection
 
 
@@ -49,7 +51,7 @@ class Snapshot:
 class JournalCache:
     """Copies of journals, by workflow run; bounded in bytes, the one that was used longest ago goes first.
 
-    A run's journal only grows, so a copy is never wrong, only short. A miss costs one query for each megabyte.
+    A run's journal only grows, so a copy is never wrong, only short. A miss costs one query for each four megabytes.
     """
 
     def __init__(self, client: Client, max_bytes: int) -> None:
@@ -64,16 +66,45 @@ class JournalCache:
         async with copy.lock:
             while copy.length < part.offset:
                 page = await self._fetch(workflow_id, run_id, copy.length)
-                copy.extend(copy.length, page.entries)
+                copy.extend(page.offset, page.entries)
             copy.extend(part.offset, part.entries)
             projection = copy.at(part.length)
         self._evict()
         return Snapshot(projection, copy.memo)
 
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
-        handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-        return await handle.query(JOURNAL, PageInput(since=since), result_type=JournalPage)
+        while True:
+            handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+            page = await handle.query(JOURNAL, PageInput(since=since), result_type=JournalPage)
+            if page.carried is None:
+                return page
+            run_id = page.carried.run_id
+
+    def hand_over(self, workflow_id: str, old_run: str, new_run: str, length: int) -> None:
+        """Keep a run's copy, if it is of this length, for the run that goes on from it."""
+        copy = self._copies.get((workflow_id, old_run))
+        if copy is not None and copy.length == length and (workflow_id, new_run) not in self._copies:
+            self._copies[workflow_id, new_run] = self._copies.pop((workflow_id, old_run))
 
     def _evict(self) -> None:
         while len(self._copies) > 1 and sum(copy.size for copy in self._copies.values()) > self._max_bytes:
             self._copies.popitem(last=False)
+
+
+class JournalActivity:
+    """Brings a run the journal that the run before it left, where that is too large for one payload."""
+
+    def __init__(self, journals: JournalCache) -> None:
+        self._journals = journals
+
+    @activity.defn(name=LOAD_JOURNAL)
+    async def load_journal(self, request: LoadJournalInput) -> JournalPage:
+        """Return as much of the journal as one payload takes: of this worker's copy, else asked of the closed run."""
+        info = activity.info()
+        workflow_id, old_run, length = info.workflow_id or "", request.journal.run_id, request.journal.length
+        with beating():
+            snapshot = await self._journals.at(workflow_id, old_run, JournalSlice(offset=length))
+        packed, count = pack_page(snapshot.projection.entries, request.since)
+        if request.since + count >= length:
+            self._journals.hand_over(workflow_id, old_run, info.workflow_run_id or "", length)
+        return JournalPage(packed=packed, offset=request.since, total=length)

@@ -16,10 +16,13 @@ from perdure.errors import PerdureError
 from perdure.journal import ToolOutput
 from perdure.messages import (
     CALL_MODEL,
+    LOAD_JOURNAL,
     LOAD_PLAN,
     SHARE_STATE,
     CodeInput,
     CodeOutput,
+    JournalPage,
+    LoadJournalInput,
     LoadPlanInput,
     LoadPlanOutput,
     ModelInput,
@@ -167,6 +170,19 @@ class Effects:
             yield
         finally:
             self.busy -= 1
+
+
+async def load_journal(request: LoadJournalInput) -> JournalPage:
+    """Ask a worker for a part of the journal that the run before left; retried until there is an answer."""
+    return await workflow.execute_activity(
+        LOAD_JOURNAL,
+        request,
+        result_type=JournalPage,
+        start_to_close_timeout=timedelta(minutes=2),
+        heartbeat_timeout=timedelta(seconds=20),
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
+        summary="journal",
+    )
 
 
 @contextmanager

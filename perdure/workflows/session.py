@@ -10,17 +10,9 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure import messages, requests
-from perdure.errors import InvalidMessage, PerdureError, RequestRefused
+from perdure.errors import InvalidMessage, PerdureError, RequestRefused, SessionFull
 from perdure.events import EventActions
-from perdure.journal import (
-    AnswerAccepted,
-    MessageAccepted,
-    ResumeAccepted,
-    SessionCreated,
-    TempStateSet,
-    pack,
-    unpack,
-)
+from perdure.journal import AnswerAccepted, MessageAccepted, ResumeAccepted, TempStateSet, pack_whole
 from perdure.logs import get_logger
 from perdure.messages import (
     AnswerInput,
@@ -28,17 +20,28 @@ from perdure.messages import (
     InvocationInput,
     InvocationResult,
     JournalPage,
+    JournalReference,
     MessageInput,
     PageInput,
     PendingView,
     SessionInput,
     SessionView,
 )
-from perdure.projection import split_state_delta
+from perdure.projection import Projection, split_state_delta
 from perdure.views import events_page, invocation_view, journal_page, pending_view, session_view
-from perdure.workflows.log import SessionLog, new_invocation_id, user_event
+from perdure.workflows.arrival import Arrival
+from perdure.workflows.limits import RunLimits
+from perdure.workflows.log import new_invocation_id, user_event
 from perdure.workflows.turns import Turns
 from perdure.workflows.visibility import Visibility
+
+INLINE_HISTORY_BYTES = 8_000_000
+"""Up to this length of a run's history it is tried to carry the journal over in one payload."""
+
+_FULL = (
+    "the session's log has outgrown what Temporal holds in one run; export it and go on in a new session, or give the"
+    " workers an external payload storage"
+)
 
 
 @workflow.defn(dynamic=True)
@@ -51,49 +54,82 @@ class SessionWorkflow:
         self._app, self._user_id, self._session_id = messages.split_workflow_id(workflow.info().workflow_id)
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._reenter = start.reenter
-        self._log = SessionLog(unpack(start.journal) if start.journal else ())
+        self._interrupted = start.interrupted
+        self._arrival = Arrival(start)
+        self._early: list[tuple[str, Sequence[RawValue]]] = []
+        self._limits = RunLimits()
+        self._log = self._arrival.log
         self._visibility = Visibility(self._app, self._user_id, enabled=start.search_attributes)
         self._turns = Turns(
             self._log,
             user_id=self._user_id,
             visibility=self._visibility,
+            limits=self._limits,
+            inherited=self._arrival.inherited,
             logger=self._logger,
             reenter=start.reenter,
         )
-        if start.journal is None:
-            self._log.append(SessionCreated(state=start.state))
-        if start.interrupted is not None:
-            self._stop_interrupted(start.interrupted)
+        self._arrival.then = self._arrived
+        if self._arrival.complete:
+            self._begin()
 
-    def _stop_interrupted(self, how: str) -> None:
-        for invocation in list(self._log.projection.invocations.values()):
-            if invocation.status == "running":
-                self._log.stop(invocation.id, f"the session's workflow was {how}")
+    def _arrived(self) -> None:
+        self._limits.carried()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Settle what an earlier run left at work, and take what was signalled before the journal was there."""
+        if self._interrupted is not None:
+            for invocation in list(self._log.projection.invocations.values()):
+                if invocation.status == "running":
+                    self._log.stop(invocation.id, f"the session's workflow was {self._interrupted}")
+        early, self._early = self._early, []
+        for name, args in early:
+            self.signalled(name, args)
 
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> None:
         """Work off turns for as long as the session lives."""
-        cancelled = False
-        while not cancelled or not self._turns.fits_next_run():
-            try:
+        # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once, so the
+        # next one starts.
+        cancelled = not self._arrival.complete and await self._await_journal()
+        try:
+            if not cancelled:
                 await self._turns.work()
                 await workflow.wait_condition(workflow.all_handlers_finished)
-                if self._turns.fits_next_run():
-                    break
-                # What was at work has outgrown the payload that would carry it over.
-                self._turns.go_on()
-            except asyncio.CancelledError:
-                # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once,
-                # so the next one starts.
-                await self._turns.stop_all("the session's workflow was cancelled")
-                cancelled = True
+        except asyncio.CancelledError:
+            cancelled = True
+        if cancelled:
+            await self._turns.stop_all("the session's workflow was cancelled")
         await workflow.wait_condition(workflow.all_handlers_finished)
+        entries = self._log.projection.entries
+        # A long history holds more than a payload takes, so nothing is packed in vain.
+        short = workflow.info().get_current_history_size() < INLINE_HISTORY_BYTES
+        journal = pack_whole(entries) if short else None
+        reference = JournalReference(run_id=workflow.info().run_id, length=len(entries))
         start = SessionInput(
-            journal=pack(self._log.projection.entries),
+            journal=journal,
+            carried=reference if journal is None else None,
             search_attributes=self._visibility.enabled,
             reenter=self._reenter,
         )
         workflow.continue_as_new(start)
+
+    async def _await_journal(self) -> bool:
+        """Wait until the journal is complete; returns whether the run was cancelled meanwhile."""
+        fetching, cancelled = asyncio.create_task(self._arrival.fetch()), False
+        while not fetching.done():
+            try:
+                await asyncio.shield(fetching)
+            except asyncio.CancelledError:
+                cancelled = True
+        return cancelled
+
+    async def _ready(self) -> Projection:
+        """Return the projection as soon as the journal is complete; each update goes through here."""
+        self._limits.updates += 1
+        await self._arrival.wait()
+        return self._log.projection
 
     def _result(self, invocation_id: str, offset: int) -> InvocationResult:
         projection = self._log.projection
@@ -103,12 +139,14 @@ class SessionWorkflow:
     # Updates. A validator refuses before anything is written into the history.
 
     @workflow.update(name=messages.SEND_MESSAGE)
-    def send_message(self, message: MessageInput) -> InvocationResult:
+    async def send_message(self, message: MessageInput) -> InvocationResult:
         """Accept a message, which starts an invocation when its turn comes."""
-        projection = self._log.projection
+        projection = await self._ready()
         offset = len(projection.events)
         known = projection.requests.get(message.request_id) if message.request_id else None
         if known is None:
+            with _refusing():
+                self._check_room()
             known = new_invocation_id()
             delta, temp = split_state_delta(message.state_delta)
             event = user_event(known, message.content, EventActions(state_delta=delta), None)
@@ -121,17 +159,24 @@ class SessionWorkflow:
     def _check_message(self, message: MessageInput) -> None:
         with _refusing():
             requests.check_message(message)
+            self._check_room()
+
+    def _check_room(self) -> None:
+        if self._limits.full:
+            raise SessionFull(_FULL)
 
     @workflow.update(name=messages.RESPOND)
-    def respond(self, answer: AnswerInput) -> InvocationResult:
+    async def respond(self, answer: AnswerInput) -> InvocationResult:
         """Accept an answer to open calls."""
-        offset = len(self._log.projection.events)
-        known = self._log.projection.requests.get(answer.request_id) if answer.request_id else None
-        return self._result(known or self._accept_answer(answer), offset)
+        projection = await self._ready()
+        offset = len(projection.events)
+        known = projection.requests.get(answer.request_id) if answer.request_id else None
+        with _refusing():
+            return self._result(known or self._accept_answer(answer), offset)
 
     @respond.validator
     def _check_answer(self, answer: AnswerInput) -> None:
-        if answer.request_id and answer.request_id in self._log.projection.requests:
+        if not self._arrival.complete or (answer.request_id and answer.request_id in self._log.projection.requests):
             return
         with _refusing():
             requests.check_answer(self._log.projection, answer)
@@ -153,10 +198,11 @@ class SessionWorkflow:
         return invocation.id
 
     @workflow.update(name=messages.RESUME)
-    def resume(self, request: InvocationInput) -> InvocationResult:
+    async def resume(self, request: InvocationInput) -> InvocationResult:
         """Accept a resume; a finished or waiting invocation is only reported."""
-        projection = self._log.projection
-        invocation = requests.check_resume(projection, request)
+        projection = await self._ready()
+        with _refusing():
+            invocation = requests.check_resume(projection, request)
         offset = len(projection.events)
         if invocation.status in ("failed", "stopped"):
             self._log.append(ResumeAccepted(invocation_id=invocation.id))
@@ -164,25 +210,43 @@ class SessionWorkflow:
 
     @resume.validator
     def _check_resume(self, request: InvocationInput) -> None:
-        with _refusing():
-            requests.check_resume(self._log.projection, request)
+        if self._arrival.complete:
+            with _refusing():
+                requests.check_resume(self._log.projection, request)
 
     @workflow.update(name=messages.STOP)
     async def stop(self, request: InvocationInput) -> InvocationResult:
         """Stop an invocation; returns when its activities are cancelled and it is settled."""
-        offset = len(self._log.projection.events)
-        await self._turns.stop(requests.check_stop(self._log.projection, request), request.reason)
+        projection = await self._ready()
+        offset = len(projection.events)
+        with _refusing():
+            invocation = requests.check_stop(projection, request)
+        await self._turns.stop(invocation, request.reason)
         return self._result(request.invocation_id, offset)
 
     @stop.validator
     def _check_stop(self, request: InvocationInput) -> None:
-        with _refusing():
-            requests.check_stop(self._log.projection, request)
+        if self._arrival.complete:
+            with _refusing():
+                requests.check_stop(self._log.projection, request)
+
+    @workflow.update(name=messages.EXTEND_JOURNAL)
+    def extend_journal(self, page: JournalPage) -> int:
+        """Take a further part of the journal that the run starts with; returns how many entries there are."""
+        return self._arrival.extend(page)
+
+    @extend_journal.validator
+    def _check_part(self, page: JournalPage) -> None:
+        if self._arrival.complete:
+            raise ApplicationError("the session's journal is complete", type="InvalidMessage", non_retryable=True)
 
     # Dynamic, since one handler of that name would fail the workflow task for a signal with too few or many arguments.
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
         """Accept an answer from whatever can only signal; what does not fit is dropped with a log line."""
+        if not self._arrival.complete:
+            self._early.append((name, args))
+            return
         try:
             if name != messages.FUNCTION_RESPONSE or len(args) != 1:
                 raise InvalidMessage(f"the session takes the signal {messages.FUNCTION_RESPONSE} with one argument")
@@ -196,21 +260,28 @@ class SessionWorkflow:
     @workflow.query(name=messages.EVENTS)
     def events(self, request: PageInput) -> EventsPage:
         """Return a page of the event log."""
+        self._arrival.check()
         return events_page(self._log.projection, request)
 
     @workflow.query(name=messages.JOURNAL)
     def journal(self, request: PageInput) -> JournalPage:
         """Return a page of the journal."""
+        elsewhere = self._arrival.pointer()
+        if elsewhere is not None:
+            return elsewhere
+        self._arrival.check()
         return journal_page(self._log.projection, request)
 
     @workflow.query(name=messages.SESSION)
     def session(self) -> SessionView:
         """Return the projected session."""
+        self._arrival.check()
         return session_view(self._log.projection, self._app, self._user_id, self._session_id)
 
     @workflow.query(name=messages.PENDING)
     def pending(self) -> PendingView:
         """Return the open calls."""
+        self._arrival.check()
         return pending_view(self._log.projection)
 
 

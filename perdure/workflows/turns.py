@@ -7,19 +7,13 @@ import asyncio
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
-from perdure.journal import (
-    MAX_PAYLOAD_BYTES,
-    InvocationResumed,
-    InvocationStarted,
-    PlanLoaded,
-    SharedStateRead,
-    pack,
-)
+from perdure.journal import InvocationResumed, InvocationStarted, PlanLoaded, SharedStateRead
 from perdure.messages import LoadPlanInput
 from perdure.plan import Plan
 from perdure.projection import Invocation
 from perdure.workflows.effects import Effects
 from perdure.workflows.invocation import LiveInvocation
+from perdure.workflows.limits import RunLimits
 from perdure.workflows.log import SessionLog
 from perdure.workflows.scope import Carrier, Scope
 from perdure.workflows.visibility import Visibility
@@ -29,17 +23,26 @@ class Turns:
     """Works off a session's turns, one invocation at a time; those that wait keep their coroutines meanwhile."""
 
     def __init__(
-        self, log: SessionLog, *, user_id: str, visibility: Visibility, logger: BoundLogger, reenter: bool
+        self,
+        log: SessionLog,
+        *,
+        user_id: str,
+        visibility: Visibility,
+        limits: RunLimits,
+        inherited: int,
+        logger: BoundLogger,
+        reenter: bool,
     ) -> None:
+        """Make the turns of a session, of whose journal so many entries are from elsewhere."""
         self._log = log
+        self._limits = limits
         self._user_id = user_id
         self._visibility = visibility
         self._reenter = reenter
         self._effects = Effects()
-        self._carrier = Carrier(len(log.projection.entries))
+        self._carrier = Carrier(inherited)
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger
-        self._outgrown = False
 
     async def work(self) -> None:
         """Take turns until the run should continue as new."""
@@ -52,18 +55,8 @@ class Turns:
             if invocation is not None:
                 await self._take_turn(invocation)
 
-    def go_on(self) -> None:
-        """Schedule again, after all: the run does not continue as new."""
-        self._effects.draining = False
-
-    def fits_next_run(self) -> bool:
-        """Return whether the journal fits into the payload that starts the next run."""
-        # A journal only grows: once it does not fit, packing it again would be work for nothing.
-        self._outgrown = self._outgrown or len(pack(self._log.projection.entries)) > MAX_PAYLOAD_BYTES
-        return not self._outgrown
-
     def _should_continue_as_new(self) -> bool:
-        return self._effects.draining or (workflow.info().is_continue_as_new_suggested() and self.fits_next_run())
+        return self._effects.draining or self._limits.reached
 
     def _next(self) -> Invocation | None:
         """Return whose turn it is: an invocation that an earlier run left at work, else the first that asked."""

@@ -1,0 +1,222 @@
+"""Journals that no payload takes: carried from run to run, brought back and imported part by part."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import string
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+
+from perdure import journal
+from perdure.errors import SessionFull
+from perdure.journal import Entry, EventLogged, SessionCreated, pack
+from perdure.lifecycle import Lifecycle
+from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput
+from perdure.workflows import limits
+from perdure.workflows import session as session_module
+from tests.workflows.support import (
+    Counted,
+    GatedModel,
+    User,
+    agent,
+    calls,
+    long_running,
+    make_app,
+    responses,
+    serving,
+    text,
+)
+from tests.workflows.test_continue_as_new import ROUNDS, runs
+
+pytestmark = pytest.mark.server
+
+SMALL = 3_000
+"""What a payload is said to take here, so that a journal outgrows it soon."""
+
+
+@pytest.fixture
+def small_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
+    monkeypatch.setattr(journal, "MAX_PAGE_BYTES", 4 * SMALL)
+
+
+def noise(size: int, seed: int = 0) -> str:
+    """Return a text that packs badly."""
+    return "".join(random.Random(seed).choices(string.ascii_letters + string.digits, k=size))
+
+
+async def loads(user: User) -> int:
+    """Return how many parts of a journal the session's newest run has fetched."""
+    history = await user.workflow.fetch_history()
+    names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+    return names.count(LOAD_JOURNAL)
+
+
+@pytest.mark.usefixtures("small_payloads")
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_a_run_fetches_the_journal_that_no_payload_takes(
+    small_client: Client, app_name: str, cached: int
+) -> None:
+    tool = Counted("tool", noise(400))
+    model = GatedModel([*[calls("tool", "tool")] * ROUNDS, text("done"), text("next")])
+    async with serving(small_client, make_app(app_name, agent("clerk", model, [tool.fn])), cached=cached) as user:
+        await user.create(k=1)
+        followed = user.runner.run_async(**user.who, new_message="a", request_id="r1", state_delta={"temp:t": 1})
+        events = [event async for event in followed]
+        assert await runs(user) > 1
+        assert await loads(user) >= 1
+        assert [event.text for event in events if event.text] == ["done"]
+        assert [event.id for event in events] == [event.id for event in (await user.events())[1:]]
+        assert len(tool.keys) == len(set(tool.keys)) == 2 * ROUNDS
+        assert await user.send("a", request_id="r1") == events[0].invocation_id
+        assert (await user.run("b")).status == "finished"
+        assert (await user.view()).state == {"k": 1}
+        assert [len(request.contents) for request in model.requests] == [*range(1, 2 * ROUNDS + 2, 2), 2 * ROUNDS + 3]
+
+
+@pytest.mark.usefixtures("small_payloads")
+async def test_answers_messages_and_signals_wait_for_the_journal(
+    small_client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A brought-back session takes nothing before it knows what it holds, and loses nothing that comes meanwhile."""
+    script = [calls("pick"), calls("choose"), *[text(noise(600, seed)) for seed in range(8)], text("chosen"), text("x")]
+    tools = [long_running("pick"), long_running("choose")]
+    app = make_app(app_name, agent("clerk", script, tools))
+    async with serving(small_client, app) as user:
+        await user.create()
+        first, second = await user.run("a"), await user.run("b")
+        for number in range(8):
+            await user.run(f"m{number}")
+        await user.workflow.terminate("a test")
+        answering = [
+            asyncio.create_task(user.answer({first.pending[0].id: {"ok": 1}})),
+            asyncio.create_task(user.answer({second.pending[0].id: {"ok": 2}})),
+        ]
+        await asyncio.gather(*answering)
+        assert await loads(user) > 1
+        for invocation in (first, second):
+            assert (await user.settled(invocation.id)).status == "finished"
+        events = await user.events()
+        assert responses([event for event in events if event.author == "user"], "pick") == [{"ok": 1}]
+        assert responses([event for event in events if event.author == "user"], "choose") == [{"ok": 2}]
+        assert len([event for event in events if event.text and len(event.text) == 600]) == 8
+
+
+@pytest.mark.usefixtures("small_payloads")
+async def test_a_session_closed_while_it_fetches_its_journal_is_brought_back(
+    small_client: Client, app_name: str
+) -> None:
+    script = [*[text(noise(600, seed)) for seed in range(8)], text("last")]
+    app = make_app(app_name, agent("clerk", script))
+    async with serving(small_client, app) as user:
+        await user.create()
+        for number in range(8):
+            await user.run(f"m{number}")
+        before = await user.events()
+        length = len(await Lifecycle(app_name, small_client, reenter=False).read_journal("u", "s"))
+        await user.workflow.terminate("a test")
+        described = await user.workflow.describe()
+    # Nobody serves the app, so the run that is brought back has no time to fetch anything.
+    reference = {"run_id": described.run_id, "length": length}
+    start = SessionInput.model_validate({"carried": reference, "interrupted": "terminated"})
+    await Lifecycle(app_name, small_client, reenter=False).start("u", "s", start, again=True)
+    await user.workflow.terminate("once more")
+    async with serving(small_client, app):
+        assert (await user.run("m8")).status == "finished"
+        after = await user.events()
+        assert after[: len(before)] == before
+        assert after[-2].text == "last"
+
+
+async def test_a_run_that_carries_a_journal_does_not_hand_over_at_once(small_client: Client, app_name: str) -> None:
+    """The server suggests to continue as new all the time once the journal stands in the history."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
+        script = [text(noise(2_000, seed)) for seed in range(30)]
+        async with serving(small_client, make_app(app_name, agent("clerk", script))) as user:
+            await user.create()
+            for number in range(30):
+                assert (await user.run(f"m{number}")).status == "finished"
+            assert 1 < await runs(user) < 8
+            assert len(await user.events()) == 90
+
+
+@pytest.mark.usefixtures("small_payloads")
+async def test_restore_sends_a_large_journal_in_parts(client: Client, app_name: str) -> None:
+    script = [calls("pick"), *[text(noise(600, seed)) for seed in range(8)], text("picked")]
+    app = make_app(app_name, agent("clerk", script, [long_running("pick")]))
+    lifecycle = Lifecycle(app_name, client, reenter=False)
+    async with serving(client, app) as user:
+        await user.create(k=1)
+        waiting = await user.run("a")
+        for number in range(8):
+            await user.run(f"m{number}")
+        entries = await lifecycle.read_journal("u", "s")
+        assert len(pack(entries)) > 2 * SMALL
+        other = user.other(session_id="copy")
+        await lifecycle.restore("u", "copy", entries)
+        assert await other.events() == await user.events()
+        assert (await other.answered({waiting.pending[0].id: {}})).status == "finished"
+        assert (await other.view()).state == {"k": 1}
+
+
+async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Client, app_name: str) -> None:
+    app = make_app(app_name, agent("clerk", [text("hi")]))
+    async with serving(client, app) as user:
+        lifecycle = Lifecycle(app_name, client, reenter=False)
+        await lifecycle.start("u", "s", SessionInput(journal=pack([SessionCreated()]), length=3), again=False)
+
+        async def extend(page: JournalPage) -> Any:
+            handle: Any = user.workflow
+            return await handle.execute_update(EXTEND_JOURNAL, page, result_type=int)
+
+        bad: list[Entry] = [EventLogged.model_validate({"event": {"author": "clerk"}})]
+        for page in (
+            JournalPage(packed="no journal", offset=1, total=3),
+            JournalPage(packed=pack(bad), offset=2, total=3),
+        ):
+            with pytest.raises(WorkflowUpdateFailedError):
+                await extend(page)
+        sending = asyncio.create_task(user.send("hello"))
+        assert await extend(JournalPage(packed=pack([*bad, *bad]), offset=1, total=3)) == 3
+        assert (await user.settled(await sending)).status == "finished"
+        with pytest.raises(WorkflowUpdateFailedError):
+            await extend(JournalPage(packed=pack(bad), offset=3, total=4))
+
+
+async def test_a_cancellation_while_the_journal_comes_in_keeps_the_session(client: Client, app_name: str) -> None:
+    app = make_app(app_name, agent("clerk", [text("hi")]))
+    async with serving(client, app) as user:
+        lifecycle = Lifecycle(app_name, client, reenter=False)
+        await lifecycle.start("u", "s", SessionInput(journal=pack([SessionCreated()]), length=2), again=False)
+        await user.workflow.cancel()
+        sending = asyncio.create_task(user.send("hello"))
+        await asyncio.sleep(0.3)
+        event = EventLogged.model_validate({"event": {"author": "clerk"}})
+        page = JournalPage(packed=pack([event]), offset=1, total=2)
+        handle: Any = user.workflow
+        await handle.execute_update(EXTEND_JOURNAL, page, result_type=int)
+        assert (await user.settled(await sending)).status in ("stopped", "finished")
+
+
+async def test_a_full_session_refuses_messages_and_takes_answers(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(app_name, agent("clerk", [calls("pick"), text("picked")], [long_running("pick")]))
+    async with serving(client, app) as user:
+        await user.create()
+        waiting = await user.run("a")
+        await user.workflow.terminate("a test")
+        monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", 100)
+        monkeypatch.setattr(limits, "_MAX_BYTES", 1_000)
+        with pytest.raises(SessionFull, match="export it"):
+            await user.send("b")
+        monkeypatch.undo()
+        assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"
+
+
+def test_where_a_history_is_long_nothing_is_packed_in_vain() -> None:
+    assert session_module.INLINE_HISTORY_BYTES > 4 * journal.MAX_PAYLOAD_BYTES
