@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from temporalio.client import Client
+from temporalio.converter import ExternalStorage
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import TLSConfig
 
@@ -48,6 +49,9 @@ class ConnectionConfig:
     """Name of the profile. Default: `TEMPORAL_PROFILE`, `default`."""
     config_file: Path | None = None
     """TOML file of the profiles. Default: `TEMPORAL_CONFIG_FILE`, Temporal's own place for it."""
+    external_storage: ExternalStorage | None = field(default=None, repr=False)
+    """Where large payloads are kept instead of in Temporal's histories: Temporal's own `ExternalStorage`, with its
+    driver for S3, Google Cloud Storage, or one of yours. The same for every client and worker. Default: none."""
     timeout: timedelta = timedelta(seconds=10)
     """How long the server may take to answer. Default: 10 s."""
 
@@ -79,7 +83,7 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
                 api_key=resolved.api_key,
                 tls=resolved.tls if resolved.tls is not None else False,
                 rpc_metadata=metadata,
-                data_converter=data_converter,
+                data_converter=replace(data_converter, external_storage=resolved.external_storage),
                 lazy=lazy,
             )
     except TimeoutError as error:

@@ -22,8 +22,8 @@ _M = TypeVar("_M", bound=BaseModel)
 MAX_PAYLOAD_BYTES = 1_900_000
 """What one payload may hold: a little under the 2 MB at which Temporal refuses it, mostly without an end."""
 
-MAX_PAGE_BYTES = 4_000_000
-"""What one packed part of a journal may hold unpacked: to read it is one step of a workflow, which must stay short."""
+MAX_PART_BYTES = 1_500_000
+"""What one part of a journal may hold unpacked: a workflow reads it in a step, and one of 2 s counts as a deadlock."""
 
 MAX_EVENT_BYTES = 1_800_000
 """What one event may have, so that it fits into the answer of a query."""
@@ -217,24 +217,30 @@ def dump_entries(entries: Sequence[Entry]) -> bytes:
 
 def pack(entries: Sequence[Entry]) -> str:
     """Return entries as compressed text, for a payload that carries a whole journal."""
-    # The fastest level: packing is a step of a workflow, too.
-    return base64.b85encode(zlib.compress(dump_entries(entries), level=1)).decode()
+    # The fastest ways: packing is a step of a workflow, too.
+    return base64.b64encode(zlib.compress(dump_entries(entries), level=1)).decode()
 
 
 def pack_whole(entries: Sequence[Entry]) -> str | None:
     """Return a whole journal, packed, or `None` if it is too large for one payload."""
-    packed, count = pack_page(entries, 0)
+    packed, count = pack_part(entries, 0)
     return packed if count == len(entries) and len(packed) <= MAX_PAYLOAD_BYTES else None
 
 
-def pack_page(entries: Sequence[Entry], start: int) -> tuple[str, int]:
-    """Return entries from `start` on, packed, as many as one payload takes (but one at least), and their number."""
-    page = tuple(take(entries, start, MAX_PAGE_BYTES))
+def pack_part(entries: Sequence[Entry], start: int, max_bytes: int | None = None) -> tuple[str, int]:
+    """Return entries from `start` on, packed, and their number: one at least, and at most what one payload takes.
+
+    Args:
+        entries: A journal.
+        start: Offset of the first entry.
+        max_bytes: What they may have unpacked. Default: `MAX_PART_BYTES`.
+    """
+    part = tuple(take(entries, start, max_bytes or MAX_PART_BYTES))
     while True:
-        packed = pack(page)
-        if len(packed) <= MAX_PAYLOAD_BYTES or len(page) <= 1:
-            return packed, len(page)
-        page = page[: len(page) // 2]
+        packed = pack(part)
+        if len(packed) <= MAX_PAYLOAD_BYTES or len(part) <= 1:
+            return packed, len(part)
+        part = part[: len(part) // 2]
 
 
 def unpack(packed: str) -> tuple[Entry, ...]:
@@ -244,7 +250,7 @@ def unpack(packed: str) -> tuple[Entry, ...]:
         LogError: The text is no packed journal.
     """
     try:
-        return ENTRIES.validate_json(zlib.decompress(base64.b85decode(packed)))
+        return ENTRIES.validate_json(zlib.decompress(base64.b64decode(packed, validate=True)))
     except (ValueError, zlib.error, ValidationError) as error:
         raise LogError(f"this is no packed journal: {error}") from error
 

@@ -20,7 +20,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal import Entry, SessionCreated, pack, pack_page, pack_whole, unpack
+from perdure.journal import Entry, SessionCreated, pack, pack_part, pack_whole, unpack
 from perdure.messages import (
     EXTEND_JOURNAL,
     JOURNAL,
@@ -33,6 +33,9 @@ from perdure.messages import (
 from perdure.search import STATUS
 
 _Handle = WorkflowHandle[Any, Any]
+
+_PAGE_BYTES = 4_000_000
+"""What one query for a journal asks for, unpacked."""
 
 _NEVER_RAN = "closed before WorkflowTaskStarted"
 """How the server says that a run was closed before any worker had it, and so answers no query."""
@@ -133,12 +136,12 @@ class Lifecycle:
             WorkflowAlreadyStartedError: There is one of this id; with `again`, an open one.
             WorkflowUpdateFailedError: A part is malformed; the session is to be deleted.
         """
-        journal, sent = pack_page(entries, 0)
+        journal, sent = pack_part(entries, 0)
         start = SessionInput(journal=journal, length=len(entries), interrupted=interrupted, reenter=self._reenter)
         await self.start(user_id, session_id, start, again=again)
         handle = self._handle(user_id, session_id)
         while sent < len(entries):
-            packed, count = pack_page(entries, sent)
+            packed, count = pack_part(entries, sent)
             page = JournalPage(packed=packed, offset=sent, total=len(entries))
             await handle.execute_update(EXTEND_JOURNAL, page, result_type=int)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
             sent += count
@@ -172,7 +175,7 @@ class Lifecycle:
     async def _read_page(self, id: str, run_id: str | None, since: int) -> JournalPage:
         handle: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
         try:
-            return await handle.query(JOURNAL, PageInput(since=since), result_type=JournalPage)
+            return await handle.query(JOURNAL, PageInput(since=since, max_bytes=_PAGE_BYTES), result_type=JournalPage)
         except RPCError as error:
             if _NEVER_RAN not in error.message:
                 raise

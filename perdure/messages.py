@@ -38,8 +38,8 @@ STATE = "state"
 LOADING = "the session's journal is on its way"
 """Why a query fails while a run fetches the journal that it goes on from; it is to be asked again."""
 
-PAGE_BYTES = 1_000_000
-"""Size of a query's page; Temporal refuses answers over 2 MB."""
+PAGE_BYTES = 480_000
+"""Size of a page of events; Temporal refuses answers of queries over 2 MB, and warns of those over half a megabyte."""
 
 InvocationStatus = Literal["queued", "running", "waiting", "failed", "stopped", "finished"]
 SessionStatus = Literal["running", "failed", "waiting", "stopped", "idle"]
@@ -172,6 +172,7 @@ class PageInput(_Message):
     invocation_id: str | None = None
     """Also report this invocation."""
     max_bytes: int = PAGE_BYTES
+    """What the page may have as JSON; of a journal, before it is packed."""
 
 
 class EventsPage(_Message):

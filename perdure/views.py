@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from perdure.events import REQUEST_CONFIRMATION
-from perdure.journal import pack_page, payload_size, take
+from perdure.journal import pack_part, payload_size, take
 from perdure.messages import (
     EventsPage,
     InvocationView,
@@ -38,7 +38,7 @@ def events_page(projection: Projection, request: PageInput) -> EventsPage:
 
 def journal_page(projection: Projection, request: PageInput) -> JournalPage:
     """Return a page of the journal."""
-    packed, _ = pack_page(projection.entries, request.since)
+    packed, _ = pack_part(projection.entries, request.since, request.max_bytes)
     return JournalPage(packed=packed, offset=request.since, total=len(projection.entries))
 
 

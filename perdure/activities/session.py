@@ -11,9 +11,12 @@ from temporalio.client import Client
 
 from perdure.activities.code import beating
 from perdure.activities.prompt import PromptMemo
-from perdure.journal import Entry, pack_page, payload_size
+from perdure.journal import Entry, pack_part, payload_size, unpack
 from perdure.messages import JOURNAL, LOAD_JOURNAL, JournalPage, JournalSlice, LoadJournalInput, PageInput
 from perdure.projection import Projection
+
+_PAGE_BYTES = 4_000_000
+"""What one query asks for, unpacked; packed it must fit the answer."""
 
 
 class _Copy:
@@ -66,7 +69,7 @@ class JournalCache:
         async with copy.lock:
             while copy.length < part.offset:
                 page = await self._fetch(workflow_id, run_id, copy.length)
-                copy.extend(page.offset, page.entries)
+                copy.extend(page.offset, await asyncio.to_thread(unpack, page.packed))
             copy.extend(part.offset, part.entries)
             projection = copy.at(part.length)
         self._evict()
@@ -75,7 +78,7 @@ class JournalCache:
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         while True:
             handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            page = await handle.query(JOURNAL, PageInput(since=since), result_type=JournalPage)
+            page = await handle.query(JOURNAL, PageInput(since=since, max_bytes=_PAGE_BYTES), result_type=JournalPage)
             if page.carried is None:
                 return page
             run_id = page.carried.run_id
@@ -104,7 +107,7 @@ class JournalActivity:
         workflow_id, old_run, length = info.workflow_id or "", request.journal.run_id, request.journal.length
         with beating():
             snapshot = await self._journals.at(workflow_id, old_run, JournalSlice(offset=length))
-        packed, count = pack_page(snapshot.projection.entries, request.since)
+        packed, count = pack_part(snapshot.projection.entries, request.since)
         if request.since + count >= length:
             self._journals.hand_over(workflow_id, old_run, info.workflow_run_id or "", length)
         return JournalPage(packed=packed, offset=request.since, total=length)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 if TYPE_CHECKING:
+    from temporalio.converter import ExternalStorage
+
     from perdure.config import ConnectionConfig
 
 Command = Callable[..., int]
@@ -27,6 +31,7 @@ class Connection:
     namespace: str | None
     profile: str | None
     config_file: Path | None
+    payload_storage: str | None = None
 
     @property
     def flags(self) -> str:
@@ -36,6 +41,7 @@ class Connection:
             "--namespace": self.namespace,
             "--profile": self.profile,
             "--config-file": self.config_file,
+            "--payload-storage": self.payload_storage,
         }
         return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
 
@@ -48,7 +54,26 @@ class Connection:
             namespace=self.namespace,
             profile=self.profile,
             config_file=self.config_file,
+            external_storage=_external_storage(self.payload_storage) if self.payload_storage else None,
         )
+
+
+def _external_storage(name: str) -> ExternalStorage:
+    """Return the `ExternalStorage` that stands in a module under `MODULE:NAME`."""
+    from temporalio.converter import ExternalStorage
+
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: object = getattr(importlib.import_module(module), attribute or "storage")
+    except (ImportError, AttributeError) as error:
+        raise click.BadParameter(f"{name!r} cannot be loaded: {error}", param_hint="--payload-storage") from error
+    if not isinstance(found, ExternalStorage):
+        raise click.BadParameter(
+            f"{name!r} is a {type(found).__name__}; it must be a temporalio.converter.ExternalStorage",
+            param_hint="--payload-storage",
+        )
+    return found
 
 
 class SessionKeys(TypedDict):
@@ -82,6 +107,12 @@ def connection_options(command: Command) -> Command:
     @click.option("--namespace", help="Temporal's namespace.  [default: default]")
     @click.option("--profile", help="Profile of Temporal's configuration file.")
     @click.option("--config-file", type=click.Path(path_type=Path), help="Temporal's configuration file (TOML).")
+    @click.option(
+        "--payload-storage",
+        envvar="PERDURE_PAYLOAD_STORAGE",
+        metavar="MODULE:NAME",
+        help="Temporal's external storage for large payloads.  [default: none]",
+    )
     @functools.wraps(command)
     def wrapped(
         *args: Any,
@@ -89,9 +120,16 @@ def connection_options(command: Command) -> Command:
         namespace: str | None,
         profile: str | None,
         config_file: Path | None,
+        payload_storage: str | None,
         **options: Any,
     ) -> int:
-        connection = Connection(address=address, namespace=namespace, profile=profile, config_file=config_file)
+        connection = Connection(
+            address=address,
+            namespace=namespace,
+            profile=profile,
+            config_file=config_file,
+            payload_storage=payload_storage,
+        )
         return command(*args, connection=connection, **options)
 
     return wrapped

@@ -40,7 +40,7 @@ SMALL = 3_000
 @pytest.fixture
 def small_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
-    monkeypatch.setattr(journal, "MAX_PAGE_BYTES", 4 * SMALL)
+    monkeypatch.setattr(journal, "MAX_PART_BYTES", 4 * SMALL)
 
 
 def noise(size: int, seed: int = 0) -> str:
