@@ -6,6 +6,7 @@ PerdureError
 ├── InvalidArguments       a model called a tool with arguments that it cannot take
 ├── LogError               an event or a journal that is malformed
 ├── ModelError             a model provider refused or failed a request
+├── SharedStateFull        the `user:` or `app:` keys have grown too large
 ├── ConnectionFailed       the Temporal server cannot be reached
 ├── InvocationFailed       an invocation stopped on an error
 └── RequestRefused         a session refused what a client asked for
@@ -70,6 +71,10 @@ class ModelError(PerdureError):
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after
+
+
+class SharedStateFull(PerdureError):
+    """The `user:` or `app:` keys would be too large with what was to be written; nothing was. Not retried."""
 
 
 class ConnectionFailed(PerdureError):

@@ -211,6 +211,9 @@ class SessionView(_Message):
     state: dict[str, Any]
     status: SessionStatus
     invocations: tuple[InvocationView, ...] = ()
+    """In order of arrival; of a long session those that are finished are left out but for the newest."""
+    invocation_count: int = 0
+    """All of them."""
     event_count: int = 0
     last_update_time: float = 0.0
     """Seconds since the epoch of the last event."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
@@ -46,6 +47,7 @@ from perdure.messages import (
     PageInput,
     PendingCall,
     PendingView,
+    SessionInput,
     SessionStatus,
     SessionView,
     ShareStateInput,
@@ -116,6 +118,7 @@ class Sessions:
         """Create a session."""
         if not user_id or not session_id:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
+        _check_size(SessionInput(state=state), "state")
         try:
             await self._lifecycle.create(user_id, session_id, state)
         except WorkflowAlreadyStartedError as error:
@@ -138,12 +141,7 @@ class Sessions:
 
     async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
         """Send an update, to a session that is brought back first if its workflow is closed."""
-        size = payload_size(request)
-        if size > MAX_PAYLOAD_BYTES:
-            raise InvalidMessage(
-                f"the message has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
-                " store the data elsewhere and send a reference to it"
-            )
+        _check_size(request, "message")
         handle = self._handle(user_id, session_id)
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
@@ -252,10 +250,15 @@ class Sessions:
 
     async def invocation(self, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
         """Return one invocation."""
-        session = await self.view(user_id, session_id)
-        for view in session.invocations:
-            if view.id == invocation_id:
-                return view
+        # Of the log nothing is wanted: a page from beyond its end.
+        request = PageInput(since=sys.maxsize, invocation_id=invocation_id)
+        try:
+            view = (await self.events(user_id, session_id, request)).invocation
+        except InvocationFailed:
+            views = (await self.view(user_id, session_id)).invocations
+            view = next((view for view in views if view.id == invocation_id), None)
+        if view is not None:
+            return view
         raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
 
     async def list(self, user_id: str | None) -> list[ListedSession]:
@@ -329,6 +332,15 @@ async def list_apps(client: Client) -> list[str]:
     """
     found = {split_workflow_id(run.id)[0] async for run in client.list_workflows(f"{APP.name} IS NOT NULL")}
     return sorted(found)
+
+
+def _check_size(value: BaseModel, what: str) -> None:
+    size = payload_size(value)
+    if size > MAX_PAYLOAD_BYTES:
+        raise InvalidMessage(
+            f"the {what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
+            " store the data elsewhere and send a reference to it"
+        )
 
 
 def _listed(execution: WorkflowExecution) -> ListedSession:

@@ -9,6 +9,8 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.errors import SharedStateFull
+from perdure.journal import payload_size
 from perdure.messages import (
     SET_STATE,
     STATE,
@@ -19,6 +21,9 @@ from perdure.messages import (
     StateWrite,
     state_workflow_id,
 )
+
+_MAX_BYTES = 800_000
+"""What an app's keys, and each user's, may have: both are read together as an invocation starts."""
 
 
 async def read_state(client: Client, app: str, user_id: str | None) -> dict[str, Any]:
@@ -33,10 +38,20 @@ async def read_state(client: Client, app: str, user_id: str | None) -> dict[str,
 
 
 async def share_state(client: Client, app: str, request: ShareStateInput) -> None:
-    """Write `user:` and `app:` keys of one user of an app; keys with other prefixes are left out."""
+    """Write `user:` and `app:` keys of one user of an app; keys with other prefixes are left out.
+
+    Raises:
+        SharedStateFull: The keys would no longer fit into what a session takes at the start of an invocation.
+    """
     for prefix, user_id in (("app:", None), ("user:", request.user_id)):
         delta = {key: value for key, value in request.delta.items() if key.startswith(prefix)}
         if delta:
+            size = payload_size(StateView(state=await read_state(client, app, user_id) | delta))
+            if size > _MAX_BYTES:
+                raise SharedStateFull(
+                    f"the {prefix} keys would have {size / 1e6:.1f} MB, and {_MAX_BYTES / 1e6:.1f} MB is the most;"
+                    " store the data elsewhere and keep a reference to it"
+                )
             await _write_state(client, app, user_id, request.write_id, delta)
 
 

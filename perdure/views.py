@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from perdure.events import REQUEST_CONFIRMATION
 from perdure.journal import pack_part, payload_size, take
 from perdure.messages import (
+    PAGE_BYTES,
     EventsPage,
     InvocationView,
     JournalPage,
@@ -20,6 +22,10 @@ from perdure.projection import Invocation, Projection
 
 _SHORT_ARGS_BYTES = 10_000
 _LONG_ARGS_BYTES = 100_000
+
+_TOLD = 500
+"""The newest invocations: a session's view tells of these, and of earlier ones that are not finished."""
+_UNFINISHED = ("queued", "running", "waiting", "failed", "stopped")
 
 _SHOWN = 10
 """Invocations on the workflow's page in the Temporal UI."""
@@ -50,10 +56,20 @@ def session_view(projection: Projection, app: str, user_id: str, session_id: str
         id=session_id,
         state=projection.state,
         status=session_status(projection),
-        invocations=tuple(invocation_view(projection, i) for i in projection.invocations.values()),
+        invocations=tuple(invocation_view(projection, invocation) for invocation in _told(projection)),
+        invocation_count=len(projection.invocations),
         event_count=len(projection.events),
         last_update_time=projection.events[-1].timestamp if projection.events else 0.0,
     )
+
+
+def _told(projection: Projection) -> list[Invocation]:
+    """Return the invocations that a session's view tells of: as many as the answer of a query takes."""
+    invocations = list(projection.invocations.values())
+    newest = {invocation.id for invocation in invocations[-_TOLD:]}
+    return [invocation for invocation in invocations if invocation.id in newest or invocation.status in _UNFINISHED][
+        -2 * _TOLD :
+    ]
 
 
 def invocation_view(projection: Projection, invocation: Invocation) -> InvocationView:
@@ -63,7 +79,7 @@ def invocation_view(projection: Projection, invocation: Invocation) -> Invocatio
         status=invocation.status,
         agent=invocation.agent,
         failures=invocation.failures,
-        pending=tuple(shortened(call, _SHORT_ARGS_BYTES) for call in projection.open_calls(invocation.id)),
+        pending=_shortened(projection.open_calls(invocation.id), _SHORT_ARGS_BYTES),
         plan=invocation.plan,
         reason=invocation.reason,
         resumable=projection.is_resumable(invocation) and invocation.status in ("failed", "stopped"),
@@ -129,7 +145,13 @@ def shortened(call: PendingCall, most: int) -> PendingCall:
 
 def pending_view(projection: Projection) -> PendingView:
     """Return the session's open calls."""
-    return PendingView(calls=tuple(shortened(call, _LONG_ARGS_BYTES) for call in projection.open_calls()))
+    return PendingView(calls=_shortened(projection.open_calls(), _LONG_ARGS_BYTES))
+
+
+def _shortened(calls: Sequence[PendingCall], most: int) -> tuple[PendingCall, ...]:
+    """Return open calls in a size that the answer of a query takes: the more there are, the shorter each."""
+    most = min(most, PAGE_BYTES // max(len(calls), 1))
+    return tuple(shortened(call, most) for call in calls)
 
 
 def awaited_tool(call: PendingCall) -> str:

@@ -9,9 +9,11 @@ from temporalio import activity
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.agents.registry import Registry
+from perdure.errors import SharedStateFull
 from perdure.logs import get_logger
 from perdure.messages import (
     LOAD_PLAN,
@@ -56,8 +58,15 @@ class PlanActivities:
 
     @activity.defn(name=SHARE_STATE)
     async def share_state(self, request: ShareStateInput) -> None:
-        """Write `user:` and `app:` keys into the workflows that hold them, which start with the first write."""
-        await share_state(self._client, self._registry.plan.app, request)
+        """Write `user:` and `app:` keys into the workflows that hold them, which start with the first write.
+
+        Raises:
+            ApplicationError: There would be too much of them. Not retried.
+        """
+        try:
+            await share_state(self._client, self._registry.plan.app, request)
+        except SharedStateFull as error:
+            raise ApplicationError(str(error), type="PayloadTooLarge", non_retryable=True) from error
 
 
 class SearchAttributes:

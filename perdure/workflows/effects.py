@@ -114,14 +114,21 @@ class Effects:
                 summary="plan",
             )
 
-    async def share_state(self, request: ShareStateInput) -> None:
-        """Write `user:` and `app:` keys where other sessions find them; retried until it is done."""
+    async def share_state(self, agent: str, request: ShareStateInput) -> None:
+        """Write `user:` and `app:` keys where other sessions find them; retried until it is done.
+
+        Raises:
+            EffectFailed: There would be too much of them.
+        """
         with self._at_work():
-            await asyncio.shield(
-                workflow.start_activity(
-                    SHARE_STATE, request, start_to_close_timeout=timedelta(seconds=30), summary="shared state"
+            try:
+                await asyncio.shield(
+                    workflow.start_activity(
+                        SHARE_STATE, request, start_to_close_timeout=timedelta(seconds=30), summary="shared state"
+                    )
                 )
-            )
+            except ActivityError as error:
+                raise EffectFailed(agent, "state", _cause(error)) from error
 
     async def _activity(
         self, name: str, arg: Any, result: type[_T], agent: str, step: str, options: ToolOptions, summary: str

@@ -96,10 +96,15 @@ class Scope:
         return logged
 
     async def share(self, event: Event) -> None:
-        """Send an event's `user:` and `app:` keys to where other sessions find them."""
+        """Send an event's `user:` and `app:` keys to where other sessions find them.
+
+        Raises:
+            EffectFailed: There would be too much of them; the event stays in the log.
+        """
         delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(SHARED)}
         if delta:
-            await self.effects.share_state(ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta))
+            request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
+            await self.effects.share_state(event.author, request)
 
     def checkpoint(self, node: Node, branch: str | None, state: dict[str, Any]) -> None:
         """Log an agent's checkpoint; readers see it only if the app is resumable."""

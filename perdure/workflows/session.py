@@ -12,7 +12,15 @@ from temporalio.exceptions import ApplicationError
 from perdure import messages, requests
 from perdure.errors import InvalidMessage, PerdureError, RequestRefused, SessionFull
 from perdure.events import EventActions
-from perdure.journal import AnswerAccepted, MessageAccepted, ResumeAccepted, TempStateSet, pack_whole
+from perdure.journal import (
+    MAX_PAYLOAD_BYTES,
+    AnswerAccepted,
+    MessageAccepted,
+    ResumeAccepted,
+    TempStateSet,
+    pack_whole,
+    payload_size,
+)
 from perdure.logs import get_logger
 from perdure.messages import (
     AnswerInput,
@@ -276,7 +284,13 @@ class SessionWorkflow:
     def session(self) -> SessionView:
         """Return the projected session."""
         self._arrival.check()
-        return session_view(self._log.projection, self._app, self._user_id, self._session_id)
+        view = session_view(self._log.projection, self._app, self._user_id, self._session_id)
+        size = payload_size(view)
+        if size > MAX_PAYLOAD_BYTES:
+            raise ApplicationError(
+                f"the session's state is too large to be shown ({size / 1e6:.1f} MB); read its events"
+            )
+        return view
 
     @workflow.query(name=messages.PENDING)
     def pending(self) -> PendingView:

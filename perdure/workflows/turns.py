@@ -7,11 +7,18 @@ import asyncio
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
-from perdure.journal import InvocationResumed, InvocationStarted, PlanLoaded, SharedStateRead
+from perdure.journal import (
+    Failure,
+    InvocationResumed,
+    InvocationSettled,
+    InvocationStarted,
+    PlanLoaded,
+    SharedStateRead,
+)
 from perdure.messages import LoadPlanInput
 from perdure.plan import Plan
 from perdure.projection import Invocation
-from perdure.workflows.effects import Effects
+from perdure.workflows.effects import EffectFailed, Effects
 from perdure.workflows.invocation import LiveInvocation
 from perdure.workflows.limits import RunLimits
 from perdure.workflows.log import SessionLog
@@ -119,7 +126,11 @@ class Turns:
         self._log.append(
             InvocationStarted(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=workflow.time())
         )
-        await self._scope(plan, invocation).share(invocation.message)
+        try:
+            await self._scope(plan, invocation).share(invocation.message)
+        except EffectFailed as error:
+            failure = Failure(agent=agent, step=error.step, cause=error.cause)
+            self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
     async def stop_all(self, reason: str) -> None:
         """Stop every invocation that works, waits or is queued."""
