@@ -19,8 +19,9 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.archive import read_archive
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal import Entry, SessionCreated, pack, pack_part, pack_whole, unpack
+from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, pack_part, pack_whole, unpack
 from perdure.messages import (
     EXTEND_JOURNAL,
     JOURNAL,
@@ -34,8 +35,8 @@ from perdure.search import STATUS
 
 _Handle = WorkflowHandle[Any, Any]
 
-_PAGE_BYTES = 4_000_000
-"""What one query for a journal asks for, unpacked."""
+_LONG_HISTORY_BYTES = 2_000_000
+"""Beyond this a closed run is not asked page by page for its journal: each answer takes a replay."""
 
 _NEVER_RAN = "closed before WorkflowTaskStarted"
 """How the server says that a run was closed before any worker had it, and so answers no query."""
@@ -98,7 +99,9 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        run_id, entries = await self._find_journal(handle.id, description.run_id)
+        long = description.raw_description.workflow_execution_info.history_size_bytes > _LONG_HISTORY_BYTES
+        known = await read_archive(self._client, handle.id, description.run_id) if long else []
+        run_id, entries = await self._find_journal(handle.id, description.run_id, known)
         journal = pack_whole(entries)
         reference = JournalReference(run_id=run_id, length=len(entries))
         start = SessionInput(
@@ -152,11 +155,11 @@ class Lifecycle:
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        return (await self._find_journal(workflow_id(self._app, user_id, session_id), None))[1]
+        return (await self._find_journal(workflow_id(self._app, user_id, session_id), None, []))[1]
 
-    async def _find_journal(self, id: str, run_id: str | None) -> tuple[str, list[Entry]]:
+    async def _find_journal(self, id: str, run_id: str | None, known: list[Entry]) -> tuple[str, list[Entry]]:
         """Return the journal of a run, and the run in which it was found: one that never had it whole names another."""
-        entries: list[Entry] = []
+        entries = list(known)
         try:
             while True:
                 page = await self._read_page(id, run_id, len(entries))
@@ -175,7 +178,9 @@ class Lifecycle:
     async def _read_page(self, id: str, run_id: str | None, since: int) -> JournalPage:
         handle: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
         try:
-            return await handle.query(JOURNAL, PageInput(since=since, max_bytes=_PAGE_BYTES), result_type=JournalPage)
+            return await handle.query(
+                JOURNAL, PageInput(since=since, max_bytes=MAX_PART_BYTES), result_type=JournalPage
+            )
         except RPCError as error:
             if _NEVER_RAN not in error.message:
                 raise

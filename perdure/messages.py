@@ -18,6 +18,7 @@ from perdure.plan import Plan
 LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
 LOAD_JOURNAL = "perdure:load_journal"
+KEEP_JOURNAL = "perdure:keep_journal"
 SHARE_STATE = "perdure:share_state"
 STATE_WORKFLOW = "perdure:state"
 """Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
@@ -186,7 +187,10 @@ class EventsPage(_Message):
 
 
 class JournalPage(_Message):
-    """A page of the journal, packed. Query `journal`, update `extend_journal`, activity `perdure:load_journal`."""
+    """A part of the journal, packed.
+
+    Query `journal`, update `extend_journal`, activities `perdure:load_journal` and `perdure:keep_journal`.
+    """
 
     packed: str
     offset: int = 0
@@ -288,11 +292,19 @@ class JournalSlice(_Message):
 
     offset: int
     entries: tuple[Entry, ...] = ()
+    packed: str | None = None
+    """The entries, packed, where they are many bytes."""
+    count: int = 0
+    """How many entries are packed."""
 
     @property
     def length(self) -> int:
         """Entries in the journal at the time of the call."""
-        return self.offset + len(self.entries)
+        return self.offset + len(self.entries) + self.count
+
+    def unpacked(self) -> tuple[Entry, ...]:
+        """Return the entries, packed ones too."""
+        return unpack(self.packed) if self.packed is not None else self.entries
 
 
 class ModelInput(_Message):

@@ -76,6 +76,7 @@ def _worker(
     attributes: SearchAttributes,
 ) -> Worker:
     plan = PlanActivities(registry, client, attributes)
+    kept = JournalActivity(journals)
     return Worker(
         client,
         task_queue=registry.plan.app,
@@ -83,7 +84,8 @@ def _worker(
         activities=[
             plan.load_plan,
             plan.share_state,
-            JournalActivity(journals).load_journal,
+            kept.keep_journal,
+            kept.load_journal,
             ModelActivity(registry, journals, models).call,
             ToolActivity(registry, journals, code).run,
         ],

@@ -11,12 +11,18 @@ from temporalio.client import Client
 
 from perdure.activities.code import beating
 from perdure.activities.prompt import PromptMemo
-from perdure.journal import Entry, pack_part, payload_size, unpack
-from perdure.messages import JOURNAL, LOAD_JOURNAL, JournalPage, JournalSlice, LoadJournalInput, PageInput
+from perdure.archive import read_archive
+from perdure.journal import MAX_PART_BYTES, Entry, pack_part, payload_size, unpack
+from perdure.messages import (
+    JOURNAL,
+    KEEP_JOURNAL,
+    LOAD_JOURNAL,
+    JournalPage,
+    JournalSlice,
+    LoadJournalInput,
+    PageInput,
+)
 from perdure.projection import Projection
-
-_PAGE_BYTES = 4_000_000
-"""What one query asks for, unpacked; packed it must fit the answer."""
 
 
 class _Copy:
@@ -54,7 +60,7 @@ class Snapshot:
 class JournalCache:
     """Copies of journals, by workflow run; bounded in bytes, the one that was used longest ago goes first.
 
-    A run's journal only grows, so a copy is never wrong, only short. A miss costs one query for each four megabytes.
+    A run's journal only grows, so a copy is never wrong, only short. A miss costs one query for each 1.5 MB.
     """
 
     def __init__(self, client: Client, max_bytes: int) -> None:
@@ -70,7 +76,7 @@ class JournalCache:
             while copy.length < part.offset:
                 page = await self._fetch(workflow_id, run_id, copy.length)
                 copy.extend(page.offset, await asyncio.to_thread(unpack, page.packed))
-            copy.extend(part.offset, part.entries)
+            copy.extend(part.offset, part.unpacked())
             projection = copy.at(part.length)
         self._evict()
         return Snapshot(projection, copy.memo)
@@ -78,10 +84,20 @@ class JournalCache:
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         while True:
             handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            page = await handle.query(JOURNAL, PageInput(since=since, max_bytes=_PAGE_BYTES), result_type=JournalPage)
+            page = await handle.query(
+                JOURNAL, PageInput(since=since, max_bytes=MAX_PART_BYTES), result_type=JournalPage
+            )
             if page.carried is None:
                 return page
             run_id = page.carried.run_id
+
+    async def closed(self, workflow_id: str, run_id: str, length: int) -> Snapshot:
+        """Return the session as a run left it that is closed; what is not here is read from its history."""
+        copy = self._copies.setdefault((workflow_id, run_id), _Copy())
+        async with copy.lock:
+            if copy.length < length:
+                copy.extend(0, tuple(await read_archive(self._client, workflow_id, run_id)))
+        return await self.at(workflow_id, run_id, JournalSlice(offset=length))
 
     def hand_over(self, workflow_id: str, old_run: str, new_run: str, length: int) -> None:
         """Keep a run's copy, if it is of this length, for the run that goes on from it."""
@@ -95,18 +111,22 @@ class JournalCache:
 
 
 class JournalActivity:
-    """Brings a run the journal that the run before it left, where that is too large for one payload."""
+    """Carries a journal that is too large for one payload from one run to the next."""
 
     def __init__(self, journals: JournalCache) -> None:
         self._journals = journals
 
+    @activity.defn(name=KEEP_JOURNAL)
+    async def keep_journal(self, page: JournalPage) -> None:
+        """Do nothing: what the activity is given stands in the run's history from now on."""
+
     @activity.defn(name=LOAD_JOURNAL)
     async def load_journal(self, request: LoadJournalInput) -> JournalPage:
-        """Return as much of the journal as one payload takes: of this worker's copy, else asked of the closed run."""
+        """Return as much of the journal as one payload takes: of this worker's copy, or from the closed run."""
         info = activity.info()
         workflow_id, old_run, length = info.workflow_id or "", request.journal.run_id, request.journal.length
         with beating():
-            snapshot = await self._journals.at(workflow_id, old_run, JournalSlice(offset=length))
+            snapshot = await self._journals.closed(workflow_id, old_run, length)
         packed, count = pack_part(snapshot.projection.entries, request.since)
         if request.since + count >= length:
             self._journals.hand_over(workflow_id, old_run, info.workflow_run_id or "", length)

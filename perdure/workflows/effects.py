@@ -16,6 +16,7 @@ from perdure.errors import PerdureError
 from perdure.journal import ToolOutput
 from perdure.messages import (
     CALL_MODEL,
+    KEEP_JOURNAL,
     LOAD_JOURNAL,
     LOAD_PLAN,
     SHARE_STATE,
@@ -177,6 +178,17 @@ class Effects:
             yield
         finally:
             self.busy -= 1
+
+
+async def keep_journal(part: JournalPage) -> None:
+    """Write a part of the journal into the history."""
+    await workflow.execute_activity(
+        KEEP_JOURNAL,
+        part,
+        start_to_close_timeout=timedelta(seconds=30),
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
+        summary="journal",
+    )
 
 
 async def load_journal(request: LoadJournalInput) -> JournalPage:

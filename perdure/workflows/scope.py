@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from temporalio import workflow
 
 from perdure.events import Event, EventActions
-from perdure.journal import MAX_EVENT_BYTES, Failure, payload_size
-from perdure.messages import JournalSlice, ShareStateInput
+from perdure.journal import MAX_EVENT_BYTES, Failure, pack, pack_part, payload_size
+from perdure.messages import JournalPage, JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
 from perdure.runs import Run
@@ -19,6 +19,10 @@ from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
 _INLINE_ENTRIES_BYTES = 256_000
+"""Up to here a slice stays readable in the Temporal UI; beyond, it is packed."""
+
+_PACKED_ENTRIES_BYTES = 1_400_000
+"""Beyond this a slice would not fit into a payload: workers ask for it, and history does not hold it."""
 
 _TOO_LARGE = (
     "an event of {size:.1f} MB, with what it writes into the state, is over the {most:.1f} MB that Temporal takes;"
@@ -40,6 +44,7 @@ class Carrier:
     def __init__(self, sent: int) -> None:
         """Start behind the entries that an earlier run left; workers ask for these."""
         self._sent = sent
+        self._left_out: list[tuple[int, int]] = []
 
     def slice(self, projection: Projection) -> JournalSlice:
         """Return what the journal gained since the last slice, and remember that it is on its way.
@@ -48,9 +53,23 @@ class Carrier:
         """
         offset, self._sent = self._sent, len(projection.entries)
         entries = tuple(projection.entries[offset:])
-        if sum(map(payload_size, entries)) > _INLINE_ENTRIES_BYTES:
+        if sum(map(payload_size, entries)) <= _INLINE_ENTRIES_BYTES:
+            return JournalSlice(offset=offset, entries=entries)
+        packed = pack(entries)
+        if len(packed) > _PACKED_ENTRIES_BYTES:
+            self._left_out.append((offset, self._sent))
             return JournalSlice(offset=self._sent)
-        return JournalSlice(offset=offset, entries=entries)
+        return JournalSlice(offset=offset, packed=packed, count=len(entries))
+
+    def missing(self, projection: Projection) -> Iterator[JournalPage]:
+        """Yield the parts of the journal that this run's history does not hold, and take them for held."""
+        total = len(projection.entries)
+        ranges, self._left_out, self._sent = [*self._left_out, (self._sent, total)], [], total
+        for start, end in ranges:
+            while start < end:
+                packed, count = pack_part(projection.entries[:end], start)
+                yield JournalPage(packed=packed, offset=start, total=total)
+                start += count
 
 
 class Scope:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -45,6 +46,8 @@ from perdure.workflows.visibility import Visibility
 
 INLINE_HISTORY_BYTES = 8_000_000
 """Up to this length of a run's history it is tried to carry the journal over in one payload."""
+
+_CANCELLED = "the session's workflow was cancelled"
 
 _FULL = (
     "the session's log has outgrown what Temporal holds in one run; export it and go on in a new session, or give the"
@@ -100,7 +103,7 @@ class SessionWorkflow:
         """Work off turns for as long as the session lives."""
         # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once, so the
         # next one starts.
-        cancelled = not self._arrival.complete and await self._await_journal()
+        cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())
         try:
             if not cancelled:
                 await self._turns.work()
@@ -108,30 +111,31 @@ class SessionWorkflow:
         except asyncio.CancelledError:
             cancelled = True
         if cancelled:
-            await self._turns.stop_all("the session's workflow was cancelled")
+            await self._turns.stop_all(_CANCELLED)
         await workflow.wait_condition(workflow.all_handlers_finished)
-        entries = self._log.projection.entries
-        # A long history holds more than a payload takes, so nothing is packed in vain.
-        short = workflow.info().get_current_history_size() < INLINE_HISTORY_BYTES
-        journal = pack_whole(entries) if short else None
-        reference = JournalReference(run_id=workflow.info().run_id, length=len(entries))
+        journal, carried = await self._hand_over()
         start = SessionInput(
             journal=journal,
-            carried=reference if journal is None else None,
+            carried=carried,
             search_attributes=self._visibility.enabled,
             reenter=self._reenter,
         )
         workflow.continue_as_new(start)
 
-    async def _await_journal(self) -> bool:
-        """Wait until the journal is complete; returns whether the run was cancelled meanwhile."""
-        fetching, cancelled = asyncio.create_task(self._arrival.fetch()), False
-        while not fetching.done():
-            try:
-                await asyncio.shield(fetching)
-            except asyncio.CancelledError:
-                cancelled = True
-        return cancelled
+    async def _hand_over(self) -> tuple[str | None, JournalReference | None]:
+        """Return the journal for the next run: packed, or as a reference to this run, whose history then holds it."""
+        # A long history holds more than a payload takes, so nothing is packed in vain.
+        if workflow.info().get_current_history_size() < INLINE_HISTORY_BYTES:
+            journal = pack_whole(self._log.projection.entries)
+            if journal is not None:
+                return journal, None
+        length = 0
+        while length < len(self._log.projection.entries):
+            # What comes in meanwhile is kept too.
+            length = len(self._log.projection.entries)
+            if await _undisturbed(self._turns.keep_journal()):
+                await self._turns.stop_all(_CANCELLED)
+        return None, JournalReference(run_id=workflow.info().run_id, length=length)
 
     async def _ready(self) -> Projection:
         """Return the projection as soon as the journal is complete; each update goes through here."""
@@ -297,6 +301,18 @@ class SessionWorkflow:
         """Return the open calls."""
         self._arrival.check()
         return pending_view(self._log.projection)
+
+
+async def _undisturbed(work: Coroutine[Any, Any, None]) -> bool:
+    """Await work to its end, also if the run is cancelled meanwhile; returns whether it was."""
+    task, cancelled = asyncio.create_task(work), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    return cancelled
 
 
 class _refusing:

@@ -18,7 +18,7 @@ from perdure.journal import (
 from perdure.messages import LoadPlanInput
 from perdure.plan import Plan
 from perdure.projection import Invocation
-from perdure.workflows.effects import EffectFailed, Effects
+from perdure.workflows.effects import EffectFailed, Effects, keep_journal
 from perdure.workflows.invocation import LiveInvocation
 from perdure.workflows.limits import RunLimits
 from perdure.workflows.log import SessionLog
@@ -61,6 +61,12 @@ class Turns:
             invocation = self._next()
             if invocation is not None:
                 await self._take_turn(invocation)
+
+    async def keep_journal(self) -> None:
+        """Write into this run's history what it does not hold of the journal, for the run that will read it there."""
+        for part in self._carrier.missing(self._log.projection):
+            await keep_journal(part)
+        await workflow.wait_condition(workflow.all_handlers_finished)
 
     def _should_continue_as_new(self) -> bool:
         return self._effects.draining or self._limits.reached
