@@ -35,6 +35,9 @@ if TYPE_CHECKING:
         WorkerConfig,
         connect,
     )
+    from perdure.doubts import (
+        Reconciled,
+    )
     from perdure.errors import (
         CallAnswered,
         CallNotFound,
@@ -124,6 +127,7 @@ __all__ = [
     "PendingCall",
     "PerdureError",
     "ReadonlyContext",
+    "Reconciled",
     "RequestRefused",
     "ResumabilityConfig",
     "Runner",
@@ -154,6 +158,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "perdure.client": ("Runner",),
     "perdure.config": ("ConnectionConfig", "WorkerConfig", "connect"),
+    "perdure.doubts": ("Reconciled",),
     "perdure.errors": (
         "CallAnswered", "CallNotFound", "ConnectionFailed", "DefinitionError", "DefinitionWarning",
         "InvalidArguments", "InvalidMessage", "InvocationFailed", "InvocationFinished", "InvocationNotFound",

@@ -277,9 +277,10 @@ class ModelOutput(_Message):
 
 
 class ToolInput(_Message):
-    """A tool's activity; its activity type is the tool's name."""
+    """A tool's activity; its activity type is the tool's name, for its `reconcile` function `TOOL:reconcile`."""
 
-    kind: Literal["tool"] = "tool"
+    kind: Literal["tool", "reconcile"] = "tool"
+    """Which function of the tool is to run."""
     agent: str
     tool: str
     args: dict[str, Any] = Field(default_factory=dict[str, Any])

@@ -60,6 +60,10 @@ class ToolPlan(BaseModel):
     confirmation: Literal["never", "always", "ask"] = "never"
     """`ask`: a predicate in the worker decides for each call."""
     options: ToolOptions = ToolOptions()
+    at_most_once: bool = False
+    """The tool is never started a second time by itself; `options` allows one attempt."""
+    reconcile: bool = False
+    """A function in the worker can say whether a call that was cut off took effect."""
 
 
 class _Node(BaseModel):

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
-from perdure.events import REQUEST_CONFIRMATION, USER, Event
+from google.genai import types
+
+from perdure.doubts import lets_run_again, target_of
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
 from perdure.journal import (
     ActivityKept,
     AnswerAccepted,
@@ -30,12 +33,16 @@ from perdure.journal import (
     TempStateSet,
     ToolKept,
     ToolOutput,
+    ToolRan,
+    ToolStarted,
 )
+from perdure.ledger import ToolRuns, add_run
 from perdure.messages import InvocationStatus, PendingCall
 from perdure.plan import LlmNode, Plan
 
 TEMP = "temp:"
 SHARED = ("user:", "app:")
+_REQUESTS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
 
 
 @dataclass
@@ -72,6 +79,9 @@ class Invocation:
     """What its agents did, in order: the source of a re-entry."""
     kept: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
     """Results of tools that must not run again, by call id."""
+    started: dict[str, ToolStarted] = field(default_factory=dict[str, ToolStarted])
+    """At-most-once calls that were started, by call id, until their response is logged or a person lets them start
+    again: without a kept result such a call is in doubt."""
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""
@@ -99,6 +109,8 @@ class Projection:
     """Invocation ids by request id."""
     model_calls: Counter[str] = field(default_factory=Counter[str])
     """Model calls that came back, by agent."""
+    tool_runs: dict[str, ToolRuns] = field(default_factory=dict[str, ToolRuns])
+    """Runs of tools that came back, by call id."""
 
     @classmethod
     def fold(cls, entries: Iterable[Entry]) -> Projection:
@@ -145,6 +157,12 @@ class Projection:
                 self._keep_tool(entry)
             case ActivityKept():
                 self.invocations[entry.invocation_id].entries.append(entry)
+            case ToolStarted():
+                self.invocations[entry.invocation_id].started[entry.call_id] = entry
+            case ToolRan():
+                add_run(self.tool_runs, entry)
+                if entry.outcome == "not_started":
+                    _allow_start(self.invocations.values(), entry.call_id)
             case _:
                 assert_never(entry)
 
@@ -159,20 +177,12 @@ class Projection:
         for response in event.get_function_responses():
             if response.id in self.calls:
                 self.calls[response.id].responded = True
+            if invocation is not None:
+                invocation.started.pop(response.id or "", None)
         for call in event.get_function_calls():
             self.call_ids.add(call.id or "")
             if call.id and event.long_running_tool_ids and call.id in event.long_running_tool_ids:
-                pending = PendingCall(
-                    id=call.id,
-                    name=call.name or "",
-                    args=call.args or {},
-                    agent=event.author,
-                    invocation_id=event.invocation_id,
-                    branch=event.branch,
-                    since=event.timestamp,
-                )
-                # A confirmation has no tool of its own whose response could be late.
-                self.calls[call.id] = Call(pending, responded=call.name == REQUEST_CONFIRMATION)
+                self.calls[call.id] = _long_running_call(event, call)
 
     def _show(self, event: Event) -> None:
         self.events.append(event)
@@ -213,8 +223,13 @@ class Projection:
 
     def _answered(self, event: Event) -> None:
         for response in event.get_function_responses():
-            if response.id in self.calls:
-                self.calls[response.id].answer = "logged"
+            call = self.calls.get(response.id or "")
+            if call is None:
+                continue
+            call.answer = "logged"
+            pending = call.pending
+            if pending.name == REQUEST_RECONCILE and lets_run_again(response.response or {}):
+                self.invocations[pending.invocation_id].started.pop(target_of(pending.args), None)
 
     def _settle(self, entry: InvocationSettled) -> None:
         invocation = self.invocations[entry.invocation_id]
@@ -225,6 +240,7 @@ class Projection:
         if entry.status == "finished":
             invocation.entries.clear()
             invocation.kept.clear()
+            invocation.started.clear()
             invocation.temp.clear()
 
     def _keep_tool(self, entry: ToolKept) -> None:
@@ -312,6 +328,25 @@ class Projection:
     def shared_state(self) -> dict[str, Any]:
         """Return the `user:` and `app:` keys."""
         return {key: value for key, value in self.state.items() if key.startswith(SHARED)}
+
+
+def _long_running_call(event: Event, call: types.FunctionCall) -> Call:
+    pending = PendingCall(
+        id=call.id or "",
+        name=call.name or "",
+        args=call.args or {},
+        agent=event.author,
+        invocation_id=event.invocation_id,
+        branch=event.branch,
+        since=event.timestamp,
+    )
+    # A request of the framework has no tool of its own whose response could be late.
+    return Call(pending, responded=call.name in _REQUESTS)
+
+
+def _allow_start(invocations: Iterable[Invocation], call_id: str) -> None:
+    for invocation in invocations:
+        invocation.started.pop(call_id, None)
 
 
 def _keeps_messages(plan: Plan, name: str) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from perdure.events import REQUEST_CONFIRMATION
+from perdure import events
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.journal import payload_size, take
 from perdure.messages import (
     EventsPage,
@@ -113,12 +115,26 @@ def _invocation_lines(projection: Projection, invocation: Invocation) -> list[st
 
 
 def _call_line(call: PendingCall) -> str:
-    confirms = call.name == REQUEST_CONFIRMATION
-    answer = json.dumps(
-        {"id": call.id, "response": {"confirmed": True} if confirms else {"result": "…"}}, ensure_ascii=False
-    )
-    what = f"approval of `{awaited_tool(call)}`" if confirms else f"`{call.name}`"
+    answer = json.dumps({"id": call.id, "response": example_answer(call)}, ensure_ascii=False)
+    match call.name:
+        case events.REQUEST_CONFIRMATION:
+            what = f"approval of `{awaited_tool(call)}`"
+        case events.REQUEST_RECONCILE:
+            what = f"word on `{awaited_tool(call)}`, in doubt: {_one_line(str(call.args.get('reason', '')))},"
+        case _:
+            what = f"`{call.name}`"
     return f"- waits for {what} of `{call.agent}`: signal `function_response` with `{answer}`"
+
+
+def example_answer(call: PendingCall) -> dict[str, Any]:
+    """Return an answer of the form that an open call takes."""
+    match call.name:
+        case events.REQUEST_CONFIRMATION:
+            return {"confirmed": True}
+        case events.REQUEST_RECONCILE:
+            return {"happened": True, "result": "…"}
+        case _:
+            return {"result": "…"}
 
 
 def shortened(call: PendingCall, most: int) -> PendingCall:
@@ -134,7 +150,7 @@ def pending_view(projection: Projection) -> PendingView:
 
 def awaited_tool(call: PendingCall) -> str:
     """Return the tool that an open call is about: of a confirmation, the one to be confirmed."""
-    if call.name != REQUEST_CONFIRMATION:
+    if call.name not in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
         return call.name
     return str(call.args.get("originalFunctionCall", {}).get("name", call.name))
 

@@ -27,6 +27,8 @@ from perdure.journal import (
     TempStateSet,
     ToolKept,
     ToolOutput,
+    ToolRan,
+    ToolStarted,
 )
 from perdure.plan import CustomNode, LlmNode, LoopNode, Plan
 from perdure.projection import Invocation, Projection
@@ -205,6 +207,20 @@ class JournalMachine:
                 (
                     TempStateSet(invocation_id=invocation.id, delta={"temp:x": result}),
                     ActivityKept(invocation_id=invocation.id, agent="story", name="draw", result=result),
+                    ToolStarted(
+                        invocation_id=invocation.id,
+                        call_id=self._pick(("c1", "c2")),
+                        agent="root",
+                        tool="pay",
+                        idempotency_key="k",
+                        timestamp=1.5,
+                    ),
+                    ToolRan(
+                        call_id=self._pick(("c1", "c2")),
+                        outcome=self._pick((None, "failed", "stopped", "not_started")),
+                        started=1.5,
+                        ended=2.25,
+                    ),
                 )
             )
         )

@@ -15,7 +15,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "perdure"
 
-VALUES = frozenset({"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs"})
+VALUES = frozenset(
+    {"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs", "doubts", "ledger"}
+)
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search"})
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""

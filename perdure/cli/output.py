@@ -121,12 +121,13 @@ def _printable(text: str) -> str:
 
 
 def _call(call: PendingCall) -> str:
-    from perdure.events import REQUEST_CONFIRMATION
+    from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 
-    asked: Any = call.args.get("originalFunctionCall") if call.name == REQUEST_CONFIRMATION else None
+    what = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}.get(call.name)
+    asked: Any = call.args.get("originalFunctionCall") if what else None
     if not isinstance(asked, dict):
         return f"{call.name}({_arguments(call.args)})"
-    return f"approval of {asked.get('name')}({_arguments(asked.get('args') or {})})"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
+    return f"{what} {asked.get('name')}({_arguments(asked.get('args') or {})})"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
 
 
 def _arguments(args: dict[str, Any]) -> str:
@@ -139,10 +140,9 @@ def _short(value: Any) -> str:
 
 
 def _example(call: PendingCall) -> str:
-    from perdure.events import REQUEST_CONFIRMATION
+    from perdure.views import example_answer
 
-    answer = {"confirmed": True} if call.name == REQUEST_CONFIRMATION else {"result": "…"}
-    return shlex.quote(json.dumps(answer, ensure_ascii=False))
+    return shlex.quote(json.dumps(example_answer(call), ensure_ascii=False))
 
 
 def _age(timestamp: float) -> str:
