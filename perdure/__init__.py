@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         ToolConfirmation,
     )
     from perdure.messages import (
+        Effect,
         InvocationView,
         PendingCall,
         SessionView,
@@ -101,6 +102,7 @@ __all__ = [
     "ConnectionFailed",
     "DefinitionError",
     "DefinitionWarning",
+    "Effect",
     "Event",
     "EventActions",
     "FunctionTool",
@@ -166,7 +168,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "RequestRefused", "SessionExists", "SessionNotFound", "SessionUnreadable",
     ),
     "perdure.events": ("Event", "EventActions", "ToolConfirmation"),
-    "perdure.messages": ("InvocationView", "PendingCall", "SessionView"),
+    "perdure.messages": ("Effect", "InvocationView", "PendingCall", "SessionView"),
     "perdure.models.base": ("BaseLlm", "LLMRegistry", "LlmRequest", "LlmResponse"),
     "perdure.models.gemini": ("Gemini",),
     "perdure.models.scripted": ("ScriptedModel",),

@@ -19,7 +19,7 @@ VALUES = frozenset(
     {"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs", "doubts", "ledger"}
 )
 """Plain data and pure functions of it."""
-PURE = frozenset({"requests", "views", "search"})
+PURE = frozenset({"requests", "views", "search", "tool_effects"})
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
 MAY_IMPORT: dict[str, frozenset[str]] = {

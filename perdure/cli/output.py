@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from perdure.cli.options import Connection, SessionName
     from perdure.events import Event
-    from perdure.messages import InvocationView, PendingCall
+    from perdure.messages import Effect, InvocationView, PendingCall
     from perdure.sessions import ListedSession
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -107,6 +107,23 @@ def show_pending(calls: Sequence[tuple[ListedSession, PendingCall]]) -> None:
     show_table(("APP", "USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE"), rows)
 
 
+def show_effects(effects: Sequence[Effect]) -> None:
+    """Print a session's ledger as a table, in the order of the calls."""
+    rows = [
+        (
+            effect.agent,
+            effect.tool,
+            effect.outcome + (f" ({_short(effect.cause)})" if effect.outcome == "failed" and effect.cause else ""),
+            str(effect.attempts),
+            _clock(effect.started),
+            f"{effect.ended - effect.started:.2f} s" if effect.started and effect.ended else "-",
+            effect.idempotency_key,
+        )
+        for effect in effects
+    ]
+    show_table(("AGENT", "TOOL", "OUTCOME", "ATTEMPTS", "STARTED (UTC)", "TOOK", "IDEMPOTENCY KEY"), rows)
+
+
 def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns under a head; the last column is not padded."""
     cleaned = [tuple(_printable(cell).replace("\n", " ") for cell in row) for row in (head, *rows)]
@@ -143,6 +160,13 @@ def _example(call: PendingCall) -> str:
     from perdure.views import example_answer
 
     return shlex.quote(json.dumps(example_answer(call), ensure_ascii=False))
+
+
+def _clock(timestamp: float | None) -> str:
+    """Return a time as people and log searches write it, to the second."""
+    if timestamp is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(timestamp))
 
 
 def _age(timestamp: float) -> str:

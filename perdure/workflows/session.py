@@ -24,6 +24,7 @@ from perdure.journal import (
 from perdure.logs import get_logger
 from perdure.messages import (
     AnswerInput,
+    EffectsPage,
     EventsPage,
     InvocationInput,
     InvocationResult,
@@ -35,6 +36,7 @@ from perdure.messages import (
     SessionView,
 )
 from perdure.projection import split_state_delta
+from perdure.tool_effects import effects_page
 from perdure.views import events_page, invocation_view, journal_page, pending_view, session_view
 from perdure.workflows.log import SessionLog, new_invocation_id, user_event
 from perdure.workflows.turns import Turns
@@ -202,6 +204,11 @@ class SessionWorkflow:
     def journal(self, request: PageInput) -> JournalPage:
         """Return a page of the journal."""
         return journal_page(self._log.projection, request)
+
+    @workflow.query(name=messages.EFFECTS)
+    def effects(self, request: PageInput) -> EffectsPage:
+        """Return a page of the ledger of tool calls."""
+        return effects_page(self._log.projection, request)
 
     @workflow.query(name=messages.SESSION)
     def session(self) -> SessionView:
