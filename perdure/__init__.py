@@ -65,6 +65,11 @@ if TYPE_CHECKING:
         EventActions,
         ToolConfirmation,
     )
+    from perdure.expiry import (
+        AnswerError,
+        AnswerWith,
+        FailInvocation,
+    )
     from perdure.messages import (
         Effect,
         InvocationView,
@@ -92,6 +97,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AnswerError",
+    "AnswerWith",
     "App",
     "BaseAgent",
     "BaseAgentState",
@@ -105,6 +112,7 @@ __all__ = [
     "Effect",
     "Event",
     "EventActions",
+    "FailInvocation",
     "FunctionTool",
     "Gemini",
     "InvalidArguments",
@@ -168,6 +176,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "RequestRefused", "SessionExists", "SessionNotFound", "SessionUnreadable",
     ),
     "perdure.events": ("Event", "EventActions", "ToolConfirmation"),
+    "perdure.expiry": ("AnswerError", "AnswerWith", "FailInvocation"),
     "perdure.messages": ("Effect", "InvocationView", "PendingCall", "SessionView"),
     "perdure.models.base": ("BaseLlm", "LLMRegistry", "LlmRequest", "LlmResponse"),
     "perdure.models.gemini": ("Gemini",),

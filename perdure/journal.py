@@ -229,6 +229,20 @@ class ToolRan(_Entry):
     """Why it failed, cut to some 200 characters."""
 
 
+class CallExpired(_Entry):
+    """A long-running call has no answer by its deadline, and that fails its invocation; it has no deadline any more."""
+
+    kind: Literal["call_expired"] = "call_expired"
+    call_id: str
+
+
+class CallReminded(_Entry):
+    """The reminder of a long-running call is started; there is one for each call."""
+
+    kind: Literal["call_reminded"] = "call_reminded"
+    call_id: str
+
+
 Entry = Annotated[
     SessionCreated
     | EventLogged
@@ -246,7 +260,9 @@ Entry = Annotated[
     | ToolKept
     | ActivityKept
     | ToolStarted
-    | ToolRan,
+    | ToolRan
+    | CallExpired
+    | CallReminded,
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""

@@ -137,6 +137,8 @@ class PendingCall(_Message):
     branch: str | None = None
     since: float
     """Seconds since the epoch at which the call was logged."""
+    deadline: float | None = None
+    """Seconds since the epoch at which the session answers for the person, or fails the invocation."""
 
 
 class InvocationView(_Message):
@@ -334,9 +336,9 @@ class ModelOutput(_Message):
 
 
 class ToolInput(_Message):
-    """A tool's activity; its activity type is the tool's name, for its `reconcile` function `TOOL:reconcile`."""
+    """A tool's activity; its activity type is the tool's name, for other functions of it `TOOL:KIND`."""
 
-    kind: Literal["tool", "reconcile"] = "tool"
+    kind: Literal["tool", "reconcile", "reminder"] = "tool"
     """Which function of the tool is to run."""
     agent: str
     tool: str

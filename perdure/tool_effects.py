@@ -124,7 +124,10 @@ def _outcome(
 
 
 def _answered(facts: _Facts, call_id: str, *, is_open: bool) -> Outcome:
-    return "waiting" if is_open else "answered"
+    if is_open:
+        return "waiting"
+    event = facts.answers.get(call_id)
+    return "expired" if event and (event.custom_metadata or {}).get("expired") is True else "answered"
 
 
 def _responded(projection: Projection, facts: _Facts, call_id: str) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from perdure import events
@@ -123,7 +124,8 @@ def _call_line(call: PendingCall) -> str:
             what = f"word on `{awaited_tool(call)}`, in doubt: {_one_line(str(call.args.get('reason', '')))},"
         case _:
             what = f"`{call.name}`"
-    return f"- waits for {what} of `{call.agent}`: signal `function_response` with `{answer}`"
+    until = f" until {time_text(call.deadline)}" if call.deadline is not None else ""
+    return f"- waits for {what} of `{call.agent}`{until}: signal `function_response` with `{answer}`"
 
 
 def example_answer(call: PendingCall) -> dict[str, Any]:
@@ -153,6 +155,11 @@ def awaited_tool(call: PendingCall) -> str:
     if call.name not in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
         return call.name
     return str(call.args.get("originalFunctionCall", {}).get("name", call.name))
+
+
+def time_text(timestamp: float) -> str:
+    """Return a time in ISO 8601, in UTC, to the second."""
+    return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="seconds")
 
 
 def _one_line(text: str) -> str:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "perdure"
 
 VALUES = frozenset(
-    {"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs", "doubts", "ledger"}
+    {"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs", "doubts", "ledger", "expiry"}
 )
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects"})

@@ -14,6 +14,8 @@ from perdure.journal import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallExpired,
+    CallReminded,
     Entry,
     EventLogged,
     Failure,
@@ -67,6 +69,8 @@ ONE_OF_EACH: tuple[Entry, ...] = (
     ToolStarted(
         invocation_id="e-1", call_id="adk-1", agent="clerk", tool="pay", idempotency_key="e-1/adk-1", timestamp=1.5
     ),
+    CallReminded(call_id="adk-1"),
+    CallExpired(call_id="adk-1"),
     ToolRan(call_id="adk-1", invocation_id="e-2", outcome="failed", attempts=3, started=1.5, ended=2.5, cause="down"),
     AnswerAccepted(event=Event(author="user", invocation_id="e-1", custom_metadata={"who": "ann"})),
     AnswerLogged(event_id="ev-2", timestamp=2.5),

@@ -16,7 +16,7 @@ from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size
 from perdure.activities.session import JournalCache
 from perdure.agents.registry import NotRegistered, Registry
-from perdure.agents.tools import FunctionTool, ToolContext
+from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.doubts import Reconciled
 from perdure.errors import InvalidArguments
 from perdure.events import EventActions
@@ -75,6 +75,8 @@ class ToolActivity:
         context = await self._context(call)
         if call.kind == "reconcile":
             return await self._reconcile(tool, call, context)
+        if call.kind == "reminder":
+            return await self._remind(tool, call, context)
         started = time.time()
         try:
             kwargs = tool.bind(call.args, context)
@@ -85,6 +87,13 @@ class ToolActivity:
         result = await self._code.run(tool.fn, **kwargs)
         actions = _actions(call.tool, context)
         return ToolOutput(result=_json(call.tool, result), actions=actions, times=_times(started))
+
+    async def _remind(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
+        reminder = tool.reminder if isinstance(tool, LongRunningFunctionTool) else None
+        if reminder is None:
+            raise NotRegistered(f"tool {call.tool!r} has no reminder here; deploy the code that has it")
+        await self._code.run(reminder, **tool.bind_other(reminder, call.args, context))
+        return ToolOutput()
 
     async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         if tool.reconcile is None:

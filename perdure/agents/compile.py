@@ -55,6 +55,7 @@ def compile_app(app: App) -> Plan:
     )
     plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.nodes.values()))})
     _check_transfers(plan)
+    _check_deadlines(plan)
     for node in plan.nodes.values():
         if isinstance(node, LoopNode):
             _check_loop(node)
@@ -204,6 +205,19 @@ def _generation_config(agent: LlmAgent) -> dict[str, Any]:
             f"agent {agent.name!r}: generate_content_config cannot be written as JSON ({error}); use plain values, "
             "such as a JSON schema (response_json_schema) instead of a Python type"
         ) from error
+
+
+def _check_deadlines(plan: Plan) -> None:
+    if plan.resumable:
+        return
+    for node in plan.nodes.values():
+        for tool in node.tools if isinstance(node, LlmNode) else ():
+            if tool.expiry is not None or tool.remind_in is not None:
+                raise DefinitionError(
+                    f"agent {node.name!r}: tool {tool.name!r} has a deadline or a reminder, but the app is not "
+                    "resumable: nothing waits there, and an answer starts a new invocation; set "
+                    "ResumabilityConfig(is_resumable=True)"
+                )
 
 
 def _check_transfers(plan: Plan) -> None:

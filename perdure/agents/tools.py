@@ -11,6 +11,7 @@ from google.genai import types
 from temporalio.common import RetryPolicy
 
 from perdure.agents.context import State, ToolActions, ToolContext
+from perdure.agents.deadlines import check_reminder, plan_expiry
 from perdure.agents.signature import (
     Signature,
     convert,
@@ -21,6 +22,7 @@ from perdure.agents.signature import (
     read_signature,
 )
 from perdure.errors import DefinitionError
+from perdure.expiry import OnExpiry
 from perdure.plan import ToolOptions, ToolPlan
 
 __all__ = [
@@ -229,9 +231,41 @@ class LongRunningFunctionTool(FunctionTool):
         timeout: timedelta | None = None,
         heartbeat_timeout: timedelta | None = None,
         retry: RetryPolicy | None = None,
+        expires_in: timedelta | None = None,
+        on_expiry: OnExpiry | None = None,
+        remind_in: timedelta | None = None,
+        reminder: Callable[..., Any] | None = None,
     ) -> None:
-        """Wrap a function; the arguments are those of `FunctionTool`."""
+        """Wrap a function; the arguments not listed here are those of `FunctionTool`.
+
+        Args:
+            func: The function.
+            timeout: As for `FunctionTool`.
+            heartbeat_timeout: As for `FunctionTool`.
+            retry: As for `FunctionTool`.
+            expires_in: Time from the call to the deadline of its answer; the app must be resumable. Default: none.
+            on_expiry: What happens at the deadline: `AnswerWith`, `AnswerError` or `FailInvocation`. Default: an
+                `AnswerError` that says that nobody answered.
+            remind_in: Time from the call to its reminder, if the call is still open then.
+            reminder: The function to be run then, once, as an activity: it takes of the tool's arguments those that it
+                wants, by name, and a `ToolContext` if it likes. If it fails, that is logged, and nothing else happens.
+
+        Raises:
+            DefinitionError: A duration is not positive, the reminder is not before the deadline, one of two that belong
+                together is missing, or the value of `AnswerWith` is no JSON.
+        """
         super().__init__(func, timeout=timeout, heartbeat_timeout=heartbeat_timeout, retry=retry)
+        self.reminder = reminder
+        self._remind_in = remind_in
+        self._expiry = plan_expiry(f"tool {self.name!r}", expires_in, on_expiry)
+        check_reminder(f"tool {self.name!r}", expires_in, remind_in, reminder)
+
+    def plan(self) -> ToolPlan:
+        """Return the tool as a plan holds it; raises as `FunctionTool.plan` does."""
+        return super().plan().model_copy(update={"expiry": self._expiry, "remind_in": self._remind_in})
+
+    def _others(self) -> tuple[Callable[..., Any], ...]:
+        return (self.reminder,) if self.reminder is not None else ()
 
     @property
     def description(self) -> str:

@@ -101,10 +101,19 @@ def show_sessions(sessions: Sequence[ListedSession]) -> None:
 def show_pending(calls: Sequence[tuple[ListedSession, PendingCall]]) -> None:
     """Print open calls as a table."""
     rows = [
-        (view.app_name, view.user_id, view.id, call.agent, _call(call), call.id, _age(call.since))
+        (
+            view.app_name,
+            view.user_id,
+            view.id,
+            call.agent,
+            _call(call),
+            call.id,
+            _age(call.since),
+            _clock(call.deadline),
+        )
         for view, call in calls
     ]
-    show_table(("APP", "USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE"), rows)
+    show_table(("APP", "USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE", "DEADLINE (UTC)"), rows)
 
 
 def show_effects(effects: Sequence[Effect]) -> None:

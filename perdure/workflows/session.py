@@ -38,6 +38,7 @@ from perdure.messages import (
 from perdure.projection import split_state_delta
 from perdure.tool_effects import effects_page
 from perdure.views import events_page, invocation_view, journal_page, pending_view, session_view
+from perdure.workflows.deadlines import Deadlines
 from perdure.workflows.log import SessionLog, new_invocation_id, user_event
 from perdure.workflows.turns import Turns
 from perdure.workflows.visibility import Visibility
@@ -62,6 +63,7 @@ class SessionWorkflow:
             logger=self._logger,
             reenter=start.reenter,
         )
+        self._deadlines = Deadlines(self._log, self._accept_answer, self._logger)
         if start.journal is None:
             self._log.append(SessionCreated(state=start.state))
         if start.interrupted is not None:
@@ -75,6 +77,7 @@ class SessionWorkflow:
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> None:
         """Work off turns for as long as the session lives."""
+        self._deadlines.start()
         cancelled = False
         while not cancelled or not self._turns.fits_next_run():
             try:
@@ -89,6 +92,7 @@ class SessionWorkflow:
                 # so the next one starts.
                 await self._turns.stop_all("the session's workflow was cancelled")
                 cancelled = True
+        await self._deadlines.close()
         await workflow.wait_condition(workflow.all_handlers_finished)
         start = SessionInput(
             journal=pack(self._log.projection.entries),

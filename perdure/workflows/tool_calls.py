@@ -28,10 +28,7 @@ from perdure.workflows.doubts import ask, run_once
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
-from perdure.workflows.tool_runs import run_tool
-
-_INLINE_STATE_BYTES = 4096
-"""Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
+from perdure.workflows.tool_runs import run_tool, state_for
 
 
 class ToolCalls:
@@ -162,7 +159,7 @@ class ToolCalls:
         if tool.confirmation == "always" and decision is None and _is_complete(tool, call):
             return ToolOutput(needs_confirmation=True)
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
-        state, length = self._state(tool)
+        state, length = state_for(self._scope.projection, invocation_id, tool)
         request = ToolInput(
             agent=self._node.name,
             tool=tool.name,
@@ -188,15 +185,6 @@ class ToolCalls:
         if target is not None and target not in self._scope.plan.nodes:
             return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
         return output
-
-    def _state(self, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:
-        if not tool.needs_context:
-            return None, None
-        state = self._scope.projection.visible_state(self._scope.invocation.id)
-        # A repr is no JSON, but it is as long, and takes any value.
-        if len(repr(state)) <= _INLINE_STATE_BYTES:
-            return state, None
-        return None, len(self._scope.projection.entries)
 
     def _transfer(self, args: dict[str, Any]) -> ToolOutput:
         plan, target = self._scope.plan, args.get("agent_name")

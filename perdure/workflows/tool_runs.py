@@ -11,10 +11,14 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState, i
 from perdure.journal import RunTimes, ToolOutput, ToolRan, ToolStarted
 from perdure.messages import ToolInput
 from perdure.plan import ToolPlan
+from perdure.projection import Projection
 from perdure.workflows.effects import NOT_REGISTERED, cause_of, error_type
 from perdure.workflows.scope import Scope
 
 _CAUSE_LENGTH = 200
+
+_INLINE_STATE_BYTES = 4096
+"""Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
 
 
 async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
@@ -27,6 +31,17 @@ async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
     output = await scope.effects.tool(call, tool.options, witness)
     witness.returned(output)
     return output.model_copy(update={"times": None})
+
+
+def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:
+    """Return the session's state for a tool that takes a context, or the length of the journal to fold it from."""
+    if not tool.needs_context:
+        return None, None
+    state = projection.visible_state(invocation_id)
+    # A repr is no JSON, but it is as long, and takes any value.
+    if len(repr(state)) <= _INLINE_STATE_BYTES:
+        return state, None
+    return None, len(projection.entries)
 
 
 class _Journalist:
