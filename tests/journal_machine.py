@@ -12,6 +12,8 @@ from perdure.journal import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallExpired,
+    CallReminded,
     Entry,
     EventLogged,
     Failure,
@@ -88,6 +90,7 @@ class JournalMachine:
             possible.append(self._message)
         if self.projection.open_calls():
             possible += [self._answer] * 3
+            possible.append(self._expire)
         invocations = self.projection.invocations.values()
         queued = {turn.invocation_id for turn in self.projection.turns}
         if any(i.status in ("failed", "stopped") and i.id not in queued for i in invocations):
@@ -131,6 +134,11 @@ class JournalMachine:
             self._append(AnswerAccepted(event=event))
         else:
             self._append(MessageAccepted(event=event.model_copy(update={"invocation_id": self._id("e")})))
+
+    def _expire(self) -> None:
+        """A deadline passes that fails the invocation."""
+        call_id = self._pick(self.projection.open_calls()).id
+        self._append(self._pick((CallExpired(call_id=call_id), CallReminded(call_id=call_id))))
 
     def _resume(self) -> None:
         candidates = [i.id for i in self.projection.invocations.values() if i.status in ("failed", "stopped")]
