@@ -35,6 +35,9 @@ if TYPE_CHECKING:
         WorkerConfig,
         connect,
     )
+    from perdure.doubts import (
+        Reconciled,
+    )
     from perdure.errors import (
         CallAnswered,
         CallNotFound,
@@ -62,7 +65,13 @@ if TYPE_CHECKING:
         EventActions,
         ToolConfirmation,
     )
+    from perdure.expiry import (
+        AnswerError,
+        AnswerWith,
+        FailInvocation,
+    )
     from perdure.messages import (
+        Effect,
         InvocationView,
         PendingCall,
         SessionView,
@@ -88,6 +97,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AnswerError",
+    "AnswerWith",
     "App",
     "BaseAgent",
     "BaseAgentState",
@@ -98,8 +109,10 @@ __all__ = [
     "ConnectionFailed",
     "DefinitionError",
     "DefinitionWarning",
+    "Effect",
     "Event",
     "EventActions",
+    "FailInvocation",
     "FunctionTool",
     "Gemini",
     "InvalidArguments",
@@ -124,6 +137,7 @@ __all__ = [
     "PendingCall",
     "PerdureError",
     "ReadonlyContext",
+    "Reconciled",
     "RequestRefused",
     "ResumabilityConfig",
     "Runner",
@@ -154,6 +168,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "perdure.client": ("Runner",),
     "perdure.config": ("ConnectionConfig", "WorkerConfig", "connect"),
+    "perdure.doubts": ("Reconciled",),
     "perdure.errors": (
         "CallAnswered", "CallNotFound", "ConnectionFailed", "DefinitionError", "DefinitionWarning",
         "InvalidArguments", "InvalidMessage", "InvocationFailed", "InvocationFinished", "InvocationNotFound",
@@ -161,7 +176,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "RequestRefused", "SessionExists", "SessionNotFound", "SessionUnreadable",
     ),
     "perdure.events": ("Event", "EventActions", "ToolConfirmation"),
-    "perdure.messages": ("InvocationView", "PendingCall", "SessionView"),
+    "perdure.expiry": ("AnswerError", "AnswerWith", "FailInvocation"),
+    "perdure.messages": ("Effect", "InvocationView", "PendingCall", "SessionView"),
     "perdure.models.base": ("BaseLlm", "LLMRegistry", "LlmRequest", "LlmResponse"),
     "perdure.models.gemini": ("Gemini",),
     "perdure.models.scripted": ("ScriptedModel",),

@@ -18,6 +18,7 @@ from perdure.messages import (
     SEND_MESSAGE,
     STOP,
     AnswerInput,
+    Effect,
     InvocationInput,
     InvocationResult,
     InvocationView,
@@ -237,6 +238,10 @@ class Runner:
     ) -> list[tuple[ListedSession, PendingCall]]:
         """Return the open calls of one session, of a user's sessions, or of all, oldest first."""
         return await self._sessions.pending(user_id, session_id)
+
+    async def effects(self, *, user_id: str, session_id: str) -> tuple[Effect, ...]:
+        """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""
+        return await self._sessions.effects(user_id, session_id)
 
     async def events(
         self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False

@@ -17,6 +17,9 @@ USER = "user"
 REQUEST_CONFIRMATION = "adk_request_confirmation"
 """The long-running call by which ADK asks a person to approve a tool call."""
 
+REQUEST_RECONCILE = "perdure_reconcile"
+"""The long-running call by which an agent asks what became of a tool call that was cut off."""
+
 _ADK_MODEL = ConfigDict(
     frozen=True,
     extra="allow",

@@ -45,6 +45,19 @@ class Failure(BaseModel):
     """The error's own text."""
 
 
+class RunTimes(BaseModel):
+    """When a tool's function ran."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempt: int = 1
+    """Which attempt came back, from 1."""
+    started: float
+    """Seconds since the epoch at which the first attempt started; of a retried one, at which it was scheduled."""
+    ended: float
+    """Seconds since the epoch at which the last one ended."""
+
+
 class ToolOutput(BaseModel):
     """What a tool's activity returns."""
 
@@ -56,6 +69,8 @@ class ToolOutput(BaseModel):
     """What the function set through its context; its `state_delta` may hold `temp:` keys."""
     needs_confirmation: bool = False
     """The predicate of `require_confirmation` said so; the function has not run."""
+    times: RunTimes | None = None
+    """When the function ran; `None` if it was never started, or once `ToolRan` holds it."""
 
 
 class SessionCreated(_Entry):
@@ -187,6 +202,50 @@ class ActivityKept(_Entry):
     result: Any = None
 
 
+class ToolStarted(_Entry):
+    """An at-most-once tool is about to be started; without a result it must not be started again."""
+
+    kind: Literal["tool_started"] = "tool_started"
+    invocation_id: str
+    call_id: str
+    agent: str
+    tool: str
+    idempotency_key: str
+    timestamp: float
+
+
+class ToolRan(_Entry):
+    """A tool's activity has come back. What the call's own event tells of it is not told again."""
+
+    kind: Literal["tool_ran"] = "tool_ran"
+    call_id: str
+    invocation_id: str | None = None
+    """If it ran in another invocation than the one that called it."""
+    outcome: Literal["failed", "stopped", "not_started"] | None = None
+    """`None`: it returned. `not_started`: its function has not been started, whatever `ToolStarted` said."""
+    attempts: int = 1
+    started: float
+    """Seconds since the epoch."""
+    ended: float
+    """Seconds since the epoch."""
+    cause: str | None = None
+    """Why it failed, cut to some 200 characters."""
+
+
+class CallExpired(_Entry):
+    """A long-running call has no answer by its deadline, and that fails its invocation; it has no deadline any more."""
+
+    kind: Literal["call_expired"] = "call_expired"
+    call_id: str
+
+
+class CallReminded(_Entry):
+    """The reminder of a long-running call is started; there is one for each call."""
+
+    kind: Literal["call_reminded"] = "call_reminded"
+    call_id: str
+
+
 Entry = Annotated[
     SessionCreated
     | EventLogged
@@ -202,7 +261,11 @@ Entry = Annotated[
     | TempStateSet
     | ModelCalled
     | ToolKept
-    | ActivityKept,
+    | ActivityKept
+    | ToolStarted
+    | ToolRan
+    | CallExpired
+    | CallReminded,
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""

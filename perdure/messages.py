@@ -33,6 +33,7 @@ EVENTS = "events"
 SESSION = "session"
 PENDING = "pending"
 JOURNAL = "journal"
+EFFECTS = "effects"
 SET_STATE = "set_state"
 STATE = "state"
 
@@ -43,6 +44,20 @@ PAGE_BYTES = 480_000
 """Size of a page of events; Temporal refuses answers of queries over 2 MB, and warns of those over half a megabyte."""
 
 InvocationStatus = Literal["queued", "running", "waiting", "failed", "stopped", "finished"]
+Outcome = Literal[
+    "running",
+    "done",
+    "failed",
+    "interrupted",
+    "in doubt",
+    "awaits approval",
+    "rejected",
+    "waiting",
+    "answered",
+    "expired",
+    "not run",
+]
+"""What became of a tool call: see `Effect.outcome`."""
 SessionStatus = Literal["running", "failed", "waiting", "stopped", "idle"]
 
 
@@ -140,6 +155,8 @@ class PendingCall(_Message):
     branch: str | None = None
     since: float
     """Seconds since the epoch at which the call was logged."""
+    deadline: float | None = None
+    """Seconds since the epoch at which the session answers for the person, or fails the invocation."""
 
 
 class InvocationView(_Message):
@@ -227,6 +244,48 @@ class PendingView(_Message):
     """Query `pending`: every open call of the session."""
 
     calls: tuple[PendingCall, ...] = ()
+
+
+class Effect(_Message):
+    """A tool call in the ledger of its session."""
+
+    call_id: str
+    tool: str
+    agent: str
+    branch: str | None = None
+    invocation_id: str
+    """The invocation in which the model called it."""
+    idempotency_key: str
+    """What the tool got as `tool_context.idempotency_key`, and passed on."""
+    attempts: int = 0
+    """Attempts that are known to have started its function, over all resumes; one that still runs is not counted."""
+    called: float
+    """Seconds since the epoch at which the model's call was logged."""
+    started: float | None = None
+    """Seconds since the epoch at which its function first started."""
+    ended: float | None = None
+    """Seconds since the epoch at which its function last ended."""
+    outcome: Outcome
+    """`running`: at work, or about to be.
+    `done`: it returned, or somebody who knows said that it had taken effect.
+    `failed`: it raised or timed out; a resume runs it again.
+    `interrupted`: its run was cut off; a resume runs it again.
+    `in doubt`: an at-most-once tool was cut off or raised; a person decides, or is asked at the resume.
+    `awaits approval`, `rejected`: a person must approve it, or has refused.
+    `waiting`, `answered`, `expired`: a long-running tool whose answer is awaited, has come, or came by its deadline.
+    `not run`: the model got a response without a run of the function (arguments that do not fit, an unknown tool), it
+    is known not to have taken effect, or no run of it is recorded, as in a log from elsewhere.
+    """
+    cause: str | None = None
+    """Why the last run failed."""
+
+
+class EffectsPage(_Message):
+    """Query `effects`: a page of the ledger, in the order of the calls."""
+
+    effects: tuple[Effect, ...]
+    total: int
+    """Calls in the whole ledger."""
 
 
 class LoadPlanInput(_Message):
@@ -327,9 +386,10 @@ class ModelOutput(_Message):
 
 
 class ToolInput(_Message):
-    """A tool's activity; its activity type is the tool's name."""
+    """A tool's activity; its activity type is the tool's name, for other functions of it `TOOL:KIND`."""
 
-    kind: Literal["tool"] = "tool"
+    kind: Literal["tool", "reconcile", "reminder"] = "tool"
+    """Which function of the tool is to run."""
     agent: str
     tool: str
     args: dict[str, Any] = Field(default_factory=dict[str, Any])

@@ -45,6 +45,19 @@ class ToolOptions(BaseModel):
     """Names of exception types that fail the tool at once."""
 
 
+class Expiry(BaseModel):
+    """What happens if a long-running call has no answer in time."""
+
+    model_config = _FROZEN
+
+    after: timedelta
+    """From the call to its deadline."""
+    how: Literal["answer", "fail"]
+    """`fail`: the invocation fails."""
+    answer: Any = None
+    """Otherwise, what the session answers."""
+
+
 class ToolPlan(BaseModel):
     """One tool of one LLM agent."""
 
@@ -60,6 +73,14 @@ class ToolPlan(BaseModel):
     confirmation: Literal["never", "always", "ask"] = "never"
     """`ask`: a predicate in the worker decides for each call."""
     options: ToolOptions = ToolOptions()
+    at_most_once: bool = False
+    """The tool is never started a second time by itself; `options` allows one attempt."""
+    reconcile: bool = False
+    """A function in the worker can say whether a call that was cut off took effect."""
+    expiry: Expiry | None = None
+    """The deadline of a long-running call's answer."""
+    remind_in: timedelta | None = None
+    """From a long-running call to its reminder, a function in the worker."""
 
 
 class _Node(BaseModel):

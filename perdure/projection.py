@@ -10,11 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
-from perdure.events import REQUEST_CONFIRMATION, USER, Event
+from google.genai import types
+
+from perdure.doubts import lets_run_again, target_of
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
 from perdure.journal import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallExpired,
+    CallReminded,
     Entry,
     EventLogged,
     Failure,
@@ -30,12 +35,16 @@ from perdure.journal import (
     TempStateSet,
     ToolKept,
     ToolOutput,
+    ToolRan,
+    ToolStarted,
 )
+from perdure.ledger import ToolRuns, add_run
 from perdure.messages import InvocationStatus, PendingCall
-from perdure.plan import LlmNode, Plan
+from perdure.plan import Expiry, LlmNode, Plan
 
 TEMP = "temp:"
 SHARED = ("user:", "app:")
+_REQUESTS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
 
 
 @dataclass
@@ -46,6 +55,12 @@ class Call:
     responded: bool = False
     """Its tool has run: the response event is logged, or the tool returned nothing."""
     answer: Literal["open", "accepted", "logged"] = "open"
+    expiry: Expiry | None = None
+    """What happens at its deadline."""
+    remind_at: float | None = None
+    """When its reminder is due, in seconds since the epoch."""
+    expired: float | None = None
+    """The deadline that has passed and fails the invocation, until it has."""
 
 
 @dataclass
@@ -72,6 +87,9 @@ class Invocation:
     """What its agents did, in order: the source of a re-entry."""
     kept: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
     """Results of tools that must not run again, by call id."""
+    started: dict[str, ToolStarted] = field(default_factory=dict[str, ToolStarted])
+    """At-most-once calls that were started, by call id, until their response is logged or a person lets them start
+    again: without a kept result such a call is in doubt."""
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""
@@ -89,6 +107,8 @@ class Projection:
     invocations: dict[str, Invocation] = field(default_factory=dict[str, Invocation])
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
     """Long-running calls by id, answered ones too."""
+    timed: dict[str, Call] = field(default_factory=dict[str, Call])
+    """Those without an answer that were made with a deadline or a reminder."""
     call_ids: set[str] = field(default_factory=set[str])
     """Ids of all function calls, so that no model can use one twice."""
     plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
@@ -99,6 +119,8 @@ class Projection:
     """Invocation ids by request id."""
     model_calls: Counter[str] = field(default_factory=Counter[str])
     """Model calls that came back, by agent."""
+    tool_runs: dict[str, ToolRuns] = field(default_factory=dict[str, ToolRuns])
+    """Runs of tools that came back, by call id."""
 
     @classmethod
     def fold(cls, entries: Iterable[Entry]) -> Projection:
@@ -145,6 +167,16 @@ class Projection:
                 self._keep_tool(entry)
             case ActivityKept():
                 self.invocations[entry.invocation_id].entries.append(entry)
+            case ToolStarted():
+                self.invocations[entry.invocation_id].started[entry.call_id] = entry
+            case ToolRan():
+                add_run(self.tool_runs, entry)
+                if entry.outcome == "not_started":
+                    _allow_start(self.invocations.values(), entry.call_id)
+            case CallExpired():
+                _expire(self, self.calls[entry.call_id])
+            case CallReminded():
+                self.calls[entry.call_id].remind_at = None
             case _:
                 assert_never(entry)
 
@@ -159,20 +191,15 @@ class Projection:
         for response in event.get_function_responses():
             if response.id in self.calls:
                 self.calls[response.id].responded = True
+            if invocation is not None:
+                invocation.started.pop(response.id or "", None)
         for call in event.get_function_calls():
             self.call_ids.add(call.id or "")
             if call.id and event.long_running_tool_ids and call.id in event.long_running_tool_ids:
-                pending = PendingCall(
-                    id=call.id,
-                    name=call.name or "",
-                    args=call.args or {},
-                    agent=event.author,
-                    invocation_id=event.invocation_id,
-                    branch=event.branch,
-                    since=event.timestamp,
-                )
-                # A confirmation has no tool of its own whose response could be late.
-                self.calls[call.id] = Call(pending, responded=call.name == REQUEST_CONFIRMATION)
+                made = _long_running_call(event, call, self.plan_of(invocation) if invocation else None)
+                self.calls[call.id] = made
+                if made.expiry or made.remind_at:
+                    self.timed[call.id] = made
 
     def _show(self, event: Event) -> None:
         self.events.append(event)
@@ -185,6 +212,7 @@ class Projection:
         for response in event.get_function_responses():
             if response.id in self.calls:
                 self.calls[response.id].answer = "accepted"
+                self.timed.pop(response.id, None)
         if isinstance(entry, MessageAccepted):
             self.invocations[event.invocation_id] = Invocation(event.invocation_id, event)
             self.turns.append(Turn("message", event.invocation_id))
@@ -200,7 +228,7 @@ class Projection:
             for event in invocation.answers:
                 if event.id == entry.event_id:
                     invocation.answers.remove(event)
-                    self._answered(event)
+                    _mark_answered(self, event)
                     self._show(event.model_copy(update={"timestamp": entry.timestamp}))
                     return
 
@@ -208,23 +236,21 @@ class Projection:
         invocation = self.invocations[entry.invocation_id]
         invocation.status, invocation.agent, invocation.plan = "running", entry.agent, entry.plan
         self._drop_turns(entry.invocation_id)
-        self._answered(invocation.message)
+        _mark_answered(self, invocation.message)
         self._show(invocation.message.model_copy(update={"timestamp": entry.timestamp}))
-
-    def _answered(self, event: Event) -> None:
-        for response in event.get_function_responses():
-            if response.id in self.calls:
-                self.calls[response.id].answer = "logged"
 
     def _settle(self, entry: InvocationSettled) -> None:
         invocation = self.invocations[entry.invocation_id]
         invocation.status = entry.status
         invocation.failures, invocation.reason = entry.failures, entry.reason
+        if entry.status != "waiting":
+            _forget_expired(self.timed.values(), entry.invocation_id)
         if entry.status in ("stopped", "finished"):
             self._drop_turns(entry.invocation_id)
         if entry.status == "finished":
             invocation.entries.clear()
             invocation.kept.clear()
+            invocation.started.clear()
             invocation.temp.clear()
 
     def _keep_tool(self, entry: ToolKept) -> None:
@@ -312,6 +338,64 @@ class Projection:
     def shared_state(self) -> dict[str, Any]:
         """Return the `user:` and `app:` keys."""
         return {key: value for key, value in self.state.items() if key.startswith(SHARED)}
+
+
+def _long_running_call(event: Event, call: types.FunctionCall, plan: Plan | None) -> Call:
+    node = plan.nodes.get(event.author) if plan is not None else None
+    tool = node.tool(call.name or "") if isinstance(node, LlmNode) else None
+    expiry = tool.expiry if tool is not None else None
+    remind_in = tool.remind_in if tool is not None else None
+    pending = PendingCall(
+        id=call.id or "",
+        name=call.name or "",
+        args=call.args or {},
+        agent=event.author,
+        invocation_id=event.invocation_id,
+        branch=event.branch,
+        since=event.timestamp,
+        deadline=event.timestamp + expiry.after.total_seconds() if expiry is not None else None,
+    )
+    return Call(
+        pending,
+        # A request of the framework has no tool of its own whose response could be late.
+        responded=call.name in _REQUESTS,
+        expiry=expiry,
+        remind_at=event.timestamp + remind_in.total_seconds() if remind_in is not None else None,
+    )
+
+
+def _mark_answered(projection: Projection, event: Event) -> None:
+    for response in event.get_function_responses():
+        call = projection.calls.get(response.id or "")
+        if call is None:
+            continue
+        call.answer = "logged"
+        pending = call.pending
+        if pending.name == REQUEST_RECONCILE and lets_run_again(response.response or {}):
+            projection.invocations[pending.invocation_id].started.pop(target_of(pending.args), None)
+
+
+def _expire(projection: Projection, call: Call) -> None:
+    """Let a deadline fail the invocation: in its turn if it waits, at once if it is at work."""
+    invocation = projection.invocations[call.pending.invocation_id]
+    if invocation.status in ("running", "waiting", "queued"):
+        call.expired = call.pending.deadline
+    call.pending = call.pending.model_copy(update={"deadline": None})
+    if invocation.status == "waiting":
+        projection.turns.append(Turn("answer", invocation.id))
+        invocation.status = "queued"
+
+
+def _forget_expired(calls: Iterable[Call], invocation_id: str) -> None:
+    """A resume opens the calls again whose deadline failed the invocation."""
+    for call in calls:
+        if call.pending.invocation_id == invocation_id:
+            call.expired = None
+
+
+def _allow_start(invocations: Iterable[Invocation], call_id: str) -> None:
+    for invocation in invocations:
+        invocation.started.pop(call_id, None)
 
 
 def _keeps_messages(plan: Plan, name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from google.genai import types
 
+from perdure.doubts import parse_verdict
 from perdure.errors import (
     CallAnswered,
     CallNotFound,
@@ -19,7 +20,7 @@ from perdure.errors import (
     MixedInvocations,
     NotResumable,
 )
-from perdure.events import REQUEST_CONFIRMATION
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.messages import AnswerInput, InvocationInput, MessageInput
 from perdure.projection import Call, Invocation, Projection
 from perdure.responses import parse_confirmation, wrap_result
@@ -84,6 +85,8 @@ def _check_response(projection: Projection, response: types.FunctionResponse) ->
         raise InvalidMessage(f"call {response.id!r} is one of {call.pending.name!r}, not of {response.name!r}")
     if call.pending.name == REQUEST_CONFIRMATION:
         parse_confirmation(response.response or {})
+    if call.pending.name == REQUEST_RECONCILE:
+        parse_verdict(response.response or {})
     return call
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from perdure.doubts import is_doubt_request
 from perdure.events import Event
 from perdure.journal import ActivityKept, EventLogged
 from perdure.plan import Plan
@@ -151,6 +152,8 @@ class Step:
     """The model's answer with calls."""
     requests: list[Event] = field(default_factory=list[Event])
     """Confirmations that the calls asked for."""
+    doubts: list[Event] = field(default_factory=list[Event])
+    """Questions about calls that were cut off."""
     responses: list[Event] = field(default_factory=list[Event])
     """The response event, and a second one after confirmations."""
     ended: bool = False
@@ -163,6 +166,8 @@ def last_step(own: Iterable[Event]) -> Step:
     for event in own:
         if is_confirmation_request(event):
             step.requests.append(event)
+        elif is_doubt_request(event):
+            step.doubts.append(event)
         elif event.get_function_calls():
             step = Step(calling=event)
         elif event.get_function_responses():

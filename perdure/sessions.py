@@ -37,10 +37,13 @@ from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
+    EFFECTS,
     EVENTS,
     LOADING,
     PENDING,
     SESSION,
+    Effect,
+    EffectsPage,
     EventsPage,
     InvocationResult,
     InvocationView,
@@ -247,6 +250,18 @@ class Sessions:
                 cause=f"the session's workflow was {_name(error)}",
                 resumable=True,
             ) from error
+
+    async def effects(self, user_id: str, session_id: str) -> tuple[Effect, ...]:
+        """Return the whole ledger, page by page; calls may come in between, but none goes away."""
+        effects: list[Effect] = []
+        while True:
+            request = PageInput(since=len(effects))
+            page: EffectsPage = await self._query(
+                user_id, session_id, EFFECTS, request, result_type=EffectsPage, closed=True
+            )
+            effects.extend(page.effects)
+            if len(effects) >= page.total:
+                return tuple(effects)
 
     async def invocation(self, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
         """Return one invocation."""

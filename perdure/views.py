@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
 
-from perdure.events import REQUEST_CONFIRMATION
+from perdure import events
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.journal import pack_part, payload_size, take
 from perdure.messages import (
     PAGE_BYTES,
@@ -129,12 +132,27 @@ def _invocation_lines(projection: Projection, invocation: Invocation) -> list[st
 
 
 def _call_line(call: PendingCall) -> str:
-    confirms = call.name == REQUEST_CONFIRMATION
-    answer = json.dumps(
-        {"id": call.id, "response": {"confirmed": True} if confirms else {"result": "…"}}, ensure_ascii=False
-    )
-    what = f"approval of `{awaited_tool(call)}`" if confirms else f"`{call.name}`"
-    return f"- waits for {what} of `{call.agent}`: signal `function_response` with `{answer}`"
+    answer = json.dumps({"id": call.id, "response": example_answer(call)}, ensure_ascii=False)
+    match call.name:
+        case events.REQUEST_CONFIRMATION:
+            what = f"approval of `{awaited_tool(call)}`"
+        case events.REQUEST_RECONCILE:
+            what = f"word on `{awaited_tool(call)}`, in doubt: {_one_line(str(call.args.get('reason', '')))},"
+        case _:
+            what = f"`{call.name}`"
+    until = f" until {time_text(call.deadline)}" if call.deadline is not None else ""
+    return f"- waits for {what} of `{call.agent}`{until}: signal `function_response` with `{answer}`"
+
+
+def example_answer(call: PendingCall) -> dict[str, Any]:
+    """Return an answer of the form that an open call takes."""
+    match call.name:
+        case events.REQUEST_CONFIRMATION:
+            return {"confirmed": True}
+        case events.REQUEST_RECONCILE:
+            return {"happened": True, "result": "…"}
+        case _:
+            return {"result": "…"}
 
 
 def shortened(call: PendingCall, most: int) -> PendingCall:
@@ -156,9 +174,14 @@ def _shortened(calls: Sequence[PendingCall], most: int) -> tuple[PendingCall, ..
 
 def awaited_tool(call: PendingCall) -> str:
     """Return the tool that an open call is about: of a confirmation, the one to be confirmed."""
-    if call.name != REQUEST_CONFIRMATION:
+    if call.name not in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
         return call.name
     return str(call.args.get("originalFunctionCall", {}).get("name", call.name))
+
+
+def time_text(timestamp: float) -> str:
+    """Return a time in ISO 8601, in UTC, to the second."""
+    return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="seconds")
 
 
 def _one_line(text: str) -> str:

@@ -12,6 +12,8 @@ from perdure.journal import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallExpired,
+    CallReminded,
     Entry,
     EventLogged,
     Failure,
@@ -27,6 +29,8 @@ from perdure.journal import (
     TempStateSet,
     ToolKept,
     ToolOutput,
+    ToolRan,
+    ToolStarted,
 )
 from perdure.plan import CustomNode, LlmNode, LoopNode, Plan
 from perdure.projection import Invocation, Projection
@@ -86,6 +90,7 @@ class JournalMachine:
             possible.append(self._message)
         if self.projection.open_calls():
             possible += [self._answer] * 3
+            possible.append(self._expire)
         invocations = self.projection.invocations.values()
         queued = {turn.invocation_id for turn in self.projection.turns}
         if any(i.status in ("failed", "stopped") and i.id not in queued for i in invocations):
@@ -129,6 +134,11 @@ class JournalMachine:
             self._append(AnswerAccepted(event=event))
         else:
             self._append(MessageAccepted(event=event.model_copy(update={"invocation_id": self._id("e")})))
+
+    def _expire(self) -> None:
+        """A deadline passes that fails the invocation."""
+        call_id = self._pick(self.projection.open_calls()).id
+        self._append(self._pick((CallExpired(call_id=call_id), CallReminded(call_id=call_id))))
 
     def _resume(self) -> None:
         candidates = [i.id for i in self.projection.invocations.values() if i.status in ("failed", "stopped")]
@@ -205,6 +215,20 @@ class JournalMachine:
                 (
                     TempStateSet(invocation_id=invocation.id, delta={"temp:x": result}),
                     ActivityKept(invocation_id=invocation.id, agent="story", name="draw", result=result),
+                    ToolStarted(
+                        invocation_id=invocation.id,
+                        call_id=self._pick(("c1", "c2")),
+                        agent="root",
+                        tool="pay",
+                        idempotency_key="k",
+                        timestamp=1.5,
+                    ),
+                    ToolRan(
+                        call_id=self._pick(("c1", "c2")),
+                        outcome=self._pick((None, "failed", "stopped", "not_started")),
+                        started=1.5,
+                        ended=2.25,
+                    ),
                 )
             )
         )

@@ -15,9 +15,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "perdure"
 
-VALUES = frozenset({"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs"})
+VALUES = frozenset(
+    {"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs", "doubts", "ledger", "expiry"}
+)
 """Plain data and pure functions of it."""
-PURE = frozenset({"requests", "views", "search"})
+PURE = frozenset({"requests", "views", "search", "tool_effects"})
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
 MAY_IMPORT: dict[str, frozenset[str]] = {

@@ -14,6 +14,8 @@ from perdure.journal import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallExpired,
+    CallReminded,
     Entry,
     EventLogged,
     Failure,
@@ -29,6 +31,8 @@ from perdure.journal import (
     TempStateSet,
     ToolKept,
     ToolOutput,
+    ToolRan,
+    ToolStarted,
     dump_entries,
     pack,
     payload_size,
@@ -62,6 +66,12 @@ ONE_OF_EACH: tuple[Entry, ...] = (
         output=ToolOutput(result={"a": None}, actions=EventActions(escalate=True), needs_confirmation=True),
     ),
     ActivityKept(invocation_id="e-1", agent="story", branch="fan.story", name="draw", result=[1, None]),
+    ToolStarted(
+        invocation_id="e-1", call_id="adk-1", agent="clerk", tool="pay", idempotency_key="e-1/adk-1", timestamp=1.5
+    ),
+    CallReminded(call_id="adk-1"),
+    CallExpired(call_id="adk-1"),
+    ToolRan(call_id="adk-1", invocation_id="e-2", outcome="failed", attempts=3, started=1.5, ended=2.5, cause="down"),
     AnswerAccepted(event=Event(author="user", invocation_id="e-1", custom_metadata={"who": "ann"})),
     AnswerLogged(event_id="ev-2", timestamp=2.5),
     InvocationSettled(
@@ -73,6 +83,15 @@ ONE_OF_EACH: tuple[Entry, ...] = (
     ResumeAccepted(invocation_id="e-1"),
     InvocationResumed(invocation_id="e-1"),
 )
+
+
+def test_the_record_of_a_run_is_small() -> None:
+    """There is one for each tool call, and the journal travels."""
+    call_id = f"adk-{'0' * 36}"
+    entry = ToolRan(call_id=call_id, attempts=10, started=1764000000.123, ended=1764000000.456)
+    assert payload_size(entry) <= 150
+    longest = entry.model_copy(update={"outcome": "failed", "invocation_id": f"e-{'0' * 36}"})
+    assert payload_size(longest) <= 230
 
 
 def test_the_examples_hold_every_kind() -> None:

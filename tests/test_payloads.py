@@ -100,6 +100,15 @@ ENTRIES = (
     EventLogged(event=EVENT, hidden=True),
     ToolKept(invocation_id="e-1", call_id="adk-1", output=OUTPUT),
 )
+EFFECT = messages.Effect(
+    call_id="adk-1",
+    tool="book",
+    agent="clerk",
+    invocation_id="e-1",
+    idempotency_key="e-1/adk-1",
+    called=1.5,
+    outcome="done",
+)
 REFERENCE = messages.JournalReference(run_id="r", length=4)
 SLICE = JournalSlice(offset=3, entries=ENTRIES)
 
@@ -118,6 +127,8 @@ SAMPLES: list[BaseModel] = [
         app_name="travel", user_id="a/b", id="ß", state=AWKWARD, status="idle", invocations=(INVOCATION,)
     ),
     messages.PendingView(calls=(CALL,)),
+    EFFECT,
+    messages.EffectsPage(effects=(EFFECT,), total=1),
     REFERENCE,
     messages.LoadJournalInput(journal=REFERENCE, since=2),
     messages.LoadPlanInput(user_id="u", known=PLAN.digest),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size
 from perdure.activities.session import JournalCache
 from perdure.agents.registry import NotRegistered, Registry
-from perdure.agents.tools import FunctionTool, ToolContext
+from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from perdure.doubts import Reconciled
 from perdure.errors import InvalidArguments
 from perdure.events import EventActions
-from perdure.journal import ToolOutput
+from perdure.journal import RunTimes, ToolOutput
 from perdure.logs import bound
 from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
 
@@ -47,10 +49,15 @@ class ToolActivity:
             call = activity.payload_converter().from_payload(args[0].payload, _AnyInput).root
         except (IndexError, ValidationError, RuntimeError) as error:
             raise ApplicationError(f"activity {kind!r} got no call of Perdure's", non_retryable=True) from error
+        started = time.time()
         try:
             output = await self._call(call)
         except NotRegistered as error:
             raise ApplicationError(str(error), type="NotRegistered", non_retryable=True) from error
+        except Exception as error:
+            if isinstance(call, CodeInput):
+                raise
+            raise _timed(error, _times(started)) from error.__cause__
         check_size(output, f"the result of {kind!r}")
         return output
 
@@ -66,6 +73,11 @@ class ToolActivity:
     async def _tool(self, call: ToolInput) -> ToolOutput:
         tool = self._registry.tool(call.agent, call.tool)
         context = await self._context(call)
+        if call.kind == "reconcile":
+            return await self._reconcile(tool, call, context)
+        if call.kind == "reminder":
+            return await self._remind(tool, call, context)
+        started = time.time()
         try:
             kwargs = tool.bind(call.args, context)
             if call.confirmation is None and await self._must_ask(tool, call, context):
@@ -73,7 +85,31 @@ class ToolActivity:
         except InvalidArguments as error:
             return ToolOutput(result=error.result)
         result = await self._code.run(tool.fn, **kwargs)
-        return ToolOutput(result=_json(call.tool, result), actions=_actions(call.tool, context))
+        actions = _actions(call.tool, context)
+        return ToolOutput(result=_json(call.tool, result), actions=actions, times=_times(started))
+
+    async def _remind(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
+        reminder = tool.reminder if isinstance(tool, LongRunningFunctionTool) else None
+        if reminder is None:
+            raise NotRegistered(f"tool {call.tool!r} has no reminder here; deploy the code that has it")
+        await self._code.run(reminder, **tool.bind_other(reminder, call.args, context))
+        return ToolOutput()
+
+    async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
+        if tool.reconcile is None:
+            raise NotRegistered(f"tool {call.tool!r} has no reconcile function here; deploy the code that has it")
+        found = await self._code.run(tool.reconcile, **tool.bind_other(tool.reconcile, call.args, context))
+        if found is None:
+            return ToolOutput()
+        if not isinstance(found, Reconciled):
+            raise ApplicationError(
+                f"reconcile of tool {call.tool!r} returned {type(found).__name__}; return Reconciled(…), or None if it"
+                " cannot tell",
+                type="DefinitionError",
+                non_retryable=True,
+            )
+        result = {"happened": found.happened, "result": _json(call.tool, found.result)}
+        return ToolOutput(result=result, actions=_actions(call.tool, context))
 
     async def _must_ask(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> bool:
         if not callable(tool.require_confirmation):
@@ -107,6 +143,30 @@ class ToolActivity:
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)
         result = await self._code.run(checked, *call.args, **call.kwargs)
         return CodeOutput(result=_json(call.name, result))
+
+
+def _times(started: float) -> RunTimes:
+    """Return when the function ran; a first start that another attempt made is known by its schedule only."""
+    info = activity.info()
+    first = started if info.attempt == 1 else info.scheduled_time.timestamp()
+    return RunTimes(attempt=info.attempt, started=first, ended=time.time())
+
+
+def _timed(error: Exception, times: RunTimes) -> ApplicationError:
+    """Return an error as Temporal shows it anyway, and with the times as its last detail."""
+    if isinstance(error, ApplicationError):
+        timed = ApplicationError(
+            error.message,
+            *error.details,
+            times,
+            type=error.type,
+            non_retryable=error.non_retryable,
+            next_retry_delay=error.next_retry_delay,
+            category=error.category,
+        )
+    else:
+        timed = ApplicationError(str(error), times, type=type(error).__name__)
+    return timed.with_traceback(error.__traceback__)
 
 
 def _actions(name: str, context: ToolContext) -> EventActions:

@@ -17,7 +17,7 @@ from perdure.agents.guard import check_custom_agent, code_reference
 from perdure.agents.tools import as_tool
 from perdure.agents.validation import check_agent_name
 from perdure.errors import DefinitionError, DefinitionWarning
-from perdure.events import REQUEST_CONFIRMATION
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.models.base import BaseLlm, LLMRegistry
 from perdure.plan import (
     TRANSFER,
@@ -55,6 +55,7 @@ def compile_app(app: App) -> Plan:
     )
     plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.nodes.values()))})
     _check_transfers(plan)
+    _check_deadlines(plan)
     for node in plan.nodes.values():
         if isinstance(node, LoopNode):
             _check_loop(node)
@@ -176,7 +177,7 @@ def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
             raise DefinitionError(
                 f"agent {agent.name!r}: a tool is named {plan.name!r}, which no model can call; define it with def"
             )
-        if plan.name == REQUEST_CONFIRMATION:
+        if plan.name in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
             raise DefinitionError(f"agent {agent.name!r}: the tool name {plan.name!r} is reserved; rename the function")
         if any(plan.name == other.name for other in plans):
             raise DefinitionError(
@@ -204,6 +205,19 @@ def _generation_config(agent: LlmAgent) -> dict[str, Any]:
             f"agent {agent.name!r}: generate_content_config cannot be written as JSON ({error}); use plain values, "
             "such as a JSON schema (response_json_schema) instead of a Python type"
         ) from error
+
+
+def _check_deadlines(plan: Plan) -> None:
+    if plan.resumable:
+        return
+    for node in plan.nodes.values():
+        for tool in node.tools if isinstance(node, LlmNode) else ():
+            if tool.expiry is not None or tool.remind_in is not None:
+                raise DefinitionError(
+                    f"agent {node.name!r}: tool {tool.name!r} has a deadline or a reminder, but the app is not "
+                    "resumable: nothing waits there, and an answer starts a new invocation; set "
+                    "ResumabilityConfig(is_resumable=True)"
+                )
 
 
 def _check_transfers(plan: Plan) -> None:

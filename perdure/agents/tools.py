@@ -11,6 +11,7 @@ from google.genai import types
 from temporalio.common import RetryPolicy
 
 from perdure.agents.context import State, ToolActions, ToolContext
+from perdure.agents.deadlines import check_reminder, plan_expiry
 from perdure.agents.signature import (
     Signature,
     convert,
@@ -21,6 +22,7 @@ from perdure.agents.signature import (
     read_signature,
 )
 from perdure.errors import DefinitionError
+from perdure.expiry import OnExpiry
 from perdure.plan import ToolOptions, ToolPlan
 
 __all__ = [
@@ -43,7 +45,7 @@ _PENDING_NOTE = (
 class FunctionTool:
     """A function that a model may call, declared from its signature and docstring. ADK: `tools/function_tool.py`.
 
-    Its calls run as activities, at least once each.
+    Its calls run as activities, at least once each, or at most once.
     """
 
     kind: ClassVar[Literal["function", "long_running"]] = "function"
@@ -56,6 +58,8 @@ class FunctionTool:
         timeout: timedelta | None = None,
         heartbeat_timeout: timedelta | None = None,
         retry: RetryPolicy | None = None,
+        at_most_once: bool = False,
+        reconcile: Callable[..., Any] | None = None,
     ) -> None:
         """Wrap a function.
 
@@ -65,21 +69,42 @@ class FunctionTool:
                 arguments and says so.
             timeout: Time of one attempt. Default: 10 minutes.
             heartbeat_timeout: How long a silent worker counts as alive. Default: 10 s.
-            retry: How a call that raised is tried again. Default: 3 attempts, after 1 s and 2 s.
+            retry: How a call that raised is tried again. Default: 3 attempts, after 1 s and 2 s; one `at_most_once`.
+            at_most_once: Never start a call a second time without a person's word. One that was cut off, or raised, is
+                *in doubt*: a person is asked what became of it, by a long-running call of `perdure_reconcile`.
+            reconcile: Asked first about a call in doubt: a function that takes of the tool's arguments those that it
+                wants, by name, and a `ToolContext` if it likes. It returns a `Reconciled`, or `None` if it cannot tell.
+                It may run several times.
 
         Raises:
-            DefinitionError: A duration is not positive, or the predicate is async.
+            DefinitionError: A duration is not positive, the predicate is async, an `at_most_once` tool has retries, or
+                another one a `reconcile`.
         """
         self.fn = func
         self.name = function_name(func)
         self.require_confirmation = require_confirmation
         where = f"tool {self.name!r}"
         self.options = _options(where, timeout, heartbeat_timeout, retry)
+        self.at_most_once = at_most_once
+        self.reconcile = reconcile
+        self._check_once(where, retry)
         if callable(require_confirmation) and is_async(require_confirmation):
             raise DefinitionError(f"{where}: require_confirmation must be a plain function, not an async one")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
+
+    def _check_once(self, where: str, retry: RetryPolicy | None) -> None:
+        if not self.at_most_once:
+            if self.reconcile is not None:
+                raise DefinitionError(f"{where}: reconcile is for a tool that runs at most once; set at_most_once=True")
+            return
+        if retry is not None and retry.maximum_attempts != 1:
+            raise DefinitionError(
+                f"{where}: at_most_once allows one attempt, and its retry policy has {retry.maximum_attempts} (0 is "
+                "without limit); leave retry out, or set maximum_attempts=1"
+            )
+        self.options = self.options.model_copy(update={"max_attempts": 1})
 
     @cached_property
     def signature(self) -> Signature:
@@ -104,8 +129,16 @@ class FunctionTool:
 
     @property
     def needs_context(self) -> bool:
-        """Whether the function, or its confirmation predicate, takes a `ToolContext`."""
-        return self.signature.context is not None or bool(self._predicate and self._predicate.context)
+        """Whether the function, or another one that is run for it, takes a `ToolContext`."""
+        others = (self._predicate, *(self._signature_of(function) for function in self._others()))
+        return self.signature.context is not None or any(other and other.context for other in others)
+
+    def _others(self) -> tuple[Callable[..., Any], ...]:
+        """Return the functions that run beside the tool's own."""
+        return (self.reconcile,) if self.reconcile is not None else ()
+
+    def _signature_of(self, function: Callable[..., Any]) -> Signature:
+        return read_signature(function, f"tool {self.name!r}, {function_name(function)}")
 
     @property
     def declaration(self) -> types.FunctionDeclaration:
@@ -125,6 +158,8 @@ class FunctionTool:
             needs_context=self.needs_context,
             confirmation=self._confirmation(),
             options=self.options,
+            at_most_once=self.at_most_once,
+            reconcile=self.reconcile is not None,
         )
 
     def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
@@ -149,13 +184,26 @@ class FunctionTool:
         predicate, signature = self.require_confirmation, self._predicate
         if isinstance(predicate, bool) or signature is None:
             return bool(predicate)
+        return bool(predicate(**self._values_for(signature, args, tool_context)))
+
+    def bind_other(
+        self, function: Callable[..., Any], args: Mapping[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any]:
+        """Return the keyword arguments for a function beside the tool's own: those of the tool that it takes.
+
+        Raises:
+            InvalidArguments: As for `bind`.
+        """
+        return self._values_for(self._signature_of(function), args, tool_context)
+
+    def _values_for(self, signature: Signature, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         values = convert(self.signature.parameters, args, self.name)
         if not signature.accepts_any:
             taken = {parameter.name for parameter in signature.parameters}
             values = {name: value for name, value in values.items() if name in taken}
         if signature.context is not None:
             values[signature.context] = tool_context
-        return bool(predicate(**values))
+        return values
 
     def _plan_kind(self) -> Literal["function", "long_running", "transfer", "exit_loop"]:
         if self.fn is exit_loop:
@@ -183,9 +231,41 @@ class LongRunningFunctionTool(FunctionTool):
         timeout: timedelta | None = None,
         heartbeat_timeout: timedelta | None = None,
         retry: RetryPolicy | None = None,
+        expires_in: timedelta | None = None,
+        on_expiry: OnExpiry | None = None,
+        remind_in: timedelta | None = None,
+        reminder: Callable[..., Any] | None = None,
     ) -> None:
-        """Wrap a function; the arguments are those of `FunctionTool`."""
+        """Wrap a function; the arguments not listed here are those of `FunctionTool`.
+
+        Args:
+            func: The function.
+            timeout: As for `FunctionTool`.
+            heartbeat_timeout: As for `FunctionTool`.
+            retry: As for `FunctionTool`.
+            expires_in: Time from the call to the deadline of its answer; the app must be resumable. Default: none.
+            on_expiry: What happens at the deadline: `AnswerWith`, `AnswerError` or `FailInvocation`. Default: an
+                `AnswerError` that says that nobody answered.
+            remind_in: Time from the call to its reminder, if the call is still open then.
+            reminder: The function to be run then, once, as an activity: it takes of the tool's arguments those that it
+                wants, by name, and a `ToolContext` if it likes. If it fails, that is logged, and nothing else happens.
+
+        Raises:
+            DefinitionError: A duration is not positive, the reminder is not before the deadline, one of two that belong
+                together is missing, or the value of `AnswerWith` is no JSON.
+        """
         super().__init__(func, timeout=timeout, heartbeat_timeout=heartbeat_timeout, retry=retry)
+        self.reminder = reminder
+        self._remind_in = remind_in
+        self._expiry = plan_expiry(f"tool {self.name!r}", expires_in, on_expiry)
+        check_reminder(f"tool {self.name!r}", expires_in, remind_in, reminder)
+
+    def plan(self) -> ToolPlan:
+        """Return the tool as a plan holds it; raises as `FunctionTool.plan` does."""
+        return super().plan().model_copy(update={"expiry": self._expiry, "remind_in": self._remind_in})
+
+    def _others(self) -> tuple[Callable[..., Any], ...]:
+        return (self.reminder,) if self.reminder is not None else ()
 
     @property
     def description(self) -> str:

@@ -10,7 +10,7 @@ import click
 from perdure.cli.exits import ExitCode
 from perdure.cli.processes import dev, worker
 from perdure.cli.turns import respond, resume, run, stop
-from perdure.cli.views import events, pending, sessions
+from perdure.cli.views import effects, events, pending, sessions
 from perdure.errors import ConnectionFailed, PerdureError
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     """
 
 
-for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending):
+for _command in (dev, worker, run, respond, resume, stop, events, effects, sessions, pending):
     main.add_command(_command)
 
 

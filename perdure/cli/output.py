@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from perdure.cli.options import Connection, SessionName
     from perdure.events import Event
-    from perdure.messages import InvocationView, PendingCall
+    from perdure.messages import Effect, InvocationView, PendingCall
     from perdure.sessions import ListedSession
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -101,10 +101,36 @@ def show_sessions(sessions: Sequence[ListedSession]) -> None:
 def show_pending(calls: Sequence[tuple[ListedSession, PendingCall]]) -> None:
     """Print open calls as a table."""
     rows = [
-        (view.app_name, view.user_id, view.id, call.agent, _call(call), call.id, _age(call.since))
+        (
+            view.app_name,
+            view.user_id,
+            view.id,
+            call.agent,
+            _call(call),
+            call.id,
+            _age(call.since),
+            _clock(call.deadline),
+        )
         for view, call in calls
     ]
-    show_table(("APP", "USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE"), rows)
+    show_table(("APP", "USER", "SESSION", "AGENT", "CALL", "CALL ID", "SINCE", "DEADLINE (UTC)"), rows)
+
+
+def show_effects(effects: Sequence[Effect]) -> None:
+    """Print a session's ledger as a table, in the order of the calls."""
+    rows = [
+        (
+            effect.agent,
+            effect.tool,
+            effect.outcome + (f" ({_short(effect.cause)})" if effect.outcome == "failed" and effect.cause else ""),
+            str(effect.attempts),
+            _clock(effect.started),
+            f"{effect.ended - effect.started:.2f} s" if effect.started and effect.ended else "-",
+            effect.idempotency_key,
+        )
+        for effect in effects
+    ]
+    show_table(("AGENT", "TOOL", "OUTCOME", "ATTEMPTS", "STARTED (UTC)", "TOOK", "IDEMPOTENCY KEY"), rows)
 
 
 def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -121,12 +147,13 @@ def _printable(text: str) -> str:
 
 
 def _call(call: PendingCall) -> str:
-    from perdure.events import REQUEST_CONFIRMATION
+    from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 
-    asked: Any = call.args.get("originalFunctionCall") if call.name == REQUEST_CONFIRMATION else None
+    what = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}.get(call.name)
+    asked: Any = call.args.get("originalFunctionCall") if what else None
     if not isinstance(asked, dict):
         return f"{call.name}({_arguments(call.args)})"
-    return f"approval of {asked.get('name')}({_arguments(asked.get('args') or {})})"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
+    return f"{what} {asked.get('name')}({_arguments(asked.get('args') or {})})"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
 
 
 def _arguments(args: dict[str, Any]) -> str:
@@ -139,10 +166,16 @@ def _short(value: Any) -> str:
 
 
 def _example(call: PendingCall) -> str:
-    from perdure.events import REQUEST_CONFIRMATION
+    from perdure.views import example_answer
 
-    answer = {"confirmed": True} if call.name == REQUEST_CONFIRMATION else {"result": "…"}
-    return shlex.quote(json.dumps(answer, ensure_ascii=False))
+    return shlex.quote(json.dumps(example_answer(call), ensure_ascii=False))
+
+
+def _clock(timestamp: float | None) -> str:
+    """Return a time as people and log searches write it, to the second."""
+    if timestamp is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(timestamp))
 
 
 def _age(timestamp: float) -> str:

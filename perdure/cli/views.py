@@ -1,4 +1,4 @@
-"""`events`, `sessions`, `pending`: the commands that only look."""
+"""`events`, `effects`, `sessions`, `pending`: the commands that only look."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import show_event, show_json, show_pending, show_sessions
+from perdure.cli.output import show_effects, show_event, show_json, show_pending, show_sessions
 
 if TYPE_CHECKING:
     from perdure.client import Runner
@@ -36,6 +36,33 @@ def events(name: SessionName, since: int, follow: bool, as_json: bool, connectio
         runner = await Runner.connect(name.app, connection.config())
         async for event in runner.events(**name.keys(name.session or ""), since=since, follow=follow):
             show_event(event, as_json=as_json)
+        return ExitCode.FINISHED
+
+    return asyncio.run(read())
+
+
+@click.command()
+@session_options(required=True)
+@json_option
+@connection_options
+def effects(name: SessionName, as_json: bool, connection: Connection) -> int:
+    """Print what a session's tools did: each call with its attempts, times, outcome and idempotency key.
+
+    \b
+    Example:
+      perdure effects travel --session trip-1
+    """
+
+    async def read() -> int:
+        from perdure.client import Runner
+
+        runner = await Runner.connect(name.app, connection.config())
+        ledger = await runner.effects(**name.keys(name.session or ""))
+        if as_json:
+            for effect in ledger:
+                show_json(effect)
+        else:
+            show_effects(ledger)
         return ExitCode.FINISHED
 
     return asyncio.run(read())

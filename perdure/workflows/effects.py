@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -53,14 +53,28 @@ class EffectFailed(PerdureError):
         step: `model`, or the tool's or function's name.
         cause: The error's own text.
         beside: Failures of sibling branches, which this one stands for.
+        silent: The activity ended without a word of its own: it timed out, or its worker went away.
     """
 
-    def __init__(self, agent: str, step: str, cause: str) -> None:
+    def __init__(self, agent: str, step: str, cause: str, *, silent: bool = False) -> None:
         super().__init__(f"agent {agent!r} failed in step {step!r}: {cause}")
+        self.silent = silent
         self.beside: list[EffectFailed] = []
         self.agent = agent
         self.step = step
         self.cause = cause
+
+
+class Witness(Protocol):
+    """Is told of each time that an activity is asked for."""
+
+    def starting(self) -> None:
+        """Take note that the activity is scheduled right after this."""
+        ...
+
+    def failed(self, error: ActivityError) -> None:
+        """Take note that it failed, was cancelled or never came back."""
+        ...
 
 
 class Effects:
@@ -84,13 +98,14 @@ class Effects:
             CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}"
         )
 
-    async def tool(self, call: ToolInput, options: ToolOptions) -> ToolOutput:
-        """Run a tool.
+    async def tool(self, call: ToolInput, options: ToolOptions, witness: Witness | None = None) -> ToolOutput:
+        """Run a tool, or another function of it.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
-        return await self._activity(call.tool, call, ToolOutput, call.agent, call.tool, options, call.agent)
+        name = call.tool if call.kind == "tool" else f"{call.tool}:{call.kind}"
+        return await self._activity(name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness)
 
     async def code(self, agent: str, call: CodeInput, options: ToolOptions) -> Any:
         """Run a function that a custom agent gave to `run_activity`.
@@ -129,25 +144,40 @@ class Effects:
                     )
                 )
             except ActivityError as error:
-                raise EffectFailed(agent, "state", _cause(error)) from error
+                raise EffectFailed(agent, "state", cause_of(error)) from error
 
     async def _activity(
-        self, name: str, arg: Any, result: type[_T], agent: str, step: str, options: ToolOptions, summary: str
+        self,
+        name: str,
+        arg: Any,
+        result: type[_T],
+        agent: str,
+        step: str,
+        options: ToolOptions,
+        summary: str,
+        witness: Witness | None = None,
     ) -> _T:
         attempt = 0
         while True:
             await self._gate()
+            if witness is not None:
+                witness.starting()
             try:
                 return await self._attempt(name, arg, result, options, summary)
             except ActivityError as error:
+                if witness is not None:
+                    witness.failed(error)
+                if is_cancelled_exception(error):
+                    # Let a cancelled activity look like any other cancelled coroutine.
+                    raise asyncio.CancelledError from error
                 attempt += 1
-                if _error_type(error) != NOT_REGISTERED or attempt == _ROLLOUT_ATTEMPTS:
-                    raise EffectFailed(agent, step, _cause(error)) from error
+                if error_type(error) != NOT_REGISTERED or attempt == _ROLLOUT_ATTEMPTS:
+                    raise EffectFailed(agent, step, cause_of(error), silent=_is_silent(error)) from error
             with self._at_work():
                 await asyncio.sleep(_ROLLOUT_PAUSE.total_seconds())
 
     async def _attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
-        with self._at_work(), _cancellable():
+        with self._at_work():
             return await workflow.execute_activity(
                 name,
                 arg,
@@ -220,11 +250,17 @@ def forever() -> Awaitable[None]:
     return workflow.wait_condition(lambda: False)
 
 
-def _error_type(error: ActivityError) -> str | None:
+def error_type(error: ActivityError) -> str | None:
+    """Return the type that an activity's error names, if it is one of the activity's own."""
     return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
 
-def _cause(error: ActivityError) -> str:
+def _is_silent(error: ActivityError) -> bool:
+    return isinstance(error.cause, TimeoutError) or error_type(error) in _INTERRUPTED
+
+
+def cause_of(error: ActivityError) -> str:
+    """Return why an activity failed, in words."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         # Perdure's own errors are sentences; anything else is known by its type.
@@ -234,5 +270,8 @@ def _cause(error: ActivityError) -> str:
         return f"timed out ({kind} timeout)"
     return str(cause or error)
 
+
+_INTERRUPTED = frozenset({"WorkerShutdown", "ActivityPause", "ActivityReset"})
+"""Types under which the SDK reports an activity that was interrupted from outside of its code."""
 
 _SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"})

@@ -14,6 +14,7 @@ from perdure.messages import JournalPage, JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
 from perdure.runs import Run
+from perdure.views import time_text
 from perdure.workflows.effects import EffectFailed, Effects
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
@@ -149,11 +150,20 @@ class Scope:
             raise asyncio.CancelledError
 
     async def wait_for(self, call_ids: Collection[str]) -> None:
-        """Wait until the user has answered all of these calls: for days, if need be."""
+        """Wait until the user has answered all of these calls: for days, if need be.
+
+        Raises:
+            EffectFailed: A deadline has passed, and its tool wants that to fail the invocation.
+        """
         if call_ids:
             with self.waits.waiting(call_ids) as answered:
                 await workflow.wait_condition(answered)
         self.check_stopped()
+        expired = self.waits.expired(call_ids)
+        if expired is not None:
+            deadline = time_text(expired.expired or 0.0)
+            cause = f"no answer came by the deadline of the call, {deadline}; a resume waits for it without a deadline"
+            raise EffectFailed(expired.pending.agent, expired.pending.name, cause)
 
     @property
     def quiescent(self) -> bool:

@@ -14,33 +14,29 @@ from perdure import messages, requests
 from perdure.errors import InvalidMessage, PerdureError, RequestRefused, SessionFull
 from perdure.events import EventActions
 from perdure.journal import (
-    MAX_PAYLOAD_BYTES,
     AnswerAccepted,
     MessageAccepted,
     ResumeAccepted,
     TempStateSet,
     pack_whole,
-    payload_size,
 )
 from perdure.logs import get_logger
 from perdure.messages import (
     AnswerInput,
-    EventsPage,
     InvocationInput,
     InvocationResult,
     JournalPage,
     JournalReference,
     MessageInput,
-    PageInput,
-    PendingView,
     SessionInput,
-    SessionView,
 )
 from perdure.projection import Projection, split_state_delta
-from perdure.views import events_page, invocation_view, journal_page, pending_view, session_view
+from perdure.views import invocation_view
 from perdure.workflows.arrival import Arrival
+from perdure.workflows.deadlines import Deadlines
 from perdure.workflows.limits import RunLimits
 from perdure.workflows.log import new_invocation_id, user_event
+from perdure.workflows.queries import SessionQueries
 from perdure.workflows.turns import Turns
 from perdure.workflows.visibility import Visibility
 
@@ -56,7 +52,7 @@ _FULL = (
 
 
 @workflow.defn(dynamic=True)
-class SessionWorkflow:
+class SessionWorkflow(SessionQueries):
     """One session of one app; the workflow's type is the app's name, its id `app/user/session`."""
 
     @workflow.init
@@ -80,6 +76,7 @@ class SessionWorkflow:
             logger=self._logger,
             reenter=start.reenter,
         )
+        self._deadlines = Deadlines(self._log, self._accept_answer, self._logger)
         self._arrival.then = self._arrived
         if self._arrival.complete:
             self._begin()
@@ -104,13 +101,14 @@ class SessionWorkflow:
         # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once, so the
         # next one starts.
         cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())
+        self._deadlines.start()
         try:
             if not cancelled:
                 await self._turns.work()
                 await workflow.wait_condition(workflow.all_handlers_finished)
         except asyncio.CancelledError:
             cancelled = True
-        if cancelled:
+        if await _undisturbed(self._deadlines.close()) or cancelled:
             await self._turns.stop_all(_CANCELLED)
         await workflow.wait_condition(workflow.all_handlers_finished)
         journal, carried = await self._hand_over()
@@ -266,41 +264,6 @@ class SessionWorkflow:
         except (PerdureError, ValueError, TypeError, RuntimeError, KeyError) as error:
             # The reason's text could quote the value.
             self._logger.warning("signal dropped", signal=name, reason=type(error).__name__)
-
-    # Queries.
-
-    @workflow.query(name=messages.EVENTS)
-    def events(self, request: PageInput) -> EventsPage:
-        """Return a page of the event log."""
-        self._arrival.check()
-        return events_page(self._log.projection, request)
-
-    @workflow.query(name=messages.JOURNAL)
-    def journal(self, request: PageInput) -> JournalPage:
-        """Return a page of the journal."""
-        elsewhere = self._arrival.pointer()
-        if elsewhere is not None:
-            return elsewhere
-        self._arrival.check()
-        return journal_page(self._log.projection, request)
-
-    @workflow.query(name=messages.SESSION)
-    def session(self) -> SessionView:
-        """Return the projected session."""
-        self._arrival.check()
-        view = session_view(self._log.projection, self._app, self._user_id, self._session_id)
-        size = payload_size(view)
-        if size > MAX_PAYLOAD_BYTES:
-            raise ApplicationError(
-                f"the session's state is too large to be shown ({size / 1e6:.1f} MB); read its events"
-            )
-        return view
-
-    @workflow.query(name=messages.PENDING)
-    def pending(self) -> PendingView:
-        """Return the open calls."""
-        self._arrival.check()
-        return pending_view(self._log.projection)
 
 
 async def _undisturbed(work: Coroutine[Any, Any, None]) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from google.genai import types
 
+from perdure.doubts import Doubt
 from perdure.events import Event, EventActions, ToolConfirmation
 from perdure.journal import ToolKept, ToolOutput
 from perdure.messages import ToolInput
@@ -19,15 +20,15 @@ from perdure.responses import (
     confirmation_targets,
     error_output,
     parse_confirmation,
+    requested_confirmation,
     response_event,
 )
 from perdure.runs import Step
+from perdure.workflows.doubts import ask, run_once
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
-
-_INLINE_STATE_BYTES = 4096
-"""Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
+from perdure.workflows.tool_runs import run_tool, state_for
 
 
 class ToolCalls:
@@ -46,7 +47,7 @@ class ToolCalls:
         """
         calls = calling.get_function_calls()
         long_running = calling.long_running_tool_ids or frozenset[str]()
-        outputs = await self._outputs(calls, {})
+        outputs = await self._outputs(calls, {}, step)
         if not step.requests:
             request = confirmation_request(calls, outputs, _fresh_ids())
             if request is not None:
@@ -77,15 +78,32 @@ class ToolCalls:
             if answer is not None:
                 decisions[call_id] = parse_confirmation(answer)
         calls = [call for call in calling.get_function_calls() if call.id in decisions]
-        response = response_event(calls, await self._outputs(calls, decisions), frozenset())
+        response = response_event(calls, await self._outputs(calls, decisions, step), frozenset())
         if response is not None:
             step.responses.append(await self._log(response))
 
     async def _outputs(
-        self, calls: list[types.FunctionCall], decisions: Mapping[str, ToolConfirmation]
+        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Step
     ) -> dict[str, ToolOutput]:
+        """Return what each call returned, once somebody has said what became of those that are in doubt."""
+        outputs: dict[str, ToolOutput] = {}
+        while True:
+            left = [call for call in calls if call.id not in outputs]
+            found = await self._run_all(left, decisions, step)
+            outputs |= {call_id: output for call_id, output in found.items() if isinstance(output, ToolOutput)}
+            doubts = [output for output in found.values() if isinstance(output, Doubt)]
+            if not doubts:
+                return outputs
+            for call in calls:
+                if call.id in outputs:
+                    self._keep_final(call, outputs[call.id])
+            await ask(self._scope, self._node.name, self._branch, doubts, step)
+
+    async def _run_all(
+        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Step
+    ) -> dict[str, ToolOutput | Doubt]:
         self._scope.check_stopped()
-        tasks = [asyncio.create_task(self._output(call, decisions.get(call.id or ""))) for call in calls]
+        tasks = [asyncio.create_task(self._output(call, decisions.get(call.id or ""), step)) for call in calls]
         with contextlib.suppress(asyncio.CancelledError):
             # A stop cancels what runs, yet what finishes all the same must not be lost.
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -95,8 +113,9 @@ class ToolCalls:
         }
         if failures or self._scope.stopping:
             for call in calls:
-                if call.id in outputs and not outputs[call.id].needs_confirmation:
-                    self._keep(call, outputs[call.id])
+                output = outputs.get(call.id or "")
+                if isinstance(output, ToolOutput) and not output.needs_confirmation:
+                    self._keep(call, output)
         if failures:
             # An error of the tool says more than the cancellation of its siblings.
             raise next((failure for failure in failures if isinstance(failure, EffectFailed)), failures[0])
@@ -108,7 +127,14 @@ class ToolCalls:
         if invocation.kept.get(call.id or "") != output:
             self._scope.log.append(ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=output))
 
-    async def _output(self, call: types.FunctionCall, decision: ToolConfirmation | None) -> ToolOutput:
+    def _keep_final(self, call: types.FunctionCall, output: ToolOutput) -> None:
+        # One that asks for a confirmation runs again with the decision.
+        if requested_confirmation(call, output) is None:
+            self._keep(call, output)
+
+    async def _output(
+        self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Step
+    ) -> ToolOutput | Doubt:
         kept = self._scope.invocation.kept.get(call.id or "")
         if kept is not None:
             return kept
@@ -125,13 +151,15 @@ class ToolCalls:
                 names = ", ".join(tool.name for tool in self._node.tools) or "none"
                 return error_output(f"There is no tool {call.name!r}. The tools are: {names}.")
             case _:
-                return await self._run(tool, call, decision)
+                return await self._run(tool, call, decision, step)
 
-    async def _run(self, tool: ToolPlan, call: types.FunctionCall, decision: ToolConfirmation | None) -> ToolOutput:
+    async def _run(
+        self, tool: ToolPlan, call: types.FunctionCall, decision: ToolConfirmation | None, step: Step
+    ) -> ToolOutput | Doubt:
         if tool.confirmation == "always" and decision is None and _is_complete(tool, call):
             return ToolOutput(needs_confirmation=True)
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
-        state, length = self._state(tool)
+        state, length = state_for(self._scope.projection, invocation_id, tool)
         request = ToolInput(
             agent=self._node.name,
             tool=tool.name,
@@ -144,20 +172,19 @@ class ToolCalls:
             state=state,
             length=length,
         )
-        output = await self._scope.effects.tool(request, tool.options)
+        if tool.at_most_once:
+            output = await run_once(self._scope, tool, call, request, step)
+            if isinstance(output, Doubt):
+                return output
+            if len(step.calling.get_function_calls() if step.calling else ()) > 1:
+                # Others may still run: the run may be cut off before the response of all of them is logged.
+                self._keep_final(call, output)
+        else:
+            output = await run_tool(self._scope, tool, request)
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes:
             return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
         return output
-
-    def _state(self, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:
-        if not tool.needs_context:
-            return None, None
-        state = self._scope.projection.visible_state(self._scope.invocation.id)
-        # A repr is no JSON, but it is as long, and takes any value.
-        if len(repr(state)) <= _INLINE_STATE_BYTES:
-            return state, None
-        return None, len(self._scope.projection.entries)
 
     def _transfer(self, args: dict[str, Any]) -> ToolOutput:
         plan, target = self._scope.plan, args.get("agent_name")
@@ -177,7 +204,7 @@ class ToolCalls:
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))
 
 
-def _failure(task: asyncio.Task[ToolOutput]) -> BaseException | None:
+def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 

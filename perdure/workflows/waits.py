@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 
-from perdure.projection import Projection
+from perdure.projection import Call, Projection
 
 
 class Waits:
@@ -30,4 +30,9 @@ class Waits:
         return bool(self._open) and not any(self._answered(call_ids) for call_ids in self._open)
 
     def _answered(self, call_ids: Collection[str]) -> bool:
-        return all(self._projection.calls[call_id].answer == "logged" for call_id in call_ids)
+        calls = [self._projection.calls[call_id] for call_id in call_ids]
+        return all(call.answer == "logged" for call in calls) or self.expired(call_ids) is not None
+
+    def expired(self, call_ids: Collection[str]) -> Call | None:
+        """Return a call whose deadline has passed, which fails the invocation."""
+        return next((call for id in call_ids if (call := self._projection.calls[id]).expired is not None), None)

@@ -205,6 +205,13 @@ def reserved(a: int) -> int:
 reserved.__name__ = "adk_request_confirmation"
 
 
+def ours(a: int) -> int:
+    return a
+
+
+ours.__name__ = "perdure_reconcile"
+
+
 def local_agent() -> BaseAgent:
     class Local(Relay):
         pass
@@ -229,6 +236,7 @@ def local_agent() -> BaseAgent:
         (lambda: llm("root", tools=[search, FunctionTool(search)]), r"agent 'root' has two tools named 'search'"),
         (lambda: llm("root", tools=[lambda: 1]), r"agent 'root': a tool is named '<lambda>'"),
         (lambda: llm("root", tools=[reserved]), r"agent 'root': the tool name 'adk_request_confirmation' is reserved"),
+        (lambda: llm("root", tools=[ours]), r"agent 'root': the tool name 'perdure_reconcile' is reserved"),
         (
             lambda: llm("root", llm("leaf"), tools=[own_transfer]),
             r"agent 'root' has two tools named 'transfer_to_agent'",

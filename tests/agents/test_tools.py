@@ -404,3 +404,19 @@ def test_a_context_says_which_call_it_serves() -> None:
     assert (ctx.app_name, ctx.user_id, ctx.session_id, ctx.invocation_id) == ("travel", "u", "s", "e-1")
     assert ctx.tool_confirmation is not None
     assert ctx.tool_confirmation.confirmed
+
+
+def test_an_at_most_once_tool_has_one_attempt_and_alone_may_reconcile() -> None:
+    def look_up(what: str, context: ToolContext) -> None:
+        """Look up."""
+
+    tool = FunctionTool(anything, at_most_once=True, reconcile=look_up)
+    plan = tool.plan()
+    assert (plan.at_most_once, plan.reconcile, plan.options.max_attempts) == (True, True, 1)
+    assert plan.needs_context, "its reconcile function takes a context"
+    assert FunctionTool(anything, at_most_once=True, retry=RetryPolicy(maximum_attempts=1)).options.max_attempts == 1
+    for attempts in (0, 2):
+        with pytest.raises(DefinitionError, match=f"'anything': at_most_once allows one attempt, .* has {attempts} "):
+            FunctionTool(anything, at_most_once=True, retry=RetryPolicy(maximum_attempts=attempts))
+    with pytest.raises(DefinitionError, match="'anything': reconcile is for a tool that runs at most once"):
+        FunctionTool(anything, reconcile=look_up)

@@ -21,6 +21,9 @@ from perdure.worker import run_workers
 HANG = "hang"
 """A file of this name holds every step whose own name it contains."""
 
+ONCE = "once"
+"""In a folder of this name the agent calls the at-most-once tool `pay`, and nothing else."""
+
 
 async def step(folder: Path, name: str, key: str) -> None:
     with (folder / name).open("a") as lines:
@@ -34,7 +37,8 @@ class HangingModel(ScriptedModel):
     """A scripted model that leaves a line for each call."""
 
     def __init__(self, folder: Path) -> None:
-        calls: list[dict[str, Any]] = [{"calls": [{"name": name, "args": {}}]} for name in ("first", "second")]
+        names = ("pay",) if folder.name == ONCE else ("first", "second")
+        calls: list[dict[str, Any]] = [{"calls": [{"name": name, "args": {}}]} for name in names]
         super().__init__([*calls, {"text": "done"}])
         self._folder = folder
 
@@ -59,7 +63,13 @@ def build(name: str, folder: Path) -> App:
         await step(folder, "second", tool_context.idempotency_key)
         return "2"
 
+    async def pay(tool_context: ToolContext) -> str:
+        """Pay, which must not happen twice."""
+        await step(folder, "pay", tool_context.idempotency_key)
+        return "paid"
+
     tools = [FunctionTool(tool, heartbeat_timeout=timedelta(seconds=3)) for tool in (first, second)]
+    tools.append(FunctionTool(pay, heartbeat_timeout=timedelta(seconds=3), at_most_once=True))
     clerk = LlmAgent(name="clerk", model=HangingModel(folder), tools=[*tools])
     return App(name=name, root_agent=clerk, resumability_config=ResumabilityConfig(is_resumable=True))
 

@@ -16,7 +16,8 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agents import FunctionTool
-from tests.workflows.crashing_worker import HANG
+from perdure.events import REQUEST_RECONCILE
+from tests.workflows.crashing_worker import HANG, ONCE
 from tests.workflows.support import (
     Counted,
     Gate,
@@ -75,6 +76,31 @@ async def test_a_killed_workers_step_runs_elsewhere(
     runs = {name: lines(tmp_path, name) for name in ("first", "second", "model0", "model1", "model2")}
     assert {name: len(found) for name, found in runs.items() if len(found) > 1} == {during: 2}
     assert len(set(runs[during])) == 1
+
+
+async def test_a_killed_workers_at_most_once_tool_does_not_run_elsewhere(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path
+) -> None:
+    """Whether it took effect is for a person to say."""
+    folder = tmp_path / ONCE
+    folder.mkdir()
+    (folder / HANG).write_text("pay")
+    user = User(client, app_name)
+    async with worker(temporal_server, app_name, folder) as process:
+        await user.create()
+        invocation = await user.send("a")
+        await eventually(lambda: len(lines(folder, "pay")) == 1)
+        process.kill()
+        await process.wait()
+    (folder / HANG).unlink()
+    async with worker(temporal_server, app_name, folder):
+        (request,) = await user.open(REQUEST_RECONCILE)
+        (call,) = (await user.settled(invocation)).pending
+        assert call.args["reason"] == "timed out (heartbeat timeout)"
+        assert call.args["idempotencyKey"] == lines(folder, "pay")[0]
+        assert (await user.answered({request: {"happened": True, "result": "paid"}})).status == "finished"
+        assert responses(await user.events(), "pay") == [{"result": "paid"}]
+    assert len(lines(folder, "pay")) == 1
 
 
 async def test_a_worker_that_is_told_to_end_hands_its_steps_over(client: Client, app_name: str) -> None:

@@ -1,0 +1,60 @@
+"""Checks the deadline and the reminder of a long-running tool, and makes plain data of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from perdure.errors import DefinitionError
+from perdure.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
+from perdure.plan import Expiry
+
+
+def plan_expiry(where: str, expires_in: timedelta | None, on_expiry: OnExpiry | None) -> Expiry | None:
+    """Return a deadline as a plan holds it.
+
+    Raises:
+        DefinitionError: It is not positive, is missing where `on_expiry` is given, or the answer is no JSON.
+    """
+    if expires_in is None:
+        if on_expiry is not None:
+            raise DefinitionError(f"{where}: on_expiry needs a deadline; set expires_in")
+        return None
+    if expires_in <= timedelta(0):
+        raise DefinitionError(f"{where}: expires_in is {expires_in!r}; it must be longer than nothing")
+    match on_expiry or AnswerError(f"Nobody answered within {expires_in}, so the call has expired."):
+        case AnswerWith(value):
+            try:
+                answer = to_jsonable_python(value, by_alias=True)
+            except (PydanticSerializationError, ValueError) as error:
+                raise DefinitionError(
+                    f"{where}: the value of AnswerWith is no JSON ({error}); use plain data"
+                ) from error
+            return Expiry(after=expires_in, how="answer", answer=answer)
+        case AnswerError(message):
+            return Expiry(after=expires_in, how="answer", answer={"error": message})
+        case FailInvocation():
+            return Expiry(after=expires_in, how="fail")
+
+
+def check_reminder(
+    where: str, expires_in: timedelta | None, remind_in: timedelta | None, reminder: Callable[..., Any] | None
+) -> None:
+    """Check a reminder.
+
+    Raises:
+        DefinitionError: Its time or its function is missing, or its time is not between the call and the deadline.
+    """
+    if (remind_in is None) != (reminder is None):
+        raise DefinitionError(f"{where}: a reminder takes both remind_in and reminder")
+    if remind_in is None:
+        return
+    if remind_in <= timedelta(0):
+        raise DefinitionError(f"{where}: remind_in is {remind_in!r}; it must be longer than nothing")
+    if expires_in is not None and remind_in >= expires_in:
+        raise DefinitionError(
+            f"{where}: the reminder comes after {remind_in}, and the deadline after {expires_in}; remind before it"
+        )

@@ -1,0 +1,142 @@
+"""Calls in doubt: an at-most-once tool was started, and nobody knows whether it took effect. Pure.
+
+The agent asks with a long-running call of `perdure_reconcile`, in the manner of ADK's confirmations; the answer is a
+`Verdict`. What the tool's own `reconcile` function says is a `Reconciled`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.genai import types
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from perdure.errors import InvalidMessage
+from perdure.events import REQUEST_RECONCILE, Event
+
+NOT_HAPPENED: Mapping[str, Any] = {
+    "error": "This tool call was interrupted, and it is known that it did not take place. Call again if it is needed."
+}
+"""What the model is told of a call that did not take effect."""
+
+_EXPECTED = (
+    'a call in doubt takes {"happened": true, "result": …} (it took effect; the model gets the result),'
+    ' {"happened": false} (it did not; the model is told so), or {"run_again": true} (run it again)'
+)
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """What a tool's `reconcile` function found out about a call that was cut off."""
+
+    happened: bool
+    """The call took effect."""
+    result: Any = None
+    """Then: what the tool would have returned, as JSON."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A call that was started, and whose result is unknown."""
+
+    call: types.FunctionCall
+    key: str = ""
+    """Its idempotency key."""
+    started: float = 0.0
+    """Seconds since the epoch at which it was started."""
+    reason: str = ""
+    """Why its result is unknown."""
+    request_id: str | None = None
+    """The open `perdure_reconcile` call about it, if there is one already."""
+
+
+class Verdict(BaseModel):
+    """A person's word on a call in doubt."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    happened: bool | None = None
+    result: Any = None
+    run_again: bool | None = None
+
+
+def parse_verdict(response: Mapping[str, Any]) -> Verdict:
+    """Return the verdict in an answer; ADK's web page wraps it as text under `response`.
+
+    Raises:
+        InvalidMessage: The answer does not say what happened; the message says what is expected.
+    """
+    data: Any = response
+    wrapped = response.get("response")
+    try:
+        if set(response) == {"response"} and isinstance(wrapped, str):
+            data = json.loads(wrapped)
+        verdict = Verdict.model_validate(data)
+    except (ValueError, ValidationError) as error:
+        raise InvalidMessage(_EXPECTED) from error
+    given = verdict.model_fields_set
+    if given not in ({"happened"}, {"happened", "result"}, {"run_again"}):
+        raise InvalidMessage(_EXPECTED)
+    if verdict.happened is None and verdict.run_again is not True:
+        raise InvalidMessage(_EXPECTED)
+    if verdict.happened is False and "result" in given:
+        raise InvalidMessage(f"{_EXPECTED}; a call that did not happen has no result")
+    return verdict
+
+
+def lets_run_again(response: Mapping[str, Any]) -> bool:
+    """Return whether an answer lets the call start again; a malformed one does not."""
+    try:
+        return parse_verdict(response).run_again is True
+    except InvalidMessage:
+        return False
+
+
+def doubt_request(doubts: Sequence[Doubt], ids: Iterable[str]) -> Event:
+    """Return the event that asks about calls in doubt: one `perdure_reconcile` call for each."""
+    requests = [
+        types.FunctionCall(
+            id=request_id,
+            name=REQUEST_RECONCILE,
+            args={
+                "originalFunctionCall": {"id": doubt.call.id, "args": doubt.call.args or {}, "name": doubt.call.name},
+                "idempotencyKey": doubt.key,
+                "startedAt": doubt.started,
+                "reason": doubt.reason,
+            },
+        )
+        for doubt, request_id in zip(doubts, ids, strict=False)
+    ]
+    parts = [types.Part(function_call=request) for request in requests]
+    return Event(
+        content=types.Content(role="user", parts=parts),
+        long_running_tool_ids=frozenset(request.id or "" for request in requests),
+    )
+
+
+def is_doubt_request(event: Event) -> bool:
+    """Return whether an event asks about calls in doubt."""
+    return any(_asks(event, call) for call in event.get_function_calls())
+
+
+def last_request(requests: Iterable[Event], call_id: str) -> str | None:
+    """Return the id of the newest request about a call, if there is one."""
+    found: str | None = None
+    for event in requests:
+        for call in event.get_function_calls():
+            if _asks(event, call) and target_of(call.args or {}) == call_id:
+                found = call.id
+    return found
+
+
+def target_of(args: Mapping[str, Any]) -> str:
+    """Return the id of the tool call that a request is about, from the request's arguments."""
+    original = args.get("originalFunctionCall")
+    return str(original.get("id", "")) if isinstance(original, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
+
+
+def _asks(event: Event, call: types.FunctionCall) -> bool:
+    return call.name == REQUEST_RECONCILE and call.id in (event.long_running_tool_ids or ())

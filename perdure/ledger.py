@@ -1,0 +1,40 @@
+"""How often and when a session's tools ran: the part of the fold that the ledger is made of. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from perdure.journal import ToolRan
+
+
+@dataclass(frozen=True)
+class ToolRuns:
+    """The runs of a tool for one call."""
+
+    attempts: int
+    started: float
+    """Seconds since the epoch of the first start."""
+    ended: float
+    """Seconds since the epoch of the last end."""
+    outcome: Literal["failed", "stopped"] | None
+    """Of the last one; `None` if it returned."""
+    cause: str | None
+    """Why the last one failed."""
+    invocation_id: str | None
+    """If it ran in another invocation than the one that called it."""
+
+
+def add_run(runs: dict[str, ToolRuns], entry: ToolRan) -> None:
+    """Add an entry to the runs by call id."""
+    if entry.outcome == "not_started":
+        return
+    known = runs.get(entry.call_id)
+    runs[entry.call_id] = ToolRuns(
+        attempts=entry.attempts + (known.attempts if known else 0),
+        started=known.started if known else entry.started,
+        ended=entry.ended,
+        outcome=entry.outcome,
+        cause=entry.cause,
+        invocation_id=entry.invocation_id,
+    )

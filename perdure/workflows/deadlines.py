@@ -1,0 +1,119 @@
+"""Deadlines of open calls: a durable timer, what happens when it fires, and the reminders before."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+
+from google.genai import types
+from structlog.stdlib import BoundLogger
+from temporalio import workflow
+
+from perdure.journal import CallExpired, CallReminded
+from perdure.messages import AnswerInput, ToolInput
+from perdure.plan import LlmNode, ToolPlan
+from perdure.projection import Call
+from perdure.requests import response_part
+from perdure.workflows.effects import EffectFailed, Effects
+from perdure.workflows.log import SessionLog
+from perdure.workflows.tool_runs import state_for
+
+
+class Deadlines:
+    """Watches the deadlines of one session, from the projection alone; a session without any has no timer."""
+
+    def __init__(self, log: SessionLog, accept: Callable[[AnswerInput], str], logger: BoundLogger) -> None:
+        """Make it; `accept` takes an answer as it takes a person's."""
+        self._log = log
+        self._accept = accept
+        self._logger = logger
+        # Not the agents' own: a reminder must not make an invocation look at work.
+        self._effects = Effects()
+        self._reminders: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._watching = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Watch no more: the next run does; reminders at work are awaited."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await asyncio.gather(*self._reminders)
+
+    async def _watch(self) -> None:
+        while True:
+            due = self._next()
+            if due is None:
+                await workflow.wait_condition(lambda: self._next() is not None)
+            elif due > workflow.time():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await workflow.wait_condition(
+                        lambda due=due: self._next() != due,
+                        timeout=due - workflow.time(),
+                        timeout_summary="deadline of an answer",
+                    )
+            else:
+                self._act(workflow.time())
+
+    def _open(self) -> Iterator[Call]:
+        projection = self._log.projection
+        for call in projection.timed.values():
+            if call.answer == "open" and projection.takes_answers(call.pending.invocation_id):
+                yield call
+
+    def _next(self) -> float | None:
+        """Return when something is to be done next, in seconds since the epoch."""
+        times = [time for call in self._open() for time in (call.pending.deadline, call.remind_at) if time is not None]
+        return min(times, default=None)
+
+    def _act(self, now: float) -> None:
+        for call in list(self._open()):
+            if call.pending.deadline is not None and call.pending.deadline <= now:
+                self._expire(call)
+            elif call.remind_at is not None and call.remind_at <= now:
+                # Before it is started, so that it is not started twice.
+                self._log.append(CallReminded(call_id=call.pending.id))
+                task = asyncio.create_task(self._remind(call))
+                self._reminders.add(task)
+                task.add_done_callback(self._reminders.discard)
+
+    def _expire(self, call: Call) -> None:
+        pending, expiry = call.pending, call.expiry
+        if expiry is None or expiry.how == "fail":
+            self._log.append(CallExpired(call_id=pending.id))
+        else:
+            content = types.Content(role="user", parts=[response_part(pending.id, expiry.answer)])
+            self._accept(AnswerInput(content=content, metadata={"expired": True, "deadline": pending.deadline}))
+        self._logger.info("deadline passed", invocation=pending.invocation_id, agent=pending.agent, tool=pending.name)
+
+    async def _remind(self, call: Call) -> None:
+        pending, tool = call.pending, self._tool(call)
+        if tool is None:
+            return
+        state, length = state_for(self._log.projection, pending.invocation_id, tool)
+        given = ToolInput(
+            kind="reminder",
+            agent=pending.agent,
+            tool=pending.name,
+            args=pending.args,
+            function_call_id=pending.id,
+            invocation_id=pending.invocation_id,
+            branch=pending.branch,
+            idempotency_key=f"{pending.invocation_id}/{pending.id}",
+            state=state,
+            length=length,
+        )
+        try:
+            await self._effects.tool(given, tool.options)
+        except EffectFailed as failure:
+            # What it says may quote an argument.
+            self._logger.warning("reminder failed", agent=failure.agent, tool=failure.step)
+
+    def _tool(self, call: Call) -> ToolPlan | None:
+        projection = self._log.projection
+        plan = projection.plan_of(projection.invocations[call.pending.invocation_id])
+        node = plan.nodes.get(call.pending.agent) if plan is not None else None
+        return node.tool(call.pending.name) if isinstance(node, LlmNode) else None

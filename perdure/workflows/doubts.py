@@ -1,0 +1,88 @@
+"""At-most-once tools: starts each call once, and finds out what became of one that was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from google.genai import types
+
+from perdure.doubts import NOT_HAPPENED, Doubt, doubt_request, last_request, parse_verdict
+from perdure.journal import ToolOutput
+from perdure.messages import ToolInput
+from perdure.plan import ToolOptions, ToolPlan
+from perdure.runs import Step
+from perdure.workflows.effects import EffectFailed
+from perdure.workflows.log import new_function_call_id
+from perdure.workflows.scope import Scope
+from perdure.workflows.tool_runs import run_tool
+
+_CUT_OFF = "it was started, and the run was cut off before its result came"
+_NOT_RESUMABLE = (
+    "it is not known whether the call took effect ({reason}), and nobody can be asked in an app that is not resumable;"
+    " set ResumabilityConfig(is_resumable=True), or give the tool a reconcile function that can tell"
+)
+
+
+async def run_once(
+    scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput, step: Step
+) -> ToolOutput | Doubt:
+    """Return what an at-most-once call returned: now, or as somebody said who knows; else the doubt about it.
+
+    Raises:
+        EffectFailed: The tool raised; then a resume finds the call in doubt.
+    """
+    request_id = last_request(step.doubts, given.function_call_id)
+    if request_id is not None:
+        answer = scope.projection.answer_to(request_id)
+        if answer is None:
+            return Doubt(call, request_id=request_id)
+        verdict = parse_verdict(answer)
+        if verdict.happened is not None:
+            return ToolOutput(result=verdict.result if verdict.happened else dict(NOT_HAPPENED))
+    if given.function_call_id not in scope.invocation.started:
+        try:
+            return await run_tool(scope, tool, given)
+        except EffectFailed as failure:
+            if not failure.silent:
+                raise
+    return await _reconcile(scope, tool, call, given)
+
+
+async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput) -> ToolOutput | Doubt:
+    """Ask the tool's own function what became of a call, if it has one."""
+    runs = scope.projection.tool_runs.get(given.function_call_id)
+    reason = (runs and runs.cause) or _CUT_OFF
+    if tool.reconcile:
+        scope.check_stopped()
+        options = tool.options.model_copy(update={"max_attempts": ToolOptions().max_attempts})
+        try:
+            output = await scope.effects.tool(given.model_copy(update={"kind": "reconcile"}), options)
+        except EffectFailed as failure:
+            reason = f"{reason}; its reconcile function failed: {failure.cause}"
+        else:
+            match output.result:
+                case {"happened": True, "result": result}:
+                    return ToolOutput(result=result, actions=output.actions)
+                case {"happened": False}:
+                    return ToolOutput(result=dict(NOT_HAPPENED))
+                case _:
+                    reason = f"{reason}; its reconcile function cannot tell"
+    return Doubt(call, given.idempotency_key, scope.invocation.started[given.function_call_id].timestamp, reason)
+
+
+async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Doubt], step: Step) -> None:
+    """Ask a person about calls in doubt, where nobody asked yet, and wait for all of the answers.
+
+    Raises:
+        EffectFailed: The app is not resumable, so that nothing can wait.
+    """
+    new = [doubt for doubt in doubts if doubt.request_id is None]
+    if not scope.plan.resumable and new:
+        raise EffectFailed(agent, new[0].call.name or "", _NOT_RESUMABLE.format(reason=new[0].reason))
+    asked = [doubt.request_id for doubt in doubts if doubt.request_id is not None]
+    if new:
+        request = doubt_request(new, [new_function_call_id() for _ in new])
+        logged = await scope.log_event(request.model_copy(update={"author": agent, "branch": branch}))
+        step.doubts.append(logged)
+        asked += [call.id or "" for call in logged.get_function_calls()]
+    await scope.wait_for(asked)

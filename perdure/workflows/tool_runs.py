@@ -1,0 +1,122 @@
+"""One run of a tool as an activity, and what the journal is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, is_cancelled_exception
+
+from perdure.journal import RunTimes, ToolOutput, ToolRan, ToolStarted
+from perdure.messages import ToolInput
+from perdure.plan import ToolPlan
+from perdure.projection import Projection
+from perdure.workflows.effects import NOT_REGISTERED, cause_of, error_type
+from perdure.workflows.scope import Scope
+
+_CAUSE_LENGTH = 200
+
+_INLINE_STATE_BYTES = 4096
+"""Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
+
+
+async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
+    """Run a tool, and journal when it started and ended.
+
+    Raises:
+        EffectFailed: It failed, and retrying did not help.
+    """
+    witness = _Journalist(scope, tool, call)
+    output = await scope.effects.tool(call, tool.options, witness)
+    witness.returned(output)
+    return output.model_copy(update={"times": None})
+
+
+def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:
+    """Return the session's state for a tool that takes a context, or the length of the journal to fold it from."""
+    if not tool.needs_context:
+        return None, None
+    state = projection.visible_state(invocation_id)
+    # A repr is no JSON, but it is as long, and takes any value.
+    if len(repr(state)) <= _INLINE_STATE_BYTES:
+        return state, None
+    return None, len(projection.entries)
+
+
+class _Journalist:
+    """Writes the journal's entries about one call."""
+
+    def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput) -> None:
+        self._scope = scope
+        self._tool = tool
+        self._call = call
+        self._since = 0.0
+
+    def starting(self) -> None:
+        """Note that the tool is started: before, since afterwards it may be too late."""
+        self._since = workflow.time()
+        if self._tool.at_most_once:
+            self._scope.log.append(
+                ToolStarted(
+                    invocation_id=self._call.invocation_id,
+                    call_id=self._call.function_call_id,
+                    agent=self._call.agent,
+                    tool=self._call.tool,
+                    idempotency_key=self._call.idempotency_key,
+                    timestamp=self._since,
+                )
+            )
+
+    def returned(self, output: ToolOutput) -> None:
+        """Note that the tool returned."""
+        if output.times is not None:
+            self._append(output.times)
+        else:
+            # It asks for a confirmation first, or the model's arguments do not fit.
+            self._not_started()
+
+    def failed(self, error: ActivityError) -> None:
+        """Note how it ended instead."""
+        stopped = is_cancelled_exception(error)
+        if error_type(error) == NOT_REGISTERED or (stopped and not error.started_event_id):
+            self._not_started()
+            return
+        times = _times(error) or RunTimes(attempt=self._attempts(error), started=self._since, ended=workflow.time())
+        cause = None if stopped else cause_of(error)[:_CAUSE_LENGTH]
+        self._append(times, outcome="stopped" if stopped else "failed", cause=cause)
+
+    def _attempts(self, error: ActivityError) -> int:
+        """Return how many attempts were made at least: what did not come back could not count them."""
+        exhausted = error.retry_state == RetryState.MAXIMUM_ATTEMPTS_REACHED
+        return max(self._tool.options.max_attempts, 1) if exhausted else 1
+
+    def _not_started(self) -> None:
+        if self._tool.at_most_once:
+            self._append(RunTimes(started=self._since, ended=workflow.time()), outcome="not_started")
+
+    def _append(self, times: RunTimes, **fields: Any) -> None:
+        call = self._call
+        caller = self._scope.projection.event_of_call(call.function_call_id)
+        elsewhere = caller is None or caller.invocation_id != call.invocation_id
+        self._scope.log.append(
+            ToolRan(
+                call_id=call.function_call_id,
+                invocation_id=call.invocation_id if elsewhere else None,
+                attempts=times.attempt,
+                started=round(times.started, 3),
+                ended=round(times.ended, 3),
+                **fields,
+            )
+        )
+
+
+def _times(error: ActivityError) -> RunTimes | None:
+    """Return what the activity itself said of its times, as the last detail of its error."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or not cause.details:
+        return None
+    try:
+        return RunTimes.model_validate(cause.details[-1])
+    except ValidationError:
+        return None
