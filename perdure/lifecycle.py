@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -28,6 +29,9 @@ _Handle = WorkflowHandle[Any, Any]
 
 DELETED = "the session was deleted"
 """The reason with which a session's workflow is terminated to be deleted."""
+
+REPLACED = "the session's log is replaced"
+"""The reason with which a session's workflow is terminated so that another log takes its place."""
 
 
 def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
@@ -147,6 +151,31 @@ class Lifecycle:
                 f" is a worker for app {self._app!r} running?"
             ) from error
 
+    async def set_aside(self, user_id: str, session_id: str) -> str | None:
+        """End a session's workflow and keep its whole journal under a session id of its own, as if it was closed there.
+
+        Whatever happens on the way, the old session is not lost: closed, it is brought back by what it is sent next.
+
+        Returns:
+            The new session id, `SESSION~replaced-N`; `None` if there is no such session.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        if await self.status(user_id, session_id) in (None, DELETED):
+            return None
+        handle = self._handle(user_id, session_id)
+        await self._terminate(handle, REPLACED)
+        description = await handle.describe()
+        entries = await self.read_journal(user_id, session_id, description.run_id)
+        known = description.typed_search_attributes.get(STATUS) is not None
+        for number in count(1):
+            kept = f"{session_id}~replaced-{number}"
+            with contextlib.suppress(WorkflowAlreadyStartedError):
+                await self.restore(user_id, kept, entries, interrupted="replaced", search_attributes=known)
+                return kept
+        return None
+
     async def delete(self, user_id: str, session_id: str) -> None:
         """Delete every run of a session's workflow.
 
@@ -167,9 +196,9 @@ class Lifecycle:
         for run_id in dict.fromkeys(runs):
             await self._delete_run(handle.id, run_id)
 
-    async def _terminate(self, handle: _Handle) -> bool:
+    async def _terminate(self, handle: _Handle, reason: str = DELETED) -> bool:
         try:
-            await handle.terminate(reason=DELETED)
+            await handle.terminate(reason=reason)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise

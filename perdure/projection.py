@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
+from google.genai.types import FunctionCall
+
 from perdure.events import REQUEST_CONFIRMATION, USER, Event
 from perdure.journal import (
     ActivityKept,
@@ -18,9 +20,11 @@ from perdure.journal import (
     Entry,
     EventLogged,
     Failure,
+    InvocationPinned,
     InvocationResumed,
     InvocationSettled,
     InvocationStarted,
+    LogImported,
     MessageAccepted,
     ModelCalled,
     PlanLoaded,
@@ -99,6 +103,12 @@ class Projection:
     """Invocation ids by request id."""
     model_calls: Counter[str] = field(default_factory=Counter[str])
     """Model calls that came back, by agent."""
+    blocked_calls: set[str] = field(default_factory=set[str])
+    """Ids of imported calls that must not run, since nobody allowed it."""
+    imported_shared: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`user:` and `app:` keys of an imported log, which the session shows where the server knows no such key."""
+    imported_plan: str | None = None
+    """Digest of the newest plan at an imported log's origin."""
 
     @classmethod
     def fold(cls, entries: Iterable[Entry]) -> Projection:
@@ -145,6 +155,11 @@ class Projection:
                 self._keep_tool(entry)
             case ActivityKept():
                 self.invocations[entry.invocation_id].entries.append(entry)
+            case LogImported():
+                _take_over(self, entry)
+            case InvocationPinned():
+                invocation = self.invocations[entry.invocation_id]
+                invocation.agent, invocation.plan = entry.agent, entry.plan
             case _:
                 assert_never(entry)
 
@@ -162,17 +177,7 @@ class Projection:
         for call in event.get_function_calls():
             self.call_ids.add(call.id or "")
             if call.id and event.long_running_tool_ids and call.id in event.long_running_tool_ids:
-                pending = PendingCall(
-                    id=call.id,
-                    name=call.name or "",
-                    args=call.args or {},
-                    agent=event.author,
-                    invocation_id=event.invocation_id,
-                    branch=event.branch,
-                    since=event.timestamp,
-                )
-                # A confirmation has no tool of its own whose response could be late.
-                self.calls[call.id] = Call(pending, responded=call.name == REQUEST_CONFIRMATION)
+                self.calls[call.id] = _long_running(event, call)
 
     def _show(self, event: Event) -> None:
         self.events.append(event)
@@ -185,6 +190,8 @@ class Projection:
         for response in event.get_function_responses():
             if response.id in self.calls:
                 self.calls[response.id].answer = "accepted"
+                # A person's answer lets the imported call run that it is about; answers in the import are data.
+                self.blocked_calls.discard(_asked_about(self.calls[response.id].pending))
         if isinstance(entry, MessageAccepted):
             self.invocations[event.invocation_id] = Invocation(event.invocation_id, event)
             self.turns.append(Turn("message", event.invocation_id))
@@ -206,7 +213,8 @@ class Projection:
 
     def _start(self, entry: InvocationStarted) -> None:
         invocation = self.invocations[entry.invocation_id]
-        invocation.status, invocation.agent, invocation.plan = "running", entry.agent, entry.plan
+        # A log from elsewhere names no plan: the invocation takes the newest one when it goes on.
+        invocation.status, invocation.agent, invocation.plan = "running", entry.agent, entry.plan or None
         self._drop_turns(entry.invocation_id)
         self._answered(invocation.message)
         self._show(invocation.message.model_copy(update={"timestamp": entry.timestamp}))
@@ -245,7 +253,12 @@ class Projection:
     def is_resumable(self, invocation: Invocation) -> bool:
         """Return whether the invocation's app is resumable; before any plan is known, nothing is lost by a resume."""
         plan = self.plan_of(invocation)
-        return plan is None or plan.resumable
+        if plan is not None:
+            return plan.resumable
+        # Of an imported log: only where nothing pauses does an invocation finish with its calls open.
+        return invocation.status != "finished" or not any(
+            call.answer == "open" and call.pending.invocation_id == invocation.id for call in self.calls.values()
+        )
 
     def open_calls(self, invocation_id: str | None = None) -> list[PendingCall]:
         """Return the long-running calls that the user has not answered, in log order, of one invocation or all."""
@@ -291,9 +304,15 @@ class Projection:
         invocation = self.invocations.get(invocation_id)
         return self.state | (invocation.temp if invocation else {})
 
-    def starting_agent(self, plan: Plan) -> str:
-        """Return the agent that a new message runs: found by walking back through the log (SEMANTICS.md)."""
-        for event in reversed(self.events):
+    def starting_agent(self, plan: Plan, *, before: str | None = None) -> str:
+        """Return the agent that a message runs: found by walking back through the log (SEMANTICS.md).
+
+        Args:
+            plan: The plan.
+            before: An invocation; what the session did in it, and later, plays no part (R8).
+        """
+        first = next((i for i, event in enumerate(self.events) if event.invocation_id == before), len(self.events))
+        for event in reversed(self.events[:first]):
             state_only = event.actions.agent_state is not None or event.actions.end_of_agent
             if event.author == USER or state_only or event.author not in plan.nodes:
                 continue
@@ -307,7 +326,7 @@ class Projection:
             call = self.calls.get(response.id or "")
             if call is not None and call.pending.agent in plan.nodes:
                 return call.pending.agent
-        return self.starting_agent(plan)
+        return self.starting_agent(plan, before=invocation.id)
 
     def shared_state(self) -> dict[str, Any]:
         """Return the `user:` and `app:` keys."""
@@ -318,6 +337,39 @@ def _keeps_messages(plan: Plan, name: str) -> bool:
     """Return whether every agent from `name` up to the root is an LLM agent that may transfer to its parent."""
     nodes = (plan.nodes[step] for step in plan.path(name))
     return all(isinstance(node, LlmNode) and not node.disallow_transfer_to_parent for node in nodes)
+
+
+def _long_running(event: Event, call: FunctionCall) -> Call:
+    pending = PendingCall(
+        id=call.id or "",
+        name=call.name or "",
+        args=call.args or {},
+        agent=event.author,
+        invocation_id=event.invocation_id,
+        branch=event.branch,
+        since=event.timestamp,
+    )
+    # A confirmation has no tool of its own whose response could be late.
+    return Call(pending, responded=call.name == REQUEST_CONFIRMATION)
+
+
+def _take_over(session: Projection, entry: LogImported) -> None:
+    """Take no code and no permission from outside, and let nothing run by itself."""
+    session.blocked_calls = set[str]() if entry.allow_pending_calls else set(session.call_ids)
+    session.imported_plan, session.newest_plan = entry.plan_digest, None
+    session.imported_shared = session.shared_state()
+    session.plans.clear()
+    session.turns.clear()
+    for invocation in session.invocations.values():
+        invocation.plan = None
+        if invocation.status in ("running", "queued"):
+            invocation.status, invocation.reason = "stopped", "it was at work when its log was taken"
+
+
+def _asked_about(call: PendingCall) -> str:
+    """Return the id of the call that a confirmation asks about; empty if this is none."""
+    asked: Any = call.args.get("originalFunctionCall") if call.name == REQUEST_CONFIRMATION else None
+    return str(asked.get("id", "")) if isinstance(asked, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
 
 
 def _stored(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def invocation_view(projection: Projection, invocation: Invocation) -> Invocatio
     return InvocationView(
         id=invocation.id,
         status=invocation.status,
-        agent=invocation.agent,
+        agent=invocation.agent or None,
         failures=invocation.failures,
         pending=tuple(shortened(call, _SHORT_ARGS_BYTES) for call in projection.open_calls(invocation.id)),
         plan=invocation.plan,

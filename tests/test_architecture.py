@@ -17,7 +17,7 @@ PACKAGE = ROOT / "perdure"
 
 VALUES = frozenset({"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs"})
 """Plain data and pure functions of it."""
-PURE = frozenset({"requests", "views", "search"})
+PURE = frozenset({"requests", "views", "search", "imports", "trajectory", "exports"})
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -37,7 +37,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sessions": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "following": VALUES | {"logs"},
     "reading": VALUES | {"sessions", "following"},
-    "client": VALUES | PURE | {"config", "payloads", "sessions", "reading", "logs"},
+    "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
+    "client": VALUES | PURE | {"config", "payloads", "sessions", "reading", "logs", "transfers"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 
