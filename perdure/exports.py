@@ -33,6 +33,9 @@ from perdure.trajectory import FreshId, read_log
 
 _ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
+MAX_LINE_BYTES = MAX_PAYLOAD_BYTES
+"""What one line may have; no event and no entry of a session has more."""
+
 _MARK = "perdure"
 
 _MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError)
@@ -123,6 +126,16 @@ def _marked(value: BaseModel) -> str:
     return f'{{"{_MARK}":{value.model_dump_json(by_alias=True, exclude_none=True)}}}'
 
 
+def peek_app(line: str | bytes) -> str:
+    """Return the app that an export's first line names.
+
+    Raises:
+        InvalidTrajectory: The line is no header.
+    """
+    number, first = next(_numbered([line]), (1, dict[str, Any]()))
+    return _header(first, number).app
+
+
 def read_lines(lines: Iterable[str | bytes], *, fresh: FreshId) -> ImportedLog:
     """Read an export, a line at a time.
 
@@ -149,9 +162,9 @@ def read_lines(lines: Iterable[str | bytes], *, fresh: FreshId) -> ImportedLog:
 
 def _numbered(lines: Iterable[str | bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(lines, start=1):
-        if len(line) > MAX_PAYLOAD_BYTES:
+        if len(line) > MAX_LINE_BYTES:
             raise InvalidTrajectory(
-                f"line {number} has {len(line) / 1e6:.1f} MB, and a line may have {MAX_PAYLOAD_BYTES / 1e6:.1f} MB"
+                f"line {number} has more than the {MAX_LINE_BYTES / 1e6:.1f} MB that a line may have"
             )
         if not line.strip():
             continue

@@ -60,7 +60,7 @@ def state(author: str = "root", **actions: Any) -> Event:
 
 
 def confirm(call_id: str = "c1", author: str = "root", **original: Any) -> Event:
-    asked_about: dict[str, Any] = {"id": call_id, "name": "work", "args": {}} | original
+    asked_about: dict[str, Any] = {"id": call_id, "name": "work", "args": dict[str, Any]()} | original
     args: dict[str, Any] = {"originalFunctionCall": asked_about, "toolConfirmation": {}}
     return called("k1", name="adk_request_confirmation", waits=("k1",), author=author, **args)
 
