@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from temporalio.client import Client
 
 from perdure.agents import FunctionTool, ParallelAgent
+from perdure.cli import run_command
 from perdure.errors import InvalidTrajectory, SessionExists, SessionNotFound
 from perdure.events import USER, Event, EventActions, user_content
 from perdure.exports import dump_lines, make_header, read_lines
@@ -384,3 +387,54 @@ async def test_what_was_at_work_is_stopped_and_can_be_resumed(client: Client, ap
         session = user.other(session_id="copy")
         ids = [call.id for view in made.invocations if view.id == waiting.id for call in view.pending]
         assert (await session.answered({ids[0]: {}})).status == "finished"
+
+
+# The commands.
+
+
+async def command(*arguments: str) -> int:
+    return await asyncio.to_thread(run_command, arguments)
+
+
+@pytest.mark.server
+async def test_a_session_goes_through_a_file_by_the_commands(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--address", temporal_server)
+    clerk = agent("clerk", [calls("pick"), text("booked")], [long_running("pick")])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        waiting = await user.run("book")
+        assert await command("export", app_name, "-u", "u", "-s", "s", "--journal", *where) == 0
+        path = tmp_path / "s.jsonl"
+        path.write_text(capsys.readouterr().out)
+        assert path.read_text().splitlines() == await exported(user)
+
+        assert await command("import", str(path), *where) == 1
+        assert "has a session 's' of user 'u' already" in capsys.readouterr().err
+
+        assert await command("import", str(path), "--user", "v", "--session", "copy", *where) == 0
+        said = capsys.readouterr()
+        assert said.out == f"session copy of user v in app {app_name}: {len(await user.events())} events\n"
+        assert f"perdure pending {app_name}" in said.err
+        copy = user.other(user_id="v", session_id="copy")
+        assert (await copy.answered({waiting.pending[0].id: {}})).status == "finished"
+
+        assert await command("import", str(path), "--replace", "--json", *where) == 0
+        made = json.loads(capsys.readouterr().out)
+        assert (made["session_id"], made["replaced"]) == ("s", "s~replaced-1")
+
+
+@pytest.mark.server
+async def test_the_command_refuses_a_file_with_the_line(
+    temporal_server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.jsonl"
+    for lines, reason in (
+        (file(FIRST, "{oops"), "line 3 is no JSON"),
+        (["x" * 3_000_000], "line 1 has more than"),
+        ([], "line 1 is no header"),
+    ):
+        path.write_text("\n".join(lines))
+        assert await command("import", str(path), "--address", temporal_server) == 1
+        assert reason in capsys.readouterr().err

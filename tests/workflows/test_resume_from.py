@@ -306,22 +306,41 @@ async def test_shared_keys_of_a_log_stay_its_own(client: Client, app_name: str) 
         assert (await other.view()).state == {"user:lang": "en"}
 
 
-async def test_unknown_fields_and_signatures_stay_as_they_came(client: Client, app_name: str) -> None:
-    clerk = agent("clerk", [text("a"), text("b")])
+async def test_what_providers_and_later_versions_add_survives_every_way_that_a_log_takes(
+    small_client: Client, app_name: str
+) -> None:
+    """Journal, continue-as-new (the server suggests it early), export, import: byte for byte."""
     parts = [
         types.Part(text="hm", thought=True),
         types.Part(text="so", thought_signature=bytes(range(256))),
         types.Part(executable_code=types.ExecutableCode(code="1+1", language=types.Language.PYTHON)),
         types.Part(code_execution_result=types.CodeExecutionResult(output="2", outcome=types.Outcome.OUTCOME_OK)),
         types.Part(inline_data=types.Blob(data=bytes(range(255, -1, -1)), mime_type="image/png")),
+        types.Part(
+            function_call=types.FunctionCall(id="c-old", name="look", args={"a": None}), thought_signature=b"\x00\xff"
+        ),
     ]
     answer = Event.model_validate(
         {"author": "clerk", "content": types.Content(role="model", parts=parts), "fromTheFuture": {"a": [None, 1]}}
     )
-    async with serving(client, make_app(app_name, clerk), cached=0) as user:
-        session, status = await driven(user, asked(), answer, asked("more"))
+    rounds = 12
+    look = Counted("look")
+    model = GatedModel([text("never"), *[calls("look")] * rounds, text("end"), text("end")])
+    async with serving(small_client, make_app(app_name, agent("clerk", model, [look.fn]))) as user:
+        past = (asked("go", "i1"), answer.model_copy(update={"invocation_id": "i1"}))
+        session, status = await driven(user, *past, asked("more", "i2"))
         assert status == "finished"
-        logged = (await session.events())[1]
-        assert logged.content == answer.content
-        assert (logged.model_extra or {})["fromTheFuture"] == {"a": [None, 1]}
-        assert short(logged) == ["clerk: so"]
+        started = (await session.workflow.fetch_history()).events[0].workflow_execution_started_event_attributes
+        assert started.continued_execution_run_id, "the session never continued as new"
+        lines = [line async for line in user.runner.export_session(**session.who, journal=True)]
+        await user.runner.import_session(lines, session_id="copy")
+        copy = user.other(session_id="copy")
+        for one in (session, copy):
+            logged = (await one.events())[1]
+            assert logged.content == answer.content
+            assert (logged.model_extra or {})["fromTheFuture"] == {"a": [None, 1]}
+            assert short(logged) == ["clerk: so", "clerk calls look"]
+            # What may not run is carried along, too.
+            assert (await one.resumed("i1")).status == "failed"
+        assert await copy.events() == await session.events()
+        assert len(look.keys) == rounds
