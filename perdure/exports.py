@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from perdure.errors import InvalidTrajectory
 from perdure.events import USER, Event
-from perdure.imports import LogChecks
+from perdure.imports import MAX_IMPORT_BYTES, LogChecks
 from perdure.journal import (
     MAX_PAYLOAD_BYTES,
     AnswerAccepted,
@@ -161,7 +161,13 @@ def read_lines(lines: Iterable[str | bytes], *, fresh: FreshId) -> ImportedLog:
 
 
 def _numbered(lines: Iterable[str | bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    size = 0
     for number, line in enumerate(lines, start=1):
+        size += len(line)
+        if size > MAX_IMPORT_BYTES:
+            raise InvalidTrajectory(
+                f"line {number}: the file has more than the {MAX_IMPORT_BYTES / 1e6:.0f} MB of one import"
+            )
         if len(line) > MAX_LINE_BYTES:
             raise InvalidTrajectory(
                 f"line {number} has more than the {MAX_LINE_BYTES / 1e6:.1f} MB that a line may have"
@@ -208,6 +214,7 @@ class _JournalReader:
     def __init__(self) -> None:
         self._session = Projection()
         self._checks = LogChecks()
+        self._logged_answers: set[str] = set()
 
     def read(self, lines: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Entry]:
         for number, value in lines:
@@ -272,9 +279,9 @@ class _JournalReader:
         return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
 
     def _check_logs_once(self, entry: InvocationStarted | AnswerLogged, where: str) -> None:
-        shown = {event.id for event in self._session.events}
         if isinstance(entry, AnswerLogged):
-            again = entry.event_id in shown
+            again = entry.event_id in self._logged_answers
+            self._logged_answers.add(entry.event_id)
         else:
             invocation = self._session.invocations.get(entry.invocation_id)
             again = invocation is not None and invocation.agent is not None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,20 @@ def test_a_malformed_file_is_refused_with_the_line(lines: list[str], reason: str
 def test_the_file_that_those_were_made_from_is_fine() -> None:
     lines = [line.encode() + b"\r\n" for line in file(FIRST, ACCEPTED, STARTED, SHOWN, "", "  ")]
     assert len(read_lines(lines, fresh=fresh_ids()).entries) == 3
+
+
+def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
+    line = "x" * 1_000_000
+    taken = itertools.count()
+
+    def endless() -> Iterator[str]:
+        yield file(journal=False)[0]
+        while next(taken) < 1_000:
+            yield json.dumps({"author": "a", "content": {"parts": [{"text": line}]}})
+
+    with pytest.raises(InvalidTrajectory, match="line 51: the file has more than the 50 MB of one import"):
+        read_lines(endless(), fresh=fresh_ids())
+    assert next(taken) == 50
 
 
 # On a server.

@@ -164,6 +164,15 @@ async def test_a_given_response_is_what_the_model_reacts_to_and_the_tool_does_no
         assert [part.function_response and part.function_response.response for part in shown] == [{"receipt": 7}]
 
 
+async def test_a_log_can_be_handed_in_before_any_worker_serves_the_app(client: Client, app_name: str) -> None:
+    user = User(client, app_name)
+    resumed = await user.runner.resume_from([asked()], **user.who)
+    assert (resumed.invocation.status, resumed.offset) == ("queued", 0)
+    async with serving(client, make_app(app_name, agent("clerk", [text("done")]))) as user:
+        followed = user.runner.follow(**user.who, invocation_id=resumed.invocation.id, since=resumed.offset)
+        assert [event.text async for event in followed if event.text] == ["done"]
+
+
 async def test_a_models_unanswered_calls_run_if_the_caller_says_so(client: Client, app_name: str) -> None:
     tool = Counted("charge")
     clerk = agent("clerk", [calls("charge"), text("paid")], [tool.once])
