@@ -272,6 +272,8 @@ class _JournalReader:
         known = entry.event.invocation_id in self._session.invocations
         if isinstance(entry, EventLogged) is (entry.event.author == USER):
             raise InvalidTrajectory(f"{where}: an event of {entry.event.author!r} stands in the entry {entry.kind!r}")
+        if isinstance(entry, EventLogged) and entry.hidden and entry.event.content is not None:
+            raise InvalidTrajectory(f"{where}: only checkpoints and ends are hidden from readers")
         if isinstance(entry, MessageAccepted) and known:
             raise InvalidTrajectory(f"{where}: invocation {entry.event.invocation_id!r} has a message already")
         if not isinstance(entry, MessageAccepted) and not known:

@@ -20,6 +20,9 @@ from perdure.responses import is_confirmation_request
 MAX_IMPORT_BYTES = 50_000_000
 """What all events and entries of one import may have together, as JSON."""
 
+_MAX_BRANCH_STEPS = 100
+"""Names in a branch, two for each parallel agent. Each nests a few frames at a re-entry, and Python's stack is finite."""
+
 
 class LogChecks:
     """Checks the events of one log, in log order."""
@@ -120,8 +123,10 @@ def without_temp(event: Event) -> Event:
 
 def _check_branch(branch: str | None, where: str) -> None:
     steps = branch.split(".") if branch else []
-    if len(steps) % 2 or not all(steps):
-        raise InvalidTrajectory(f"{where}: the branch {branch!r} does not consist of PARALLEL.SUBAGENT steps")
+    if len(steps) % 2 or not all(steps) or len(steps) > _MAX_BRANCH_STEPS:
+        raise InvalidTrajectory(
+            f"{where}: the branch {branch!r} does not consist of PARALLEL.SUBAGENT steps, 50 at most"
+        )
 
 
 def agent_of_import(session: Projection, plan: Plan, invocation: Invocation) -> str:

@@ -356,6 +356,11 @@ def _long_running(event: Event, call: FunctionCall) -> Call:
 def _take_over(session: Projection, entry: LogImported) -> None:
     """Take no code and no permission from outside, and let nothing run by itself."""
     session.blocked_calls = set[str]() if entry.allow_pending_calls else set(session.call_ids)
+    if not entry.allow_pending_calls:
+        # Readers do not see hidden events, but a re-entry does.
+        logged = (item for invocation in session.invocations.values() for item in invocation.entries)
+        hidden = (item.event for item in logged if isinstance(item, EventLogged) and item.hidden)
+        session.blocked_calls.update(call.id or "" for event in hidden for call in event.get_function_calls())
     session.imported_plan, session.newest_plan = entry.plan_digest, None
     session.imported_shared = session.shared_state()
     session.plans.clear()

@@ -182,6 +182,8 @@ ACCEPTED = entry("message", event=MESSAGE)
 STARTED = entry("started", invocation_id="i1", agent="a", plan="d", timestamp=0.0)
 SHOWN = Event.model_validate(MESSAGE).to_json()
 
+HIDDEN = {"author": "a", "invocationId": "i1", "content": {"parts": [{"functionCall": {"id": "c", "name": "n"}}]}}
+
 MALFORMED: dict[str, tuple[list[str], str]] = {
     "nothing": ([], "line 1 is no header"),
     "no header": ([json.dumps(MESSAGE)], "line 1 is no header"),
@@ -238,6 +240,10 @@ MALFORMED: dict[str, tuple[list[str], str]] = {
         "line 4: the next line is not",
     ),
     "a user's event that is missing": (file(FIRST, ACCEPTED, STARTED), "line 4: the next line is not"),
+    "calls that readers do not see": (
+        file(FIRST, ACCEPTED, STARTED, SHOWN, entry("event", hidden=True, event=HIDDEN)),
+        "line 6: only checkpoints and ends are hidden",
+    ),
     "a response to nothing": (
         file(
             FIRST,

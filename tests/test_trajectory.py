@@ -13,7 +13,7 @@ from perdure import imports
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.events import USER, Event, EventActions, user_content
 from perdure.imports import agent_of_import
-from perdure.journal import LogImported, pack, unpack
+from perdure.journal import EventLogged, LogImported, pack, unpack
 from perdure.plan import LoopNode, SequentialNode
 from perdure.projection import Projection
 from perdure.trajectory import DrivenTrajectory, drive_log, read_log
@@ -202,6 +202,7 @@ REFUSED: dict[str, tuple[list[Event], str]] = {
         "event 2: the long-running call 'c2' is not in its content",
     ),
     "a branch that is none": ([asked(), said(branch="left")], "the branch 'left' does not consist"),
+    "a branch that is too deep": ([asked(), said(branch=".".join(["fan", "left"] * 51))], "50 at most"),
     "an approval for another call": (
         [asked(), called("c1"), confirm(name="look")],
         "asks about a call that 'root' did not",
@@ -239,6 +240,13 @@ def test_no_imported_call_may_run_unless_somebody_allowed_it() -> None:
     log = (asked(), called("c1"), said())
     assert drive(*log, asked(invocation="i2")).projection.blocked_calls == {"c1"}
     assert drive(*log, asked(invocation="i2"), allow=True).projection.blocked_calls == set()
+
+
+def test_calls_that_readers_do_not_see_may_not_run_either() -> None:
+    """A re-entry sees them; a file that holds such is refused before."""
+    log = read_log([asked()], fresh=fresh_ids())
+    entries = (*log.entries, EventLogged(event=called("c1"), hidden=True), LogImported())
+    assert Projection.fold(entries).blocked_calls == {"c1"}
 
 
 def test_the_answer_to_a_confirmation_allows_its_call_and_no_other() -> None:
