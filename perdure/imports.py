@@ -21,7 +21,7 @@ MAX_IMPORT_BYTES = 50_000_000
 """What all events and entries of one import may have together, as JSON."""
 
 _MAX_BRANCH_STEPS = 100
-"""Names in a branch, two for each parallel agent. Each nests a few frames at a re-entry, and Python's stack is finite."""
+"""Names in a branch, two for each parallel agent; each nests a few frames at a re-entry, and the stack is finite."""
 
 
 class LogChecks:
