@@ -30,9 +30,10 @@ from perdure.payloads import adapt
 from perdure.reading import LogReader
 from perdure.requests import response_part
 from perdure.sessions import ListedSession, Sessions
+from perdure.transfers import Transferring, Transfers
 
 
-class Runner:
+class Runner(Transferring):
     """Talks to the sessions of one app. ADK: `runners.py`.
 
     Every method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back
@@ -54,6 +55,7 @@ class Runner:
         self._auto_create = auto_create_session
         self._client = adapt(client)
         self._sessions = Sessions(app_name, self._client, reenter=reenter)
+        self._transfers = Transfers(app_name, self._client, reenter=reenter)
         self._reader = LogReader(app_name, self._client, self._sessions)
 
     @classmethod

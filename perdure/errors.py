@@ -21,7 +21,8 @@ PerdureError
     ├── CallNotFound
     ├── CallAnswered
     ├── MixedInvocations
-    └── InvalidMessage
+    ├── InvalidMessage
+    └── InvalidTrajectory  an event log or a file that cannot be imported or driven on
 
 UserWarning
 └── DefinitionWarning      an agent tree that compiles, but can hardly be meant so
@@ -158,6 +159,10 @@ class InvalidMessage(RequestRefused):
     """A message or an answer has a form that a session does not take."""
 
 
+class InvalidTrajectory(RequestRefused):
+    """An event log cannot be taken over, or its last event cannot drive a turn; the message says where and why."""
+
+
 REFUSALS: dict[str, type[RequestRefused]] = {
     cls.__name__: cls
     for cls in (
@@ -173,6 +178,7 @@ REFUSALS: dict[str, type[RequestRefused]] = {
         CallAnswered,
         MixedInvocations,
         InvalidMessage,
+        InvalidTrajectory,
     )
 }
 """Refusals by name, as which they cross the border between a session workflow and its client."""

@@ -246,6 +246,25 @@ class CallReminded(_Entry):
     call_id: str
 
 
+class LogImported(_Entry):
+    """All that lies before came from outside: it is data, and its pending calls run only if the importer said so."""
+
+    kind: Literal["imported"] = "imported"
+    allow_pending_calls: bool = False
+    plan_digest: str | None = None
+    """Digest of the newest plan at the log's origin, to tell where it came from; nothing runs under it."""
+
+
+class InvocationPinned(_Entry):
+    """An imported invocation goes on: under the plan that the app has now."""
+
+    kind: Literal["pinned"] = "pinned"
+    invocation_id: str
+    agent: str
+    plan: str
+    """Digest of that plan."""
+
+
 Entry = Annotated[
     SessionCreated
     | EventLogged
@@ -265,7 +284,9 @@ Entry = Annotated[
     | ToolStarted
     | ToolRan
     | CallExpired
-    | CallReminded,
+    | CallReminded
+    | LogImported
+    | InvocationPinned,
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowHistoryEventFilterType,
@@ -43,6 +45,9 @@ _NEVER_RAN = "closed before WorkflowTaskStarted"
 
 DELETED = "the session was deleted"
 """The reason with which a session's workflow is terminated to be deleted."""
+
+REPLACED = "the session's log is replaced"
+"""The reason with which a session's workflow is terminated so that another log takes its place."""
 
 
 def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
@@ -99,9 +104,7 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        long = description.raw_description.workflow_execution_info.history_size_bytes > _LONG_HISTORY_BYTES
-        known = await read_archive(self._client, handle.id, description.run_id) if long else []
-        run_id, entries = await self._find_journal(handle.id, description.run_id, known)
+        run_id, entries = await self._read_closed(description)
         journal = pack_whole(entries)
         reference = JournalReference(run_id=run_id, length=len(entries))
         start = SessionInput(
@@ -157,6 +160,12 @@ class Lifecycle:
         """
         return (await self._find_journal(workflow_id(self._app, user_id, session_id), None, []))[1]
 
+    async def _read_closed(self, description: WorkflowExecutionDescription) -> tuple[str, list[Entry]]:
+        """Return the journal of a closed run, and the run in which it was found."""
+        long = description.raw_description.workflow_execution_info.history_size_bytes > _LONG_HISTORY_BYTES
+        known = await read_archive(self._client, description.id, description.run_id) if long else []
+        return await self._find_journal(description.id, description.run_id, known)
+
     async def _find_journal(self, id: str, run_id: str | None, known: list[Entry]) -> tuple[str, list[Entry]]:
         """Return the journal of a run, and the run in which it was found: one that never had it whole names another."""
         entries = list(known)
@@ -191,6 +200,30 @@ class Lifecycle:
         journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
         return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
 
+    async def set_aside(self, user_id: str, session_id: str) -> str | None:
+        """End a session's workflow and keep its whole journal under a session id of its own, as if it was closed there.
+
+        Whatever happens on the way, the old session is not lost: closed, it is brought back by what it is sent next.
+
+        Returns:
+            The new session id, `SESSION~replaced-N`; `None` if there is no such session.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        if await self.status(user_id, session_id) in (None, DELETED):
+            return None
+        handle = self._handle(user_id, session_id)
+        await self._terminate(handle, REPLACED)
+        description = await handle.describe()
+        _, entries = await self._read_closed(description)
+        for number in count(1):
+            kept = f"{session_id}~replaced-{number}"
+            with contextlib.suppress(WorkflowAlreadyStartedError):
+                await self.restore(user_id, kept, entries, interrupted="replaced")
+                return kept
+        return None
+
     async def delete(self, user_id: str, session_id: str) -> None:
         """Delete every run of a session's workflow.
 
@@ -211,9 +244,9 @@ class Lifecycle:
         for run_id in dict.fromkeys(runs):
             await self._delete_run(handle.id, run_id)
 
-    async def _terminate(self, handle: _Handle) -> bool:
+    async def _terminate(self, handle: _Handle, reason: str = DELETED) -> bool:
         try:
-            await handle.terminate(reason=DELETED)
+            await handle.terminate(reason=reason)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise

@@ -80,7 +80,7 @@ def invocation_view(projection: Projection, invocation: Invocation) -> Invocatio
     return InvocationView(
         id=invocation.id,
         status=invocation.status,
-        agent=invocation.agent,
+        agent=invocation.agent or None,
         failures=invocation.failures,
         pending=_shortened(projection.open_calls(invocation.id), _SHORT_ARGS_BYTES),
         plan=invocation.plan,

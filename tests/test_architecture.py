@@ -16,10 +16,23 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "perdure"
 
 VALUES = frozenset(
-    {"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs", "doubts", "ledger", "expiry"}
+    {
+        "errors",
+        "events",
+        "plan",
+        "journal",
+        "projection",
+        "messages",
+        "responses",
+        "runs",
+        "invocations",
+        "doubts",
+        "ledger",
+        "expiry",
+    }
 )
 """Plain data and pure functions of it."""
-PURE = frozenset({"requests", "views", "search", "tool_effects"})
+PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"})
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -40,7 +53,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sessions": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "following": VALUES | {"logs"},
     "reading": VALUES | {"sessions", "following"},
-    "client": VALUES | PURE | {"config", "payloads", "sessions", "reading", "logs"},
+    "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
+    "client": VALUES | PURE | {"config", "payloads", "sessions", "reading", "logs", "transfers"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

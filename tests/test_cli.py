@@ -102,7 +102,8 @@ def test_help_answers_without_importing_what_is_slow() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["dev", "worker", "run", "respond", "resume", "stop", "events", "sessions", "pending"]
+    "command",
+    ["dev", "worker", "run", "respond", "resume", "stop", "events", "sessions", "pending", "export", "import"],
 )
 async def test_every_command_has_help_with_an_example(perdure: Perdure, command: str) -> None:
     done = await perdure(command, "--help")
@@ -128,6 +129,8 @@ async def test_the_version_is_printed(perdure: Perdure) -> None:
         ["run", "only-an-app"],
         ["run", "app", "hello", "--no-such-option"],
         ["events", "app"],
+        ["export", "app"],
+        ["import", "no-such-file"],
         ["events", "app", "--session", "s", "--since", "-1"],
         ["respond", "app", "no-pair"],
         ["respond", "app", "id=1", "id=2"],

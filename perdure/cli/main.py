@@ -9,6 +9,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.processes import dev, worker
+from perdure.cli.transfers import export, import_
 from perdure.cli.turns import respond, resume, run, stop
 from perdure.cli.views import effects, events, pending, sessions
 from perdure.errors import ConnectionFailed, PerdureError
@@ -32,7 +33,7 @@ def main() -> None:
     """
 
 
-for _command in (dev, worker, run, respond, resume, stop, events, effects, sessions, pending):
+for _command in (dev, worker, run, respond, resume, stop, events, effects, sessions, pending, export, import_):
     main.add_command(_command)
 
 

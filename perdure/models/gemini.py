@@ -16,6 +16,7 @@ from google.genai import Client, types
 from perdure.errors import ModelError
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.gemini_errors import setup_error, to_model_error
+from perdure.models.gemini_signatures import check_signatures
 
 _ONE_ATTEMPT = types.HttpRetryOptions(attempts=1)
 _GO_ON = types.Content(
@@ -52,8 +53,10 @@ class Gemini(BaseLlm):
 
         Raises:
             ModelError: Retryable for HTTP 408, 429 and 5xx, lost connections and bodies that are no JSON; final for
-                any other answer of the server, and where no credentials are set.
+                any other answer of the server, where no credentials are set, and where a function call has lost the
+                thought signature that Gemini 3 asks for.
         """
+        check_signatures(self.model, llm_request.contents)
         # Making a client reads certificates and, on Vertex AI, credentials: too slow for the worker's loop.
         client = self._client or await asyncio.to_thread(self._connect)
         contents = list(llm_request.contents)

@@ -30,6 +30,11 @@ from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool, state_for
 
+_BLOCKED = (
+    "call {id!r} came with an imported log and nobody allowed it to run; import the log again with"
+    " allow_pending_calls, or resume it from events that end with the call's response"
+)
+
 
 class ToolCalls:
     """The tools of one LLM agent in one run."""
@@ -140,6 +145,8 @@ class ToolCalls:
             return kept
         if decision is not None and not decision.confirmed:
             return REJECTED
+        if call.id in self._scope.projection.blocked_calls:
+            raise EffectFailed(self._node.name, call.name or "", _BLOCKED.format(id=call.id))
         tool = self._node.tool(call.name or "")
         kind = tool.kind if tool is not None else "transfer" if call.name == "transfer_to_agent" else "unknown"
         match kind:

@@ -7,15 +7,19 @@ import asyncio
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
+from perdure.errors import LogError
+from perdure.events import USER
+from perdure.imports import agent_of_import
 from perdure.journal import (
     Failure,
+    InvocationPinned,
     InvocationResumed,
     InvocationSettled,
     InvocationStarted,
     PlanLoaded,
     SharedStateRead,
 )
-from perdure.messages import LoadPlanInput
+from perdure.messages import LoadPlanInput, LoadPlanOutput
 from perdure.plan import Plan
 from perdure.projection import Invocation
 from perdure.workflows.effects import EffectFailed, Effects, keep_journal
@@ -82,6 +86,8 @@ class Turns:
     async def _take_turn(self, invocation: Invocation) -> None:
         if invocation.agent is None:
             await self._begin(invocation)
+        elif invocation.plan is None and not await self._pin(invocation):
+            return
         elif invocation.status != "running":
             self._log.append(InvocationResumed(invocation_id=invocation.id))
         plan = self._log.projection.plan_of(invocation)
@@ -118,14 +124,14 @@ class Turns:
 
     async def _begin(self, invocation: Invocation) -> None:
         """Pin the plan, take a snapshot of shared state, and log the message."""
-        projection = self._log.projection
-        loaded = await self._effects.load_plan(LoadPlanInput(user_id=self._user_id, known=projection.newest_plan))
-        if loaded.plan is not None:
-            self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
+        loaded = await self._load_plan()
         if invocation.status != "queued":
             return
-        if loaded.shared is not None and loaded.shared != projection.shared_state():
-            self._log.append(SharedStateRead(state=loaded.shared))
+        projection = self._log.projection
+        if loaded.shared is not None:
+            shared = projection.imported_shared | loaded.shared
+            if shared != projection.shared_state():
+                self._log.append(SharedStateRead(state=shared))
         self._visibility.enabled = loaded.search_attributes
         plan = projection.plans[loaded.digest]
         agent = projection.agent_for(plan, invocation)
@@ -137,6 +143,32 @@ class Turns:
         except EffectFailed as error:
             failure = Failure(agent=agent, step=error.step, cause=error.cause)
             self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
+
+    async def _load_plan(self) -> LoadPlanOutput:
+        known = self._log.projection.newest_plan
+        loaded = await self._effects.load_plan(LoadPlanInput(user_id=self._user_id, known=known))
+        if loaded.plan is not None:
+            self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
+        return loaded
+
+    async def _pin(self, invocation: Invocation) -> bool:
+        """Pin an imported invocation to the app's plan; returns whether it goes on. One that does not fit it fails."""
+        loaded = await self._load_plan()
+        if invocation.status != "queued":
+            return False
+        self._visibility.enabled = loaded.search_attributes
+        projection = self._log.projection
+        try:
+            agent = agent_of_import(projection, projection.plans[loaded.digest], invocation)
+        except LogError as error:
+            failure = Failure(agent=invocation.agent or USER, step="import", cause=str(error))
+            self._log.append(InvocationResumed(invocation_id=invocation.id))
+            self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
+            self._tell(invocation)
+            return False
+        self._log.append(InvocationPinned(invocation_id=invocation.id, agent=agent, plan=loaded.digest))
+        self._log.append(InvocationResumed(invocation_id=invocation.id))
+        return True
 
     async def stop_all(self, reason: str) -> None:
         """Stop every invocation that works, waits or is queued."""

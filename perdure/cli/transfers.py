@@ -1,0 +1,103 @@
+"""`export` and `import`: sessions out of and into files."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shlex
+from pathlib import Path
+from typing import IO
+
+import click
+
+from perdure.cli.exits import ExitCode
+from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
+from perdure.cli.output import show_json
+
+
+@click.command()
+@session_options(required=True)
+@click.option("--journal", is_flag=True, help="Add Perdure's own entries, so that an import resumes exactly.")
+@connection_options
+def export(name: SessionName, journal: bool, connection: Connection) -> int:
+    """Write a session to standard output: a header line, then one ADK event a line.
+
+    \b
+    Examples:
+      perdure export travel --session trip-1 > trip-1.jsonl
+      perdure export travel --session trip-1 --journal > trip-1.jsonl
+    """
+
+    async def write() -> int:
+        from perdure.client import Runner
+
+        runner = await Runner.connect(name.app, connection.config())
+        async for line in runner.export_session(**name.keys(name.session or ""), journal=journal):
+            click.echo(line)
+        return ExitCode.FINISHED
+
+    return asyncio.run(write())
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--app", help="App.  [default: the file's]")
+@click.option("-u", "--user", help="User id.  [default: the file's]")
+@click.option("-s", "--session", help="Session id.  [default: the file's]")
+@click.option("--replace", is_flag=True, help="Take the place of a session of this id; its log is kept under another.")
+@click.option("--allow-pending-calls", is_flag=True, help="Let calls without a response run. Only for files you trust.")
+@json_option
+@connection_options
+def import_(
+    file: Path,
+    app: str | None,
+    user: str | None,
+    session: str | None,
+    replace: bool,
+    allow_pending_calls: bool,
+    as_json: bool,
+    connection: Connection,
+) -> int:
+    """Make a session of an exported FILE, or of standard input if FILE is `-`. Nothing in it is set going.
+
+    \b
+    Examples:
+      perdure import trip-1.jsonl
+      perdure import trip-1.jsonl --app travel --session copy --allow-pending-calls
+    """
+
+    async def read(stream: IO[bytes]) -> int:
+        from perdure.client import Runner
+        from perdure.exports import MAX_LINE_BYTES, peek_app
+
+        # One byte more than a line may have, so that an endless one is refused and not read.
+        lines = iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")
+        first = next(lines, b"")
+        runner = await Runner.connect(app or peek_app(first), connection.config())
+        imported = await runner.import_session(
+            itertools.chain([first], lines),
+            user_id=user,
+            session_id=session,
+            replace=replace,
+            allow_pending_calls=allow_pending_calls,
+        )
+        if as_json:
+            show_json(imported)
+            return ExitCode.FINISHED
+        click.echo(
+            f"session {imported.session_id} of user {imported.user_id} in app {imported.app_name}:"
+            f" {imported.event_count} events"
+        )
+        if imported.replaced is not None:
+            click.echo(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
+        name = SessionName(imported.app_name, imported.user_id, imported.session_id)
+        flags = name.flags(imported.session_id) + connection.flags
+        for invocation in imported.invocations:
+            if invocation.resumable:
+                click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
+        if any(invocation.pending for invocation in imported.invocations):
+            click.echo(f"  what waits:  perdure pending {shlex.quote(imported.app_name)}{connection.flags}", err=True)
+        return ExitCode.FINISHED
+
+    with click.open_file(str(file), "rb") as stream:
+        return asyncio.run(read(stream))

@@ -1,0 +1,59 @@
+"""What the projection knows of one long-running call, one turn that is due, and one invocation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from perdure.events import Event
+from perdure.journal import ActivityKept, EventLogged, Failure, ToolOutput, ToolStarted
+from perdure.messages import InvocationStatus, PendingCall
+from perdure.plan import Expiry
+
+
+@dataclass
+class Call:
+    """A long-running function call."""
+
+    pending: PendingCall
+    responded: bool = False
+    """Its tool has run: the response event is logged, or the tool returned nothing."""
+    answer: Literal["open", "accepted", "logged"] = "open"
+    expiry: Expiry | None = None
+    """What happens at its deadline."""
+    remind_at: float | None = None
+    """When its reminder is due, in seconds since the epoch."""
+    expired: float | None = None
+    """The deadline that has passed and fails the invocation, until it has."""
+
+
+@dataclass
+class Turn:
+    """Something accepted that waits until its invocation may work."""
+
+    kind: Literal["message", "answer", "resume"]
+    invocation_id: str
+
+
+@dataclass
+class Invocation:
+    """One invocation, from its accepted message on."""
+
+    id: str
+    message: Event
+    """The user's event that started it."""
+    status: InvocationStatus = "queued"
+    agent: str | None = None
+    plan: str | None = None
+    failures: tuple[Failure, ...] = ()
+    reason: str | None = None
+    entries: list[EventLogged | ActivityKept] = field(default_factory=list["EventLogged | ActivityKept"])
+    """What its agents did, in order: the source of a re-entry."""
+    kept: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
+    """Results of tools that must not run again, by call id."""
+    started: dict[str, ToolStarted] = field(default_factory=dict[str, ToolStarted])
+    """At-most-once calls that were started, by call id, until their response is logged or a person lets them start
+    again: without a kept result such a call is in doubt."""
+    temp: dict[str, Any] = field(default_factory=dict[str, Any])
+    answers: list[Event] = field(default_factory=list[Event])
+    """Accepted answers that are not logged yet, in order of arrival."""

@@ -1,0 +1,196 @@
+"""Sessions out of and into files and event logs: what `Runner` does beside running them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.client import Client
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from perdure.errors import InvalidMessage, SessionExists
+from perdure.events import Event
+from perdure.exports import dump_lines, make_header, read_lines
+from perdure.journal import Entry, LogImported
+from perdure.lifecycle import DELETED, Lifecycle, missing
+from perdure.messages import InvocationResult, InvocationView
+from perdure.projection import Projection
+from perdure.trajectory import drive_log
+from perdure.views import invocation_view
+
+_VERSIONS = ("perdure", "temporalio", "google-genai")
+"""Packages whose versions an export names."""
+
+_REPLACE_ATTEMPTS = 3
+
+
+class ResumedSession(InvocationResult):
+    """What `resume_from` set going; follow it from `offset` on."""
+
+    user_id: str
+    session_id: str
+    replaced: str | None = None
+    """Session id under which the log that stood here before is kept."""
+
+
+class ImportedSession(BaseModel):
+    """What `import_session` made."""
+
+    model_config = ConfigDict(frozen=True)
+
+    app_name: str
+    user_id: str
+    session_id: str
+    event_count: int
+    """Events in the log."""
+    invocations: tuple[InvocationView, ...] = ()
+    """The invocations as the log left them."""
+    replaced: str | None = None
+    """Session id under which the log that stood here before is kept."""
+
+
+class Transferring:
+    """The part of `Runner` that takes sessions over from logs and files, and writes them out."""
+
+    app_name: str
+    _transfers: Transfers
+
+    async def resume_from(
+        self,
+        events: Iterable[Event],
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        replace: bool = False,
+        allow_pending_calls: bool = False,
+    ) -> ResumedSession:
+        """Drive an event log on, in a session made of it; returns at once, as `send_message` does.
+
+        The last event is the trigger, those before it are history. It may be a user's message; a user's response to a
+        long-running call or to a call without response (its tool does not run, the model reacts to the response); an
+        answer to a confirmation; or an agent's event that is not its last word, such as a model's answer with calls.
+
+        Args:
+            events: The log: Perdure's, or one that ADK itself wrote, with its events read as `perdure.Event`.
+            user_id: Whose session.
+            session_id: The new session's id. Default: a fresh one.
+            state: The state that the log starts from.
+            replace: A session of this id gets this log; the log that it had is kept under another id.
+            allow_pending_calls: Calls in the log that have no response may run. Only for a log that you trust.
+
+        Raises:
+            InvalidTrajectory: The events are no log, or the last one cannot drive a turn.
+            SessionExists: There is a session of this id, and `replace` is not set.
+            SessionUnreadable: The session cannot be replaced, since no worker answers for it.
+        """
+        log = drive_log(events, state=state, allow_pending_calls=allow_pending_calls, fresh=_fresh)
+        session_id = session_id or str(uuid.uuid4())
+        replaced = await self._transfers.put(user_id, session_id, log.entries, replace=replace)
+        view = invocation_view(log.projection, log.projection.invocations[log.invocation_id])
+        return ResumedSession(
+            invocation=view, offset=log.offset, user_id=user_id, session_id=session_id, replaced=replaced
+        )
+
+    async def export_session(
+        self, *, user_id: str, session_id: str, journal: bool = False
+    ) -> AsyncGenerator[str, None]:
+        """Yield a session as lines of JSON, without line ends: a header, then ADK's events.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            journal: Add Perdure's own entries, so that an import can answer and resume what waits, failed or stopped.
+
+        Raises:
+            SessionNotFound: There is none.
+            SessionUnreadable: No worker answers for it.
+        """
+        entries = await self._transfers.read(user_id, session_id)
+        names = (self.app_name, user_id, session_id)
+        versions = {name: version(name) for name in _VERSIONS}
+        header = make_header(names, Projection.fold(entries), journal=journal, versions=versions)
+        for line in dump_lines(header, entries):
+            yield line
+
+    async def import_session(
+        self,
+        lines: Iterable[str | bytes],
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        replace: bool = False,
+        allow_pending_calls: bool = False,
+    ) -> ImportedSession:
+        """Make a session of an export; nothing in it is set going.
+
+        Args:
+            lines: The lines, such as an open file's.
+            user_id: Whose session. Default: the header's.
+            session_id: The session's id. Default: the header's.
+            replace: A session of this id gets this log; the log that it had is kept under another id.
+            allow_pending_calls: Calls in the log that have no response may run when their invocation goes on. Only for
+                a file that you trust.
+
+        Raises:
+            InvalidTrajectory: A line is malformed, or the lines are no log.
+            SessionExists: There is a session of this id, and `replace` is not set.
+            SessionUnreadable: The session cannot be replaced, since no worker answers for it.
+        """
+        log = read_lines(lines, fresh=_fresh)
+        marker = LogImported(allow_pending_calls=allow_pending_calls, plan_digest=log.header.plan_digest)
+        user_id, session_id = user_id or log.header.user_id, session_id or log.header.session_id
+        replaced = await self._transfers.put(user_id, session_id, (*log.entries, marker), replace=replace)
+        session = log.projection
+        session.apply(marker)
+        return ImportedSession(
+            app_name=self.app_name,
+            user_id=user_id,
+            session_id=session_id,
+            event_count=len(session.events),
+            invocations=tuple(invocation_view(session, invocation) for invocation in session.invocations.values()),
+            replaced=replaced,
+        )
+
+
+def _fresh() -> str:
+    return str(uuid.uuid4())
+
+
+class Transfers:
+    """Puts whole journals in the place of sessions, and reads them."""
+
+    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+        self._app = app
+        self._lifecycle = Lifecycle(app, client, reenter=reenter)
+
+    async def read(self, user_id: str, session_id: str) -> list[Entry]:
+        """Return a session's journal."""
+        if await self._lifecycle.status(user_id, session_id) in (None, DELETED):
+            raise missing(self._app, user_id, session_id)
+        return await self._lifecycle.read_journal(user_id, session_id)
+
+    async def put(self, user_id: str, session_id: str, entries: tuple[Entry, ...], *, replace: bool) -> str | None:
+        """Start a session with a journal; returns the id under which the one that it replaces is kept."""
+        if not user_id or not session_id:
+            raise InvalidMessage("a session needs a user id and a session id that are not empty")
+        kept: str | None = None
+        for _ in range(_REPLACE_ATTEMPTS):
+            status = await self._lifecycle.status(user_id, session_id)
+            if status not in (None, DELETED):
+                if not replace:
+                    break
+                kept = await self._lifecycle.set_aside(user_id, session_id)
+            try:
+                await self._lifecycle.restore(user_id, session_id, entries, again=status is not None)
+            except WorkflowAlreadyStartedError:
+                # Somebody created it, or brought it back, meanwhile.
+                continue
+            return kept
+        raise SessionExists(
+            f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already; choose another id, or replace"
+            " it (its log is kept)"
+        )
