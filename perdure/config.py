@@ -159,6 +159,11 @@ class WorkerConfig:
     """Name of the worker in the Temporal UI. Default: process id and host."""
     debug: bool = False
     """No deadlock detection and no sandbox timeouts, so that a debugger can stop in workflow code. Default: off."""
+    missing_code_attempts: int = 30
+    """How often a tool, model or function that a worker lacks is looked for, on this worker or another, before its step
+    fails; it can be resumed. Default: 30."""
+    missing_code_pause: timedelta = timedelta(seconds=10)
+    """Between two of these attempts; make all of them last longer than a rollout does. Default: 10 s."""
     fail_workflows_on_defects: bool = False
     """A defect or a replay that differs fails the session's workflow, instead of being tried again until a deployment
     mends it; for tests, which would hang. Default: off."""

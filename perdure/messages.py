@@ -5,6 +5,7 @@ Each crosses a process border, so each is one frozen model whose fields are only
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
@@ -309,3 +310,12 @@ class CodeOutput(_Message):
     """What a function of `App(activities=[…])` returned."""
 
     result: Any = None
+
+
+class Rollout(_Message):
+    """How long code that a worker lacks is looked for elsewhere; the detail of a `NotRegistered` failure."""
+
+    attempts: int = 30
+    """How often it is looked for before the step fails. Default: 30."""
+    pause: timedelta = timedelta(seconds=10)
+    """Between two attempts. Default: 10 s."""

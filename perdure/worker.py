@@ -22,6 +22,7 @@ from perdure.activities.tools import ToolActivity
 from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
+from perdure.messages import Rollout
 from perdure.payloads import adapt
 from perdure.plan import CustomNode
 from perdure.workflows.session import SessionWorkflow
@@ -76,6 +77,7 @@ def _worker(
     attributes: SearchAttributes,
 ) -> Worker:
     plan = PlanActivities(registry, client, attributes)
+    rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
     return Worker(
         client,
         task_queue=registry.plan.app,
@@ -83,8 +85,8 @@ def _worker(
         activities=[
             plan.load_plan,
             plan.share_state,
-            ModelActivity(registry, journals, models).call,
-            ToolActivity(registry, journals, code).run,
+            ModelActivity(registry, journals, models, rollout).call,
+            ToolActivity(registry, journals, code, rollout).run,
         ],
         workflow_runner=workflow_runner([registry]),
         identity=config.identity,
