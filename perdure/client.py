@@ -26,6 +26,7 @@ from perdure.messages import (
     SessionView,
 )
 from perdure.payloads import adapt
+from perdure.plan import Plan
 from perdure.reading import LogReader
 from perdure.requests import response_part
 from perdure.sessions import ListedSession, Sessions
@@ -231,6 +232,15 @@ class Runner:
             InvocationNotFound: The session has no such invocation.
         """
         return await self._sessions.invocation(user_id, session_id, invocation_id)
+
+    async def plan(self, *, user_id: str, session_id: str, invocation_id: str) -> Plan | None:
+        """Return the plan that an invocation is pinned to; `None` while it is queued.
+
+        Raises:
+            InvocationNotFound: The session has no such invocation.
+        """
+        view = await self.invocation(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+        return await self._sessions.plan(user_id, session_id, view.plan) if view.plan is not None else None
 
     async def pending(
         self, *, user_id: str | None = None, session_id: str | None = None

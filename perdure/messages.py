@@ -31,6 +31,7 @@ EVENTS = "events"
 SESSION = "session"
 PENDING = "pending"
 JOURNAL = "journal"
+PLAN = "plan"
 SET_STATE = "set_state"
 STATE = "state"
 
@@ -193,6 +194,19 @@ class PendingView(_Message):
     """Query `pending`: every open call of the session."""
 
     calls: tuple[PendingCall, ...] = ()
+
+
+class PlanInput(_Message):
+    """Query `plan`."""
+
+    digest: str
+
+
+class PlanView(_Message):
+    """A plan that invocations of the session are pinned to."""
+
+    plan: Plan | None = None
+    """`None` if the session knows no plan of this digest."""
 
 
 class LoadPlanInput(_Message):

@@ -37,6 +37,7 @@ from perdure.logs import get_logger
 from perdure.messages import (
     EVENTS,
     PENDING,
+    PLAN,
     SESSION,
     EventsPage,
     InvocationResult,
@@ -44,12 +45,15 @@ from perdure.messages import (
     PageInput,
     PendingCall,
     PendingView,
+    PlanInput,
+    PlanView,
     SessionStatus,
     SessionView,
     ShareStateInput,
     split_workflow_id,
     workflow_id,
 )
+from perdure.plan import Plan
 from perdure.projection import SHARED
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
@@ -247,6 +251,13 @@ class Sessions:
             if view.id == invocation_id:
                 return view
         raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+
+    async def plan(self, user_id: str, session_id: str, digest: str) -> Plan | None:
+        """Return a plan that invocations of a session are pinned to."""
+        view: PlanView = await self._query(
+            user_id, session_id, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
+        )
+        return view.plan
 
     async def list(self, user_id: str | None) -> list[ListedSession]:
         """Return the sessions, newest first."""

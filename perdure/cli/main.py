@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from perdure.cli.exits import ExitCode
+from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
 from perdure.cli.turns import respond, resume, run, stop
 from perdure.cli.views import events, pending, sessions
@@ -32,7 +33,7 @@ def main() -> None:
     """
 
 
-for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending):
+for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending, plan):
     main.add_command(_command)
 
 

@@ -31,6 +31,8 @@ from perdure.messages import (
     MessageInput,
     PageInput,
     PendingView,
+    PlanInput,
+    PlanView,
     SessionInput,
     SessionView,
 )
@@ -207,6 +209,11 @@ class SessionWorkflow:
     def session(self) -> SessionView:
         """Return the projected session."""
         return session_view(self._log.projection, self._app, self._user_id, self._session_id)
+
+    @workflow.query(name=messages.PLAN)
+    def plan(self, request: PlanInput) -> PlanView:
+        """Return a plan by its digest."""
+        return PlanView(plan=self._log.projection.plans.get(request.digest))
 
     @workflow.query(name=messages.PENDING)
     def pending(self) -> PendingView:
