@@ -33,6 +33,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "loading": VALUES | {"agents"},
     "workflows": VALUES | PURE | {"workflows", "agents.custom", "agents.context", "agents.registry", "logs"},
     "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing"},
+    "sandbox": VALUES | {"agents.registry"},
+    "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "lifecycle": VALUES | PURE,
     "sessions": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "following": VALUES | {"logs"},

@@ -89,3 +89,26 @@ async def test_plan_diff_tells_how_a_run_differs(
         assert (code, change["what"], change["agent"]) == (1, "instruction", "picker")
         code, _, err = await perdure("plan", new, *which, "--invocation", "e-none")
         assert (code, "has no invocation 'e-none'" in err) == (1, True)
+
+
+@pytest.mark.server
+async def test_replay_of_a_workflow_or_a_file(
+    perdure: Run, client: Client, temporal_server: str, tmp_path: Path, app_name: str
+) -> None:
+    """An app without custom agents need not be given; a changed history is told as such."""
+    _, app = write(tmp_path, app_name)
+    async with serving(client, app) as user:
+        await user.create()
+        await user.run("go")
+        code, out, _ = await perdure("replay", user.key, "--address", temporal_server)
+        assert (code, "replays" in out) == (0, True)
+        history = (await user.workflow.fetch_history()).to_json()
+    exported = tmp_path / "exported.json"
+    exported.write_text(history)
+    code, out, _ = await perdure("replay", str(exported), "--json")
+    assert (code, json.loads(out)["replays"], json.loads(out)["workflow_id"]) == (0, True, user.key)
+    exported.write_text(history.replace('"perdure:model"', '"perdure:other"'))
+    code, _, err = await perdure("replay", str(exported))
+    assert (code, "does not replay: " in err, "TMPRL1100" in err) == (1, True, True)
+    code, _, err = await perdure("replay", "no/such/session", "--address", temporal_server)
+    assert (code, "neither a file nor a workflow" in err) == (1, True)

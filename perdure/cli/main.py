@@ -10,6 +10,7 @@ import click
 from perdure.cli.exits import ExitCode
 from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
+from perdure.cli.replays import replay
 from perdure.cli.turns import respond, resume, run, stop
 from perdure.cli.views import events, pending, sessions
 from perdure.errors import ConnectionFailed, PerdureError
@@ -33,7 +34,7 @@ def main() -> None:
     """
 
 
-for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending, plan):
+for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending, plan, replay):
     main.add_command(_command)
 
 

@@ -95,7 +95,10 @@ class SessionWorkflow:
             search_attributes=self._visibility.enabled,
             reenter=self._reenter,
         )
-        workflow.continue_as_new(start)
+        # Where workers are versioned, this is where a session moves to the version that is current.
+        workflow.continue_as_new(
+            start, initial_versioning_behavior=workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
+        )
 
     def _result(self, invocation_id: str, offset: int) -> InvocationResult:
         projection = self._log.projection
