@@ -55,7 +55,7 @@ class Lifecycle:
         Raises:
             WorkflowAlreadyStartedError: There is one of this id.
         """
-        start = SessionInput(state=state, reenter=self._reenter)
+        start = SessionInput(state=state, reenter=self._reenter, derived_ids=True)
         try:
             await self.start(user_id, session_id, start, again=False)
         except WorkflowAlreadyStartedError:
@@ -123,7 +123,11 @@ class Lifecycle:
                 f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
             )
         start = SessionInput(
-            journal=journal, interrupted=interrupted, search_attributes=search_attributes, reenter=self._reenter
+            journal=journal,
+            interrupted=interrupted,
+            search_attributes=search_attributes,
+            reenter=self._reenter,
+            derived_ids=True,
         )
         await self.start(user_id, session_id, start, again=again)
 

@@ -13,7 +13,7 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.events import Event, ToolConfirmation
-from perdure.journal import Entry, Failure
+from perdure.journal import Entry, Failure, unpack
 from perdure.plan import Plan
 
 LOAD_PLAN = "perdure:load_plan"
@@ -81,6 +81,8 @@ class SessionInput(_Message):
     """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
     search_attributes: bool = False
     """An earlier run found that Perdure's search attributes exist in this namespace."""
+    derived_ids: bool = False
+    """Ids of function calls are derived, so that history tells them (see `answers.py`); not so in version 0.1.0."""
     reenter: bool = False
     """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
 
@@ -265,11 +267,19 @@ class JournalSlice(_Message):
 
     offset: int
     entries: tuple[Entry, ...] = ()
+    packed: str | None = None
+    """The entries, packed, where they are many bytes."""
+    count: int = 0
+    """How many entries are packed."""
 
     @property
     def length(self) -> int:
         """Entries in the journal at the time of the call."""
-        return self.offset + len(self.entries)
+        return self.offset + len(self.entries) + self.count
+
+    def unpacked(self) -> tuple[Entry, ...]:
+        """Return the entries, packed ones too."""
+        return unpack(self.packed) if self.packed is not None else self.entries
 
 
 class ModelInput(_Message):
@@ -318,6 +328,14 @@ class CodeInput(_Message):
     name: str
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    agent: str | None = None
+    """The custom agent. This and what follows says whose result it will be, for whoever reads it out of history."""
+    invocation_id: str | None = None
+    branch: str | None = None
+    index: int = 0
+    """Which of the agent's calls it is since its last checkpoint."""
+    journal: JournalSlice | None = None
+    """What the journal gained since the last slice; left out beside large arguments."""
 
 
 class CodeOutput(_Message):

@@ -74,8 +74,8 @@ async def replay_history(
         raise HistoryDiffers(
             f"the history of {history.workflow_id!r} does not replay: {error}. The code does not do what it did when"
             " the history was recorded: a custom agent now takes other steps, or in another order. A worker with"
-            " this code could not go on with the session. Keep the old order of steps, deploy with worker versioning, or run the"
-            " session on from its log: `perdure resume --fresh`"
+            " this code could not go on with the session. Keep the old order of steps, deploy with worker versioning,"
+            " or run the session on from its log: `perdure resume --fresh`"
         ) from error
     except RuntimeError as error:
         raise HistoryDiffers(

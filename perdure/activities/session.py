@@ -65,10 +65,19 @@ class JournalCache:
             while copy.length < part.offset:
                 page = await self._fetch(workflow_id, run_id, copy.length)
                 copy.extend(copy.length, page.entries)
-            copy.extend(part.offset, part.entries)
+            copy.extend(part.offset, part.unpacked())
             projection = copy.at(part.length)
         self._evict()
         return Snapshot(projection, copy.memo)
+
+    async def offer(self, workflow_id: str, run_id: str, part: JournalSlice) -> None:
+        """Take entries in that travelled with something else, if they go on where the copy ends."""
+        copy = self._copies.get((workflow_id, run_id)) or _Copy()
+        async with copy.lock:
+            if copy.length >= part.offset:
+                self._copies[(workflow_id, run_id)] = copy
+                copy.extend(part.offset, part.unpacked())
+        self._evict()
 
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)

@@ -47,10 +47,11 @@ def replay(
     from perdure.replay import read_history, replay_history
 
     apps = [load_app(target) for target in targets]
+    path = Path(history)
+    from_file = read_history(path, workflow_id) if path.is_file() else None
 
     async def check() -> int:
-        path = Path(history)
-        found = read_history(path, workflow_id) if path.is_file() else await _fetch(history, run_id, connection)
+        found = from_file or await _fetch(history, run_id, connection)
         reason: str | None = None
         try:
             await replay_history(found, apps)

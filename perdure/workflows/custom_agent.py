@@ -23,6 +23,9 @@ from perdure.runs import Run
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
 
+_ROOM_BYTES = 400_000
+"""Arguments up to this size leave room in the payload for what the journal gained."""
+
 
 async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: Run | None) -> bool:
     """Run a custom agent to the end of its `_run_async_impl`.
@@ -123,6 +126,7 @@ class CustomContext(InvocationContext):
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
         self._scope.check_stopped()
+        call = self._told(call, index)
         with self._in_perdure():
             result = await self._scope.effects.code(self._node.name, call, ToolOptions())
         self._scope.log.append(
@@ -136,6 +140,14 @@ class CustomContext(InvocationContext):
             )
         )
         return TypeAdapter(result_type).validate_python(result)
+
+    def _told(self, call: CodeInput, index: int) -> CodeInput:
+        """Return a call that says whose it is and, beside arguments that leave room, what the journal gained."""
+        update: dict[str, object] = {"agent": self._node.name, "invocation_id": self.invocation_id}
+        update |= {"branch": self.branch, "index": index}
+        if payload_size(call) <= _ROOM_BYTES:
+            update["journal"] = self._scope.carrier.slice(self._scope.projection)
+        return call.model_copy(update=update)
 
     async def run_agent(self, agent: BaseAgent) -> AsyncGenerator[Event, None]:
         """Run an agent underneath and yield its events; those of an earlier run come again, but are not logged again.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from temporalio import workflow
 
 from perdure.events import Event, EventActions
-from perdure.journal import MAX_EVENT_BYTES, Failure, payload_size
+from perdure.journal import MAX_EVENT_BYTES, Failure, pack, payload_size
 from perdure.messages import JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
@@ -19,6 +19,10 @@ from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
 _INLINE_ENTRIES_BYTES = 256_000
+"""Up to here a slice stays readable in the Temporal UI; beyond, it is packed."""
+
+_PACKED_ENTRIES_BYTES = 1_400_000
+"""Beyond this a slice would not fit into a payload: workers ask for it, and history does not hold it."""
 
 _TOO_LARGE = (
     "an event of {size:.1f} MB, with what it writes into the state, is over the {most:.1f} MB that Temporal takes;"
@@ -48,9 +52,12 @@ class Carrier:
         """
         offset, self._sent = self._sent, len(projection.entries)
         entries = tuple(projection.entries[offset:])
-        if sum(map(payload_size, entries)) > _INLINE_ENTRIES_BYTES:
+        if sum(map(payload_size, entries)) <= _INLINE_ENTRIES_BYTES:
+            return JournalSlice(offset=offset, entries=entries)
+        packed = pack(entries)
+        if len(packed) > _PACKED_ENTRIES_BYTES:
             return JournalSlice(offset=self._sent)
-        return JournalSlice(offset=offset, entries=entries)
+        return JournalSlice(offset=offset, packed=packed, count=len(entries))
 
 
 class Scope:

@@ -53,7 +53,9 @@ class SessionWorkflow:
         self._app, self._user_id, self._session_id = messages.split_workflow_id(workflow.info().workflow_id)
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._reenter = start.reenter
-        self._log = SessionLog(unpack(start.journal) if start.journal else ())
+        self._derived_ids = start.derived_ids
+        seed = workflow.info().first_execution_run_id if start.derived_ids else None
+        self._log = SessionLog(unpack(start.journal) if start.journal else (), seed=seed)
         self._visibility = Visibility(self._app, self._user_id, enabled=start.search_attributes)
         self._turns = Turns(
             self._log,
@@ -94,6 +96,7 @@ class SessionWorkflow:
             journal=pack(self._log.projection.entries),
             search_attributes=self._visibility.enabled,
             reenter=self._reenter,
+            derived_ids=self._derived_ids,
         )
         # Where workers are versioned, this is where a session moves to the version that is current.
         workflow.continue_as_new(
