@@ -17,7 +17,7 @@ PACKAGE = ROOT / "perdure"
 
 VALUES = frozenset({"errors", "events", "plan", "journal", "projection", "messages", "responses", "runs"})
 """Plain data and pure functions of it."""
-PURE = frozenset({"requests", "views", "search", "plan_diff", "answers", "salvage"})
+PURE = frozenset({"requests", "views", "search", "plan_diff", "answers", "rebuilding", "salvage"})
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
