@@ -19,9 +19,10 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.errors import SessionNotFound, SessionUnreadable
+from perdure.errors import LogError, SessionNotFound, SessionUnreadable
 from perdure.journal import MAX_PAYLOAD_BYTES, Entry, pack
 from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput, workflow_id
+from perdure.rescue import read_from_history
 from perdure.search import STATUS
 
 _Handle = WorkflowHandle[Any, Any]
@@ -84,13 +85,48 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        entries = await self.read_journal(user_id, session_id, description.run_id)
+        try:
+            entries = await self.read_journal(user_id, session_id, description.run_id)
+        except SessionUnreadable as error:
+            entries = await self._salvage(session_id, description.run_id, handle.id, error)
         known = description.typed_search_attributes.get(STATUS) is not None
         try:
             await self.restore(user_id, session_id, entries, interrupted=ended, search_attributes=known, again=True)
         except WorkflowAlreadyStartedError:
             # Somebody else brought it back.
             return
+
+    async def _salvage(self, session_id: str, run_id: str, workflow_id: str, error: Exception | None) -> list[Entry]:
+        try:
+            run = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+            return await read_from_history(self._client, run)
+        except LogError as unreadable:
+            raise SessionUnreadable(
+                f"the journal of session {session_id!r} cannot be read from its history: {unreadable}"
+                + (f" ({error})" if error is not None else "")
+            ) from unreadable
+
+    async def take_over(self, user_id: str, session_id: str) -> None:
+        """End a session's workflow and start it anew with its journal, read from history: none of its code runs again.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            SessionUnreadable: History does not hold the whole journal; nothing was ended.
+        """
+        handle = self._handle(user_id, session_id)
+        if await self.status(user_id, session_id) not in ("running", "continued as new"):
+            await self.bring_back(user_id, session_id)
+            return
+        description = await handle.describe()
+        # Once before anything is ended, to be sure that it can be read.
+        await self._salvage(session_id, description.run_id, handle.id, None)
+        run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
+        with contextlib.suppress(RPCError):
+            await run.terminate(reason="taken over by a run with the code of today")
+        entries = await self._salvage(session_id, description.run_id, handle.id, None)
+        known = description.typed_search_attributes.get(STATUS) is not None
+        with contextlib.suppress(WorkflowAlreadyStartedError):
+            await self.restore(user_id, session_id, entries, search_attributes=known, again=True)
 
     async def restore(
         self,

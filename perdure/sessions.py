@@ -16,6 +16,7 @@ from temporalio.client import (
     WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
+    WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
 )
@@ -55,6 +56,7 @@ from perdure.messages import (
 )
 from perdure.plan import Plan
 from perdure.projection import SHARED
+from perdure.rescue import why_stuck
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 
@@ -153,7 +155,7 @@ class Sessions:
                 update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
                     name, request, result_type=InvocationResult
                 )
-                return await self._patiently(update)
+                return await self._patiently(update, handle.id)
             except WorkflowUpdateFailedError as error:
                 if not _continued(error):
                     raise _refusal(error) from error
@@ -163,15 +165,24 @@ class Sessions:
                 await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
 
-    async def _patiently(self, request: Coroutine[Any, Any, Any]) -> Any:
-        """Await a request, and say so if it waits for a worker."""
+    async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str) -> Any:
+        """Await a request, and say so if it waits for a worker.
+
+        Raises:
+            SessionStuck: It waits in vain: the session's workflow task fails again and again.
+        """
         task = asyncio.create_task(request)
+        told = False
         try:
-            done, _ = await asyncio.wait({task}, timeout=_SAY_AFTER)
-            if not done and not await self._is_served():
-                _logger.warning(
-                    f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
-                )
+            while not (await asyncio.wait({task}, timeout=_SAY_AFTER))[0]:
+                if not told and not await self._is_served():
+                    told = True
+                    _logger.warning(
+                        f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
+                    )
+                stuck = await why_stuck(self._client, workflow_id)
+                if stuck is not None:
+                    raise stuck
             return await task
         finally:
             task.cancel()
@@ -197,7 +208,9 @@ class Sessions:
         while True:
             try:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
-                return await self._patiently(query)
+                return await self._patiently(query, handle.id)
+            except WorkflowQueryFailedError as error:
+                raise await why_stuck(self._client, handle.id, error) or error from error
             except WorkflowQueryRejectedError as error:
                 if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
                     # The next run is about to start.
@@ -251,6 +264,11 @@ class Sessions:
             if view.id == invocation_id:
                 return view
         raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+
+    async def take_over(self, user_id: str, session_id: str) -> int:
+        """Bring a session into a run with the code of today; returns the number of events in its log then."""
+        await self._lifecycle.take_over(user_id, session_id)
+        return (await self.view(user_id, session_id)).event_count
 
     async def plan(self, user_id: str, session_id: str, digest: str) -> Plan | None:
         """Return a plan that invocations of a session are pinned to."""
