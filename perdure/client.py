@@ -252,11 +252,7 @@ class Runner:
         return await self._sessions.invocation(user_id, session_id, invocation_id)
 
     async def plan(self, *, user_id: str, session_id: str, invocation_id: str) -> Plan | None:
-        """Return the plan that an invocation is pinned to; `None` while it is queued.
-
-        Raises:
-            InvocationNotFound: The session has no such invocation.
-        """
+        """Return the plan that an invocation is pinned to; `None` while it is queued."""
         view = await self.invocation(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
         return await self._sessions.plan(user_id, session_id, view.plan) if view.plan is not None else None
 

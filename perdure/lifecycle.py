@@ -96,10 +96,12 @@ class Lifecycle:
             # Somebody else brought it back.
             return
 
-    async def _salvage(self, session_id: str, run_id: str, workflow_id: str, error: Exception | None) -> list[Entry]:
+    async def _salvage(
+        self, session_id: str, run_id: str, workflow_id: str, error: Exception | None = None
+    ) -> list[Entry]:
         try:
             run = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            return await read_from_history(self._client, run)
+            return await read_from_history(self._client, run, goes_on=error is None)
         except LogError as unreadable:
             raise SessionUnreadable(
                 f"the journal of session {session_id!r} cannot be read from its history: {unreadable}"
@@ -119,11 +121,11 @@ class Lifecycle:
             return
         description = await handle.describe()
         # Once before anything is ended, to be sure that it can be read.
-        await self._salvage(session_id, description.run_id, handle.id, None)
+        await self._salvage(session_id, description.run_id, handle.id)
         run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
         with contextlib.suppress(RPCError):
             await run.terminate(reason="taken over by a run with the code of today")
-        entries = await self._salvage(session_id, description.run_id, handle.id, None)
+        entries = await self._salvage(session_id, description.run_id, handle.id)
         known = description.typed_search_attributes.get(STATUS) is not None
         with contextlib.suppress(WorkflowAlreadyStartedError):
             await self.restore(user_id, session_id, entries, search_attributes=known, again=True)

@@ -52,8 +52,13 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
     return None
 
 
-async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any]) -> list[Entry]:
+async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool) -> list[Entry]:
     """Return a session's journal from the history of one run, payloads decoded as the client does.
+
+    Args:
+        client: The client.
+        handle: The run.
+        goes_on: What was at work goes on at once (see `salvage`).
 
     Raises:
         LogError: The history does not hold all of it.
@@ -64,7 +69,7 @@ async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any]) ->
         for event in history.events:
             for payloads in _payloads(event):
                 await codec.decode_wrapper(payloads)
-    return salvage(history.events)
+    return salvage(history.events, goes_on=goes_on)
 
 
 def _payloads(message: Message) -> list[Payloads]:

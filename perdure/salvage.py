@@ -52,7 +52,7 @@ from perdure.requests import parse_signal
 _Call = ModelInput | ToolInput | CodeInput
 
 
-def salvage(history: Sequence[HistoryEvent]) -> list[Entry]:
+def salvage(history: Sequence[HistoryEvent], *, goes_on: bool = True) -> list[Entry]:
     """Return the journal of a session, as far as the history of its newest run tells it.
 
     Nothing that a user sent is missing, and no result of a tool or function that completed. What was at work is
@@ -60,6 +60,8 @@ def salvage(history: Sequence[HistoryEvent]) -> list[Entry]:
 
     Args:
         history: All events of the run, payloads decoded.
+        goes_on: What is running will go on at once, so what only waits may be left running: it is entered again, and
+            logs what its agents logged last. Otherwise it is settled as waiting.
 
     Raises:
         LogError: It is no session's history, or it leaves out what was too large for it.
@@ -67,7 +69,7 @@ def salvage(history: Sequence[HistoryEvent]) -> list[Entry]:
     reader = _Reader(history)
     reader.read_slices()
     reader.read_rest()
-    reader.settle()
+    reader.settle(goes_on=goes_on)
     return reader.projection.entries
 
 
@@ -273,7 +275,7 @@ class _Reader:
 
     # What became of the invocations.
 
-    def settle(self) -> None:
+    def settle(self, *, goes_on: bool) -> None:
         """Settle what no slice tells to be settled, where history leaves no doubt."""
         for stop in self._stops.values():
             self._stop_named(stop)
@@ -283,7 +285,7 @@ class _Reader:
             failures = tuple(failure for owner, failure in self._failed.values() if owner == invocation.id)
             if failures:
                 self._settle(invocation, "failed", failures)
-            elif self._dealt and self._waits(invocation):
+            elif not goes_on and self._dealt and self._waits(invocation):
                 self._settle(invocation, "waiting")
 
     def _waits(self, invocation: Invocation) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import Client
@@ -46,7 +48,7 @@ async def builds(user: User) -> list[str]:
 @pytest.mark.parametrize("versioning", ["pinned", "auto-upgrade"])
 async def test_a_session_stays_with_its_build_or_moves(client: Client, app_name: str, versioning: str) -> None:
     """A pinned one moves as it continues as new (here since it was cancelled), another with its next step."""
-    options = {"deployment": app_name, "versioning": versioning}
+    options: dict[str, Any] = {"deployment": app_name, "versioning": versioning}
     async with serving(client, app_of(app_name), build_id="A", **options) as user:
         await make_current(client, app_name, "A")
         await user.create()
