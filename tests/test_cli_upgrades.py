@@ -112,3 +112,20 @@ async def test_replay_of_a_workflow_or_a_file(
     assert (code, "does not replay: " in err, "TMPRL1100" in err) == (1, True, True)
     code, _, err = await perdure("replay", "no/such/session", "--address", temporal_server)
     assert (code, "neither a file nor a workflow" in err) == (1, True)
+
+
+@pytest.mark.server
+async def test_resume_fresh_takes_a_session_over(
+    perdure: Run, client: Client, temporal_server: str, tmp_path: Path, app_name: str
+) -> None:
+    """It waits as before, in another run of its workflow."""
+    _, app = write(tmp_path, app_name)
+    async with serving(client, app) as user:
+        await user.create()
+        waiting = await user.run("go")
+        before = (await user.workflow.describe()).run_id
+        which = ("--user", "u", "--session", "s", "--address", temporal_server)
+        code, _, err = await perdure("resume", app_name, waiting.id, "--fresh", *which)
+        assert (code, "is waiting" in err) == (2, True)
+        assert (await user.workflow.describe()).run_id != before
+        assert await user.open("pick") == [waiting.pending[0].id]
