@@ -10,7 +10,7 @@ from google.genai import types
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
-from perdure.errors import InvalidMessage, SessionNotFound
+from perdure.errors import InvalidMessage, InvocationRunning, SessionNotFound
 from perdure.events import USER, Event, user_content
 from perdure.messages import (
     RESPOND,
@@ -27,6 +27,7 @@ from perdure.messages import (
     SessionView,
 )
 from perdure.payloads import adapt
+from perdure.plan import Plan
 from perdure.reading import LogReader
 from perdure.requests import response_part
 from perdure.sessions import ListedSession, Sessions
@@ -204,8 +205,18 @@ class Runner(Transferring):
         )
         return await self._sessions.update(user_id, session_id, RESPOND, request)
 
-    async def resume(self, *, user_id: str, session_id: str, invocation_id: str) -> InvocationResult:
+    async def resume(
+        self, *, user_id: str, session_id: str, invocation_id: str, fresh: bool = False
+    ) -> InvocationResult:
         """Run a failed or stopped invocation on; returns at once. One that waits or has finished is only reported.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            invocation_id: What to run on.
+            fresh: First end the session's workflow and bring it back from its log, for a session that no worker can go
+                on with since its custom agents' code changed (`SessionStuck`). Its invocations are entered again with
+                the code of today; what completed is not run again, what was at work is.
 
         Raises:
             InvocationNotFound: The session has no such invocation.
@@ -213,7 +224,15 @@ class Runner(Transferring):
             NotResumable: The app is not resumable.
         """
         request = InvocationInput(invocation_id=invocation_id)
-        return await self._sessions.update(user_id, session_id, RESUME, request)
+        if not fresh:
+            return await self._sessions.update(user_id, session_id, RESUME, request)
+        offset = await self._sessions.take_over(user_id, session_id)
+        try:
+            return await self._sessions.update(user_id, session_id, RESUME, request)
+        except InvocationRunning:
+            # It was at work, and is again.
+            view = await self._sessions.invocation(user_id, session_id, invocation_id)
+            return InvocationResult(invocation=view, offset=offset)
 
     async def stop(
         self, *, user_id: str, session_id: str, invocation_id: str, reason: str | None = None
@@ -234,6 +253,11 @@ class Runner(Transferring):
             InvocationNotFound: The session has no such invocation.
         """
         return await self._sessions.invocation(user_id, session_id, invocation_id)
+
+    async def plan(self, *, user_id: str, session_id: str, invocation_id: str) -> Plan | None:
+        """Return the plan that an invocation is pinned to; `None` while it is queued."""
+        view = await self.invocation(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+        return await self._sessions.plan(user_id, session_id, view.plan) if view.plan is not None else None
 
     async def pending(
         self, *, user_id: str | None = None, session_id: str | None = None

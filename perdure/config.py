@@ -11,14 +11,14 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from temporalio.client import Client
 from temporalio.converter import ExternalStorage
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import TLSConfig
 
-from perdure.errors import ConnectionFailed
+from perdure.errors import ConnectionFailed, DefinitionError
 from perdure.payloads import data_converter
 
 __all__ = ["DEFAULT_ADDRESS", "DEFAULT_NAMESPACE", "ConnectionConfig", "WorkerConfig", "connect"]
@@ -163,6 +163,28 @@ class WorkerConfig:
     """Name of the worker in the Temporal UI. Default: process id and host."""
     debug: bool = False
     """No deadlock detection and no sandbox timeouts, so that a debugger can stop in workflow code. Default: off."""
+    missing_code_attempts: int = 30
+    """How often a tool, model or function that a worker lacks is looked for, on this worker or another, before its step
+    fails; it can be resumed. Default: 30."""
+    missing_code_pause: timedelta = timedelta(seconds=10)
+    """Between two of these attempts; make all of them last longer than a rollout does. Default: 10 s."""
+    deployment: str | None = None
+    """Name of the worker deployment that this worker is a version of, in Temporal's worker versioning; it needs a
+    `build_id`. Default: not versioned, so that any worker of an app goes on with any session."""
+    build_id: str | None = None
+    """Which version of the deployment this worker is: any text that changes with the code."""
+    versioning: Literal["pinned", "auto-upgrade"] = "auto-upgrade"
+    """`pinned`: a session stays with the version on which its current run began, until it continues as new.
+    `auto-upgrade`: its next step goes to the version that is current. Only with a `deployment`.
+    Default: auto-upgrade."""
     fail_workflows_on_defects: bool = False
     """A defect or a replay that differs fails the session's workflow, instead of being tried again until a deployment
     mends it; for tests, which would hang. Default: off."""
+
+    def __post_init__(self) -> None:
+        """Check that a versioned worker says which version it is."""
+        if (self.deployment is None) != (self.build_id is None):
+            raise DefinitionError(
+                f"a worker of deployment {self.deployment!r} has build id {self.build_id!r}; give both a"
+                " deployment and a build id, or neither"
+            )

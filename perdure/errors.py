@@ -9,6 +9,8 @@ PerdureError
 ├── SharedStateFull        the `user:` or `app:` keys have grown too large
 ├── ConnectionFailed       the Temporal server cannot be reached
 ├── InvocationFailed       an invocation stopped on an error
+├── HistoryDiffers         a recorded history does not replay against the code
+├── SessionStuck           no worker can go on with a session: its workflow task fails again and again
 └── RequestRefused         a session refused what a client asked for
     ├── SessionNotFound
     ├── SessionExists
@@ -105,6 +107,28 @@ class InvocationFailed(PerdureError):
         self.step = step
         self.cause = cause
         self.resumable = resumable
+
+
+class HistoryDiffers(PerdureError):
+    """A workflow's history does not replay: the code would do something else than what was recorded. Not retried."""
+
+
+class SessionStuck(PerdureError):
+    """No worker can go on with a session; its workflow task fails, and is tried again until a deployment mends it.
+
+    Attributes:
+        cause: The error's own text.
+        nondeterministic: The code does something else than what the session's history recorded.
+    """
+
+    def __init__(self, session: str, *, cause: str, nondeterministic: bool) -> None:
+        what = "its code does something else than what its history recorded" if nondeterministic else "its code fails"
+        super().__init__(
+            f"session {session!r} is stuck: {what}: {cause}; deploy the code with which it ran, and it goes on by"
+            " itself, or take it over with the code of today: `perdure resume --fresh`, runner.resume(…, fresh=True)"
+        )
+        self.cause = cause
+        self.nondeterministic = nondeterministic
 
 
 class RequestRefused(PerdureError):

@@ -22,7 +22,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.archive import read_archive
-from perdure.errors import SessionNotFound, SessionUnreadable
+from perdure.errors import LogError, SessionNotFound, SessionUnreadable
 from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, pack_part, pack_whole, unpack
 from perdure.messages import (
     EXTEND_JOURNAL,
@@ -33,6 +33,7 @@ from perdure.messages import (
     SessionInput,
     workflow_id,
 )
+from perdure.rescue import read_from_history
 from perdure.search import STATUS
 
 _Handle = WorkflowHandle[Any, Any]
@@ -75,7 +76,7 @@ class Lifecycle:
         Raises:
             WorkflowAlreadyStartedError: There is one of this id.
         """
-        start = SessionInput(state=state, reenter=self._reenter)
+        start = SessionInput(state=state, reenter=self._reenter, derived_ids=True)
         try:
             await self.start(user_id, session_id, start, again=False)
         except WorkflowAlreadyStartedError:
@@ -104,21 +105,58 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        run_id, entries = await self._read_closed(description)
-        journal = pack_whole(entries)
-        reference = JournalReference(run_id=run_id, length=len(entries))
-        start = SessionInput(
-            journal=journal,
-            carried=reference if journal is None else None,
-            interrupted=ended,
-            search_attributes=description.typed_search_attributes.get(STATUS) is not None,
-            reenter=self._reenter,
-        )
         try:
-            await self.start(user_id, session_id, start, again=True)
-        except WorkflowAlreadyStartedError:
-            # Somebody else brought it back.
+            run_id, entries = await self._read_closed(description)
+        except SessionUnreadable as error:
+            run_id, entries = "", await self._salvage(session_id, description.run_id, handle.id, error)
+        known = description.typed_search_attributes.get(STATUS) is not None
+        # Where somebody else has brought it back meanwhile, all is well.
+        with contextlib.suppress(WorkflowAlreadyStartedError):
+            if run_id and pack_whole(entries) is None:
+                start = SessionInput(
+                    carried=JournalReference(run_id=run_id, length=len(entries)),
+                    interrupted=ended,
+                    search_attributes=known,
+                    reenter=self._reenter,
+                    derived_ids=True,
+                )
+                await self.start(user_id, session_id, start, again=True)
+            else:
+                await self.restore(user_id, session_id, entries, interrupted=ended, search_attributes=known, again=True)
+
+    async def _salvage(
+        self, session_id: str, run_id: str, workflow_id: str, error: Exception | None = None
+    ) -> list[Entry]:
+        try:
+            run = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+            return await read_from_history(self._client, run, goes_on=error is None)
+        except LogError as unreadable:
+            raise SessionUnreadable(
+                f"the journal of session {session_id!r} cannot be read from its history: {unreadable}"
+                + (f" ({error})" if error is not None else "")
+            ) from unreadable
+
+    async def take_over(self, user_id: str, session_id: str) -> None:
+        """End a session's workflow and start it anew with its journal, read from history: none of its code runs again.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            SessionUnreadable: History does not hold the whole journal; nothing was ended.
+        """
+        handle = self._handle(user_id, session_id)
+        if await self.status(user_id, session_id) not in ("running", "continued as new"):
+            await self.bring_back(user_id, session_id)
             return
+        description = await handle.describe()
+        # Once before anything is ended, to be sure that it can be read.
+        await self._salvage(session_id, description.run_id, handle.id)
+        run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
+        with contextlib.suppress(RPCError):
+            await run.terminate(reason="taken over by a run with the code of today")
+        entries = await self._salvage(session_id, description.run_id, handle.id)
+        known = description.typed_search_attributes.get(STATUS) is not None
+        with contextlib.suppress(WorkflowAlreadyStartedError):
+            await self.restore(user_id, session_id, entries, search_attributes=known, again=True)
 
     async def restore(
         self,
@@ -127,6 +165,7 @@ class Lifecycle:
         entries: Sequence[Entry],
         *,
         interrupted: str | None = None,
+        search_attributes: bool = False,
         again: bool = False,
     ) -> None:
         """Start a session's workflow with a journal of any size, which is sent part by part.
@@ -136,6 +175,7 @@ class Lifecycle:
             session_id: Which session.
             entries: The journal, which goes on from here.
             interrupted: Why the journal ends, if it may end in the middle of a turn; what was running is then stopped.
+            search_attributes: Perdure's search attributes exist in this namespace.
             again: After a workflow of this id that is closed.
 
         Raises:
@@ -143,7 +183,14 @@ class Lifecycle:
             WorkflowUpdateFailedError: A part is malformed; the session is to be deleted.
         """
         journal, sent = pack_part(entries, 0)
-        start = SessionInput(journal=journal, length=len(entries), interrupted=interrupted, reenter=self._reenter)
+        start = SessionInput(
+            journal=journal,
+            length=len(entries),
+            interrupted=interrupted,
+            search_attributes=search_attributes,
+            reenter=self._reenter,
+            derived_ids=True,
+        )
         await self.start(user_id, session_id, start, again=again)
         handle = self._handle(user_id, session_id)
         while sent < len(entries):
@@ -220,7 +267,8 @@ class Lifecycle:
         for number in count(1):
             kept = f"{session_id}~replaced-{number}"
             with contextlib.suppress(WorkflowAlreadyStartedError):
-                await self.restore(user_id, kept, entries, interrupted="replaced")
+                known = description.typed_search_attributes.get(STATUS) is not None
+                await self.restore(user_id, kept, entries, interrupted="replaced", search_attributes=known)
                 return kept
         return None
 

@@ -5,6 +5,7 @@ Each crosses a process border, so each is one frozen model whose fields are only
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
@@ -34,6 +35,7 @@ SESSION = "session"
 PENDING = "pending"
 JOURNAL = "journal"
 EFFECTS = "effects"
+PLAN = "plan"
 SET_STATE = "set_state"
 STATE = "state"
 
@@ -112,6 +114,8 @@ class SessionInput(_Message):
     """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
     search_attributes: bool = False
     """An earlier run found that Perdure's search attributes exist in this namespace."""
+    derived_ids: bool = False
+    """Ids of function calls are derived, so that history tells them (see `answers.py`); not so in version 0.1.0."""
     reenter: bool = False
     """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
 
@@ -260,11 +264,9 @@ class Effect(_Message):
     attempts: int = 0
     """Attempts that are known to have started its function, over all resumes; one that still runs is not counted."""
     called: float
-    """Seconds since the epoch at which the model's call was logged."""
+    """Seconds since the epoch at which the model's call was logged; so are the next two."""
     started: float | None = None
-    """Seconds since the epoch at which its function first started."""
     ended: float | None = None
-    """Seconds since the epoch at which its function last ended."""
     outcome: Outcome
     """`running`: at work, or about to be.
     `done`: it returned, or somebody who knows said that it had taken effect.
@@ -273,8 +275,7 @@ class Effect(_Message):
     `in doubt`: an at-most-once tool was cut off or raised; a person decides, or is asked at the resume.
     `awaits approval`, `rejected`: a person must approve it, or has refused.
     `waiting`, `answered`, `expired`: a long-running tool whose answer is awaited, has come, or came by its deadline.
-    `not run`: the model got a response without a run of the function (arguments that do not fit, an unknown tool), it
-    is known not to have taken effect, or no run of it is recorded, as in a log from elsewhere.
+    `not run`: the model got a response without a run, or none is recorded, as in a log from elsewhere.
     """
     cause: str | None = None
     """Why the last run failed."""
@@ -286,6 +287,19 @@ class EffectsPage(_Message):
     effects: tuple[Effect, ...]
     total: int
     """Calls in the whole ledger."""
+
+
+class PlanInput(_Message):
+    """Query `plan`."""
+
+    digest: str
+
+
+class PlanView(_Message):
+    """A plan that invocations of the session are pinned to."""
+
+    plan: Plan | None = None
+    """`None` if the session knows no plan of this digest."""
 
 
 class LoadPlanInput(_Message):
@@ -413,9 +427,26 @@ class CodeInput(_Message):
     name: str
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    agent: str | None = None
+    """The custom agent. This and what follows says whose result it will be, for whoever reads it out of history."""
+    invocation_id: str | None = None
+    branch: str | None = None
+    index: int = 0
+    """Which of the agent's calls it is since its last checkpoint."""
+    journal: JournalSlice | None = None
+    """What the journal gained since the last slice; left out beside large arguments."""
 
 
 class CodeOutput(_Message):
     """What a function of `App(activities=[…])` returned."""
 
     result: Any = None
+
+
+class Rollout(_Message):
+    """How long code that a worker lacks is looked for elsewhere; the detail of a `NotRegistered` failure."""
+
+    attempts: int = 30
+    """How often it is looked for before the step fails. Default: 30."""
+    pause: timedelta = timedelta(seconds=10)
+    """Between two attempts. Default: 10 s."""

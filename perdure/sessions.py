@@ -41,6 +41,7 @@ from perdure.messages import (
     EVENTS,
     LOADING,
     PENDING,
+    PLAN,
     SESSION,
     Effect,
     EffectsPage,
@@ -50,6 +51,8 @@ from perdure.messages import (
     PageInput,
     PendingCall,
     PendingView,
+    PlanInput,
+    PlanView,
     SessionInput,
     SessionStatus,
     SessionView,
@@ -57,7 +60,9 @@ from perdure.messages import (
     split_workflow_id,
     workflow_id,
 )
+from perdure.plan import Plan
 from perdure.projection import SHARED
+from perdure.rescue import why_stuck
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 
@@ -152,7 +157,7 @@ class Sessions:
                 update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
                     name, request, result_type=InvocationResult
                 )
-                return await self._patiently(update)
+                return await self._patiently(update, handle.id)
             except WorkflowUpdateFailedError as error:
                 if not _continued(error):
                     raise _refusal(error) from error
@@ -162,15 +167,24 @@ class Sessions:
                 await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
 
-    async def _patiently(self, request: Coroutine[Any, Any, Any]) -> Any:
-        """Await a request, and say so if it waits for a worker."""
+    async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str) -> Any:
+        """Await a request, and say so if it waits for a worker.
+
+        Raises:
+            SessionStuck: It waits in vain: the session's workflow task fails again and again.
+        """
         task = asyncio.create_task(request)
+        told = False
         try:
-            done, _ = await asyncio.wait({task}, timeout=_SAY_AFTER)
-            if not done and not await self._is_served():
-                _logger.warning(
-                    f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
-                )
+            while not (await asyncio.wait({task}, timeout=_SAY_AFTER))[0]:
+                if not told and not await self._is_served():
+                    told = True
+                    _logger.warning(
+                        f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
+                    )
+                stuck = await why_stuck(self._client, workflow_id)
+                if stuck is not None:
+                    raise stuck
             return await task
         finally:
             task.cancel()
@@ -196,7 +210,11 @@ class Sessions:
         while True:
             try:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
-                return await self._patiently(query)
+                return await self._patiently(query, handle.id)
+            except WorkflowQueryFailedError as error:
+                # A session whose journal is on its way is asked again.
+                if LOADING not in str(error):
+                    raise await why_stuck(self._client, handle.id, error) or error from error
             except WorkflowQueryRejectedError as error:
                 if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
                     # The next run is about to start.
@@ -208,17 +226,13 @@ class Sessions:
                     raise
                 condition = None
                 continue
-            except (RPCError, WorkflowQueryFailedError) as error:
+            except RPCError as error:
                 self._check_passing(error, user_id, session_id)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
-    def _check_passing(self, error: RPCError | WorkflowQueryFailedError, user_id: str, session_id: str) -> None:
+    def _check_passing(self, error: RPCError, user_id: str, session_id: str) -> None:
         """Raise what a query failed with, unless another one may succeed."""
-        if isinstance(error, WorkflowQueryFailedError):
-            if LOADING not in str(error):
-                raise error
-            return
         if error.status == RPCStatusCode.NOT_FOUND:
             raise missing(self._app, user_id, session_id) from error
         if error.status not in _NO_WORKER:
@@ -275,6 +289,18 @@ class Sessions:
         if view is not None:
             return view
         raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+
+    async def take_over(self, user_id: str, session_id: str) -> int:
+        """Bring a session into a run with the code of today; returns the number of events in its log then."""
+        await self._lifecycle.take_over(user_id, session_id)
+        return (await self.view(user_id, session_id)).event_count
+
+    async def plan(self, user_id: str, session_id: str, digest: str) -> Plan | None:
+        """Return a plan that invocations of a session are pinned to."""
+        view: PlanView = await self._query(
+            user_id, session_id, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
+        )
+        return view.plan
 
     async def list(self, user_id: str | None) -> list[ListedSession]:
         """Return the sessions, newest first."""

@@ -6,13 +6,12 @@ import asyncio
 import functools
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import timedelta
+from typing import TypedDict
 
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
-from temporalio.workflow import SandboxImportNotificationPolicy
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from perdure.activities.code import CodeRunner
 from perdure.activities.model import ModelActivity
@@ -22,8 +21,9 @@ from perdure.activities.tools import ToolActivity
 from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
+from perdure.messages import Rollout
 from perdure.payloads import adapt
-from perdure.plan import CustomNode
+from perdure.sandbox import workflow_runner
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
 
@@ -77,6 +77,7 @@ def _worker(
 ) -> Worker:
     plan = PlanActivities(registry, client, attributes)
     kept = JournalActivity(journals)
+    rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
     return Worker(
         client,
         task_queue=registry.plan.app,
@@ -86,13 +87,12 @@ def _worker(
             plan.share_state,
             kept.keep_journal,
             kept.load_journal,
-            ModelActivity(registry, journals, models).call,
-            ToolActivity(registry, journals, code).run,
+            ModelActivity(registry, journals, models, rollout).call,
+            ToolActivity(registry, journals, code, rollout).run,
         ],
         workflow_runner=workflow_runner([registry]),
         identity=config.identity,
-        # Else Temporal hashes the code of every module that is loaded, which takes seconds; and it says less.
-        build_id=f"{registry.plan.app}-{registry.plan.digest[:12]}",
+        **_version(registry, config),
         max_cached_workflows=config.max_cached_workflows,
         max_concurrent_activities=config.max_concurrent_activities,
         max_concurrent_workflow_tasks=config.max_concurrent_workflow_tasks,
@@ -105,35 +105,28 @@ def _worker(
     )
 
 
+class _Version(TypedDict, total=False):
+    build_id: str
+    deployment_config: WorkerDeploymentConfig
+
+
+_BEHAVIOR = {"pinned": VersioningBehavior.PINNED, "auto-upgrade": VersioningBehavior.AUTO_UPGRADE}
+
+
+def _version(registry: Registry, config: WorkerConfig) -> _Version:
+    if config.deployment is None:
+        # Else Temporal hashes the code of every module that is loaded, which takes seconds; and it says less.
+        return _Version(build_id=f"{registry.plan.app}-{registry.plan.digest[:12]}")
+    version = WorkerDeploymentVersion(deployment_name=config.deployment, build_id=config.build_id or "")
+    return _Version(
+        deployment_config=WorkerDeploymentConfig(
+            version=version,
+            use_worker_versioning=True,
+            default_versioning_behavior=_BEHAVIOR[config.versioning],
+        )
+    )
+
+
 @functools.cache
 def _code_runner(name: str, threads: int) -> CodeRunner:
     return CodeRunner(name, threads)
-
-
-def workflow_runner(registries: Sequence[Registry]) -> WorkflowRunner:
-    """Return what runs the workflows of some apps: Temporal's sandbox where custom agents run, else none.
-
-    In the sandbox only `perdure.workflows` and the modules of custom agents are loaded afresh, and guarded; everything
-    else passes through. Perdure's own workflow code needs no guard at run time, and is a third cheaper without one.
-    """
-    nodes = (node for registry in registries for node in registry.plan.nodes.values())
-    modules = {node.code.partition(":")[0] for node in nodes if isinstance(node, CustomNode)}
-    if not modules:
-        return UnsandboxedWorkflowRunner()
-    restrictions = replace(
-        SandboxRestrictions.default,
-        passthrough_modules=_AllBut({"perdure.workflows", *modules}),
-        # A custom agent's module is loaded as its turn comes, which is no mistake to be warned of.
-        import_notification_policy=SandboxImportNotificationPolicy.SILENT,
-    )
-    return SandboxedWorkflowRunner(restrictions=restrictions)
-
-
-class _AllBut(set[str]):
-    """The set of all module names but a few, what lies underneath them, and what they lie in.
-
-    The sandbox asks for a module's name and for each package above it, so packages above are left out too.
-    """
-
-    def __contains__(self, name: object) -> bool:
-        return not any(f"{name}.".startswith(f"{guarded}.") or f"{guarded}.".startswith(f"{name}.") for guarded in self)

@@ -22,6 +22,7 @@ VALUES = frozenset(
         "plan",
         "journal",
         "projection",
+        "facts",
         "messages",
         "responses",
         "runs",
@@ -32,7 +33,9 @@ VALUES = frozenset(
     }
 )
 """Plain data and pure functions of it."""
-PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"})
+PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
+    {"plan_diff", "answers", "rebuilding", "salvage"}
+)
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -49,8 +52,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "loading": VALUES | {"agents"},
     "workflows": VALUES | PURE | {"workflows", "agents.custom", "agents.context", "agents.registry", "logs"},
     "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive"},
-    "lifecycle": VALUES | PURE | {"archive"},
-    "sessions": VALUES | PURE | {"lifecycle", "sharing", "logs"},
+    "sandbox": VALUES | {"agents.registry"},
+    "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
+    "rescue": VALUES | PURE,
+    "lifecycle": VALUES | PURE | {"archive", "rescue"},
+    "sessions": VALUES | PURE | {"lifecycle", "rescue", "sharing", "logs"},
     "following": VALUES | {"logs"},
     "reading": VALUES | {"sessions", "following"},
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},

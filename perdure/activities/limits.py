@@ -1,11 +1,13 @@
-"""Temporal's payload limit, told in words before the server refuses the payload without end."""
+"""Failures told in words: a payload that Temporal would refuse without end, and code that this worker lacks."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
+from perdure.agents.registry import NotRegistered
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
+from perdure.messages import Rollout
 
 
 def check_size(value: BaseModel, what: str) -> None:
@@ -22,3 +24,8 @@ def check_size(value: BaseModel, what: str) -> None:
             type="PayloadTooLarge",
             non_retryable=True,
         )
+
+
+def not_registered(error: NotRegistered, rollout: Rollout) -> ApplicationError:
+    """Return the failure of an activity whose code this worker lacks; the workflow looks for it again, as told."""
+    return ApplicationError(str(error), rollout, type="NotRegistered", non_retryable=True)

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.code import CodeRunner, telling
-from perdure.activities.limits import check_size
+from perdure.activities.limits import check_size, not_registered
 from perdure.activities.prompt import build_config, build_contents, resolve_instruction
 from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.custom import ReadonlyContext
@@ -17,7 +17,7 @@ from perdure.agents.registry import NotRegistered, Registry
 from perdure.errors import DefinitionError, ModelError
 from perdure.events import Event, ModelAnswer
 from perdure.logs import bound
-from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
+from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, Rollout, split_workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.plan import LlmNode, Plan
 from perdure.projection import Projection
@@ -28,10 +28,11 @@ _DEFECT_ATTEMPTS = 3
 class ModelActivity:
     """Calls the models of one app."""
 
-    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner) -> None:
+    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner, rollout: Rollout) -> None:
         self._registry = registry
         self._journals = journals
         self._code = code
+        self._rollout = rollout
 
     @activity.defn(name=CALL_MODEL)
     async def call(self, call: ModelInput) -> ModelOutput:
@@ -55,7 +56,9 @@ class ModelActivity:
                     non_retryable=not error.retryable,
                     next_retry_delay=_seconds(error.retry_after),
                 ) from error
-            except (DefinitionError, NotRegistered) as error:
+            except NotRegistered as error:
+                raise not_registered(error, self._rollout) from error
+            except DefinitionError as error:
                 raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
             except Exception as error:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.

@@ -81,6 +81,15 @@ class JournalCache:
         self._evict()
         return Snapshot(projection, copy.memo)
 
+    async def offer(self, workflow_id: str, run_id: str, part: JournalSlice) -> None:
+        """Take entries in that travelled with something else, if they go on where the copy ends."""
+        copy = self._copies.get((workflow_id, run_id)) or _Copy()
+        async with copy.lock:
+            if copy.length >= part.offset:
+                self._copies[(workflow_id, run_id)] = copy
+                copy.extend(part.offset, part.unpacked())
+        self._evict()
+
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         while True:
             handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.code import CodeRunner, telling
-from perdure.activities.limits import check_size
+from perdure.activities.limits import check_size, not_registered
 from perdure.activities.session import JournalCache
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
@@ -22,7 +22,7 @@ from perdure.errors import InvalidArguments
 from perdure.events import EventActions
 from perdure.journal import RunTimes, ToolOutput
 from perdure.logs import bound
-from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
+from perdure.messages import CodeInput, CodeOutput, JournalSlice, Rollout, ToolInput, split_workflow_id
 
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
@@ -32,10 +32,11 @@ class _AnyInput(RootModel[ToolInput | CodeInput]):
 class ToolActivity:
     """Runs the tools of one app, and the functions of `App(activities=[…])`."""
 
-    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner) -> None:
+    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner, rollout: Rollout) -> None:
         self._registry = registry
         self._journals = journals
         self._code = code
+        self._rollout = rollout
 
     @activity.defn(dynamic=True)
     async def run(self, args: Sequence[RawValue]) -> ToolOutput | CodeOutput:
@@ -53,7 +54,7 @@ class ToolActivity:
         try:
             output = await self._call(call)
         except NotRegistered as error:
-            raise ApplicationError(str(error), type="NotRegistered", non_retryable=True) from error
+            raise not_registered(error, self._rollout) from error
         except Exception as error:
             if isinstance(call, CodeInput):
                 raise
@@ -138,6 +139,9 @@ class ToolActivity:
         )
 
     async def _function(self, call: CodeInput) -> CodeOutput:
+        info = activity.info()
+        if call.journal is not None:
+            await self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
         fn = self._registry.activity(call.name)
         # Arguments arrive as JSON; the function's annotations say what they were.
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perdure.agents.compile import compile_app
@@ -11,7 +11,7 @@ from perdure.agents.definitions import App, InstructionProvider, LlmAgent
 from perdure.agents.tools import FunctionTool, as_tool
 from perdure.errors import DefinitionError
 from perdure.models.base import BaseLlm, LLMRegistry
-from perdure.plan import LlmNode, Plan
+from perdure.plan import CustomNode, LlmNode, Plan
 
 
 class NotRegistered(LookupError):
@@ -82,15 +82,32 @@ class Registry:
         except DefinitionError as error:
             if agent is not None:
                 raise
+            # The agent was renamed or removed under a pinned plan; the model of its name may be another agent's now.
+            others = {id(model): model for model in self._models() if model.model == node.model}
+            if len(others) == 1:
+                return next(iter(others.values()))
             raise self._missing(f"there is no agent {node.name!r}, whose model is {node.model!r}") from error
 
-    def custom_agent(self, agent: str) -> BaseAgent:
+    def _models(self) -> Iterator[BaseLlm]:
+        for agent in self._agents.values():
+            model = agent.resolved_model() if isinstance(agent, LlmAgent) else None
+            if isinstance(model, BaseLlm):
+                yield model
+
+    def custom_agent(self, agent: str, code: str | None = None) -> BaseAgent:
         """Return a custom agent.
+
+        Args:
+            agent: Its name.
+            code: `MODULE:QUALNAME` of its class, by which one that was renamed under a pinned plan is found.
 
         Raises:
             NotRegistered: There is no custom agent of this name here.
         """
         found = self._agents.get(agent)
+        if found is None:
+            nodes = [node for node in self.plan.nodes.values() if isinstance(node, CustomNode) and node.code == code]
+            found = self._agents[nodes[0].name] if len(nodes) == 1 else None
         if found is None or not found.has_own_run:
             raise self._missing(f"there is no custom agent {agent!r}")
         return found

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import click
 
 from perdure.cli.exits import ExitCode
+from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
+from perdure.cli.replays import replay
 from perdure.cli.transfers import export, import_
 from perdure.cli.turns import respond, resume, run, stop
 from perdure.cli.views import effects, events, pending, sessions
@@ -33,7 +35,8 @@ def main() -> None:
     """
 
 
-for _command in (dev, worker, run, respond, resume, stop, events, effects, sessions, pending, export, import_):
+_COMMANDS = (dev, worker, run, respond, resume, stop, events, effects, sessions, pending, export, import_, plan, replay)
+for _command in _COMMANDS:
     main.add_command(_command)
 
 

@@ -27,7 +27,7 @@ def show_event(event: Event, *, as_json: bool) -> None:
         click.echo(event.to_json())
         return
     for line in describe_event(event):
-        click.echo(_printable(line))
+        click.echo(printable(line))
 
 
 def describe_event(event: Event) -> Iterator[str]:
@@ -67,11 +67,11 @@ def show_outcome(
     click.echo(f"invocation {invocation.id} is {status}", err=True)
     for failure in invocation.failures:
         text = f"  agent {failure.agent!r} failed in {failure.step!r}: {failure.cause}"
-        click.echo(_printable(text), err=True)
+        click.echo(printable(text), err=True)
     if invocation.resumable:
         click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
     for call in () if invocation.status == "stopped" else invocation.pending:
-        click.echo(_printable(f"  waits for {_call(call)} of {call.agent}"), err=True)
+        click.echo(printable(f"  waits for {_call(call)} of {call.agent}"), err=True)
         click.echo(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={_example(call)}", err=True)
 
 
@@ -135,13 +135,13 @@ def show_effects(effects: Sequence[Effect]) -> None:
 
 def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns under a head; the last column is not padded."""
-    cleaned = [tuple(_printable(cell).replace("\n", " ") for cell in row) for row in (head, *rows)]
+    cleaned = [tuple(printable(cell).replace("\n", " ") for cell in row) for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cleaned) for column in range(len(head))]
     for row in cleaned:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return text without the control characters by which a model's words could steer the terminal."""
     return _CONTROL.sub("", text)
 

@@ -43,6 +43,13 @@ def _worker_options(command: Command) -> Command:
         click.option("--max-activities", type=click.IntRange(min=1), help="Model calls and tools at a time, per app."),
         click.option("--tool-threads", type=click.IntRange(min=1), help="Threads for tools that are not async."),
         click.option("--max-sessions", type=click.IntRange(min=0), help="Sessions kept in memory, per app."),
+        click.option("--deployment", metavar="NAME", help="Deployment that this worker is a version of."),
+        click.option("--build-id", metavar="ID", help="Which version of the deployment it is."),
+        click.option(
+            "--versioning",
+            type=click.Choice(["pinned", "auto-upgrade"]),
+            help="Whether a session stays with its version until it continues as new.  [default: auto-upgrade]",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -155,6 +162,9 @@ def _worker_config(options: dict[str, Any]) -> WorkerConfig:
         "max_concurrent_activities": options["max_activities"],
         "tool_threads": options["tool_threads"],
         "max_cached_workflows": options["max_sessions"],
+        "deployment": options["deployment"],
+        "build_id": options["build_id"],
+        "versioning": options["versioning"],
     }
     return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
 

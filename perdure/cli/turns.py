@@ -104,14 +104,23 @@ def respond(name: SessionName, answers: tuple[str, ...], no_wait: bool, as_json:
 @session_options(required=True)
 @click.argument("invocation_id")
 @click.option("--no-wait", is_flag=True, help="Set it going, and do not follow it.")
+@click.option(
+    "--fresh", is_flag=True, help="End the session's workflow and bring it back from its log, with today's code."
+)
 @json_option
 @connection_options
-def resume(name: SessionName, invocation_id: str, no_wait: bool, as_json: bool, connection: Connection) -> int:
+def resume(
+    name: SessionName, invocation_id: str, no_wait: bool, fresh: bool, as_json: bool, connection: Connection
+) -> int:
     """Run a stopped or failed invocation on from where it was, and print the events until it ends or waits.
 
+    With --fresh it also helps a session that is stuck, since a custom agent's code changed under it: what completed is
+    kept, and its agents are entered again with the code of today.
+
     \b
-    Example:
+    Examples:
       perdure resume travel --session trip-1 e-5f1c…
+      perdure resume travel --session trip-1 e-5f1c… --fresh
     """
     session_id = name.session or ""
 
@@ -119,7 +128,7 @@ def resume(name: SessionName, invocation_id: str, no_wait: bool, as_json: bool, 
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        result = await runner.resume(**name.keys(session_id), invocation_id=invocation_id)
+        result = await runner.resume(**name.keys(session_id), invocation_id=invocation_id, fresh=fresh)
         return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(go_on())

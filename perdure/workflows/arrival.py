@@ -17,10 +17,11 @@ from perdure.workflows.log import SessionLog
 class Arrival:
     """Until it is complete, a session takes nothing and tells nothing."""
 
-    def __init__(self, start: SessionInput) -> None:
+    def __init__(self, start: SessionInput, seed: str | None) -> None:
+        """Begin with what the run was started with; ids of function calls are derived from `seed`, if there is one."""
         self._carried = start.carried
         self._length = start.carried.length if start.carried else start.length or 0
-        self.log = SessionLog(unpack(start.journal) if start.journal else ())
+        self.log = SessionLog(unpack(start.journal) if start.journal else (), seed=seed)
         self.inherited = max(self._length, len(self.log.projection.entries))
         """Entries that are from elsewhere."""
         self.then: Callable[[], None] = lambda: None

@@ -18,10 +18,13 @@ from perdure.agents.registry import lookup
 from perdure.events import Event, EventActions
 from perdure.journal import MAX_EVENT_BYTES, ActivityKept, payload_size
 from perdure.messages import CodeInput, split_workflow_id
-from perdure.plan import CustomNode, ToolOptions
+from perdure.plan import CustomNode, Node, ToolOptions
 from perdure.runs import Run
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
+
+_ROOM_BYTES = 400_000
+"""Arguments up to this size leave room in the payload for what the journal gained."""
 
 
 async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: Run | None) -> bool:
@@ -123,6 +126,7 @@ class CustomContext(InvocationContext):
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
         self._scope.check_stopped()
+        call = self._told(call, index)
         with self._in_perdure():
             result = await self._scope.effects.code(self._node.name, call, ToolOptions())
         self._scope.log.append(
@@ -137,16 +141,24 @@ class CustomContext(InvocationContext):
         )
         return TypeAdapter(result_type).validate_python(result)
 
+    def _told(self, call: CodeInput, index: int) -> CodeInput:
+        """Return a call that says whose it is and, beside arguments that leave room, what the journal gained."""
+        update: dict[str, object] = {"agent": self._node.name, "invocation_id": self.invocation_id}
+        update |= {"branch": self.branch, "index": index}
+        if payload_size(call) <= _ROOM_BYTES:
+            update["journal"] = self._scope.carrier.slice(self._scope.projection)
+        return call.model_copy(update=update)
+
     async def run_agent(self, agent: BaseAgent) -> AsyncGenerator[Event, None]:
         """Run an agent underneath and yield its events; those of an earlier run come again, but are not logged again.
 
         Raises:
             EffectFailed: A step underneath failed.
         """
-        node = self._scope.plan.nodes.get(agent.name)
-        if node is None or self._node.name not in self._scope.plan.path(agent.name):
+        node = self._node_of(agent)
+        if node is None:
             raise LookupError(f"agent {agent.name!r} is no sub-agent of {self._node.name!r}; add it to its sub_agents")
-        past = next((run for run in self._past_runs if run.agent == agent.name), None)
+        past = next((run for run in self._past_runs if run.agent == node.name), None)
         if past is not None:
             self._past_runs.remove(past)
             for event in past.log:
@@ -154,7 +166,7 @@ class CustomContext(InvocationContext):
         fresh: list[Event] = []
         # No wait_condition: between its end and the next step of this coroutine the invocation would look idle.
         changed = asyncio.Event()
-        below = {name for name in self._scope.plan.nodes if agent.name in self._scope.plan.path(name)}
+        below = {name for name in self._scope.plan.nodes if node.name in self._scope.plan.path(name)}
 
         def listen(event: Event) -> None:
             if event.author in below and event.invocation_id == self.invocation_id:
@@ -175,9 +187,19 @@ class CustomContext(InvocationContext):
             self.escalated |= task.result()
         finally:
             self._scope.log.listeners.remove(listen)
-            if not task.done():
+            if not task.done() and not _is_dropped(task):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+
+    def _node_of(self, agent: BaseAgent) -> Node | None:
+        """Return a sub-agent's node: by name, or by place if it was renamed under the pinned plan."""
+        plan = self._scope.plan
+        node = plan.nodes.get(agent.name)
+        if node is not None:
+            return node if self._node.name in plan.path(node.name) else None
+        places = [index for index, child in enumerate(self.agent.sub_agents) if child is agent]
+        same_length = len(self.agent.sub_agents) == len(self._node.sub_agents)
+        return self._node.sub_agents[places[0]] if places and same_length else None
 
     @contextmanager
     def at_own_work(self) -> Generator[None]:
@@ -197,9 +219,17 @@ class CustomContext(InvocationContext):
             self._scope.foreign += 1
 
 
+def _is_dropped(task: asyncio.Task[bool]) -> bool:
+    """Return whether a worker that ends has dropped the workflow: Python clears it away, and nothing runs any more."""
+    try:
+        return asyncio.get_running_loop() is not task.get_loop()
+    except RuntimeError:
+        return True
+
+
 def _load(app: str, node: CustomNode) -> BaseAgent:
     """Return the agent with its class from the sandbox's own copy of its module, where stray calls are caught."""
-    agent = lookup(app).custom_agent(node.name)
+    agent = lookup(app).custom_agent(node.name, node.code)
     module, _, qualname = node.code.partition(":")
     # Not importlib: only this goes through the sandbox's importer.
     silent = workflow.SandboxImportNotificationPolicy.SILENT
@@ -209,6 +239,8 @@ def _load(app: str, node: CustomNode) -> BaseAgent:
         found = getattr(found, name)
     guarded = copy.copy(agent)
     object.__setattr__(guarded, "__class__", found)
+    # The agent may have another name by now than in the plan that the invocation is pinned to.
+    object.__setattr__(guarded, "name", node.name)
     return guarded
 
 

@@ -28,6 +28,7 @@ from perdure.messages import (
     LoadPlanOutput,
     ModelInput,
     ModelOutput,
+    Rollout,
     ShareStateInput,
     ToolInput,
 )
@@ -37,9 +38,6 @@ _T = TypeVar("_T")
 
 NOT_REGISTERED = "NotRegistered"
 """Error type of an activity whose worker lacks the code: another worker, or a later deployment, may have it."""
-
-_ROLLOUT_PAUSE = timedelta(seconds=10)
-_ROLLOUT_ATTEMPTS = 30
 
 _MODEL_OPTIONS = ToolOptions(max_attempts=10, heartbeat_timeout=timedelta(seconds=5))
 """A model call retries what its provider may answer later, for some ten minutes."""
@@ -171,10 +169,11 @@ class Effects:
                     # Let a cancelled activity look like any other cancelled coroutine.
                     raise asyncio.CancelledError from error
                 attempt += 1
-                if error_type(error) != NOT_REGISTERED or attempt == _ROLLOUT_ATTEMPTS:
+                rollout = _rollout(error)
+                if rollout is None or attempt >= rollout.attempts:
                     raise EffectFailed(agent, step, cause_of(error), silent=_is_silent(error)) from error
             with self._at_work():
-                await asyncio.sleep(_ROLLOUT_PAUSE.total_seconds())
+                await asyncio.sleep(rollout.pause.total_seconds())
 
     async def _attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
         with self._at_work():
@@ -253,6 +252,14 @@ def forever() -> Awaitable[None]:
 def error_type(error: ActivityError) -> str | None:
     """Return the type that an activity's error names, if it is one of the activity's own."""
     return error.cause.type if isinstance(error.cause, ApplicationError) else None
+
+
+def _rollout(error: ActivityError) -> Rollout | None:
+    """Return how long to look for code that a worker lacks, as that worker says; `None` for any other failure."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or cause.type != NOT_REGISTERED:
+        return None
+    return Rollout.model_validate(cause.details[0]) if cause.details else Rollout()
 
 
 def _is_silent(error: ActivityError) -> bool:

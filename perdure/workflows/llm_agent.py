@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from google.genai import types
-
+from perdure.answers import model_event
 from perdure.events import Event
 from perdure.journal import ModelCalled
 from perdure.messages import ModelInput
@@ -11,7 +10,6 @@ from perdure.plan import TRANSFER, LlmNode
 from perdure.responses import confirmation_targets, is_confirmation_request
 from perdure.runs import Run, Step, last_step
 from perdure.workflows.effects import EffectFailed
-from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_calls import ToolCalls
 
@@ -125,40 +123,8 @@ class _LlmRun:
                 scope.log.append(ModelCalled(agent=name))
             raise
         scope.log.append(ModelCalled(agent=name))
-        event = self._model_event(output.event)
+        ids = scope.log.call_ids("model", name, call.call_index)
+        event = model_event(self._node, self._branch, output.event, scope.projection.call_ids, ids)
         if event.parts or event.error_code is not None:
             event = await scope.log_event(event)
         return event if event.get_function_calls() else None
-
-    def _model_event(self, answer: Event) -> Event:
-        """Give a model's answer its author, call ids, long-running calls and output key."""
-        update: dict[str, object] = {"author": self._node.name, "branch": self._branch}
-        if answer.content is not None:
-            update["content"] = self._with_call_ids(answer.content)
-        event = answer.model_copy(update=update)
-        long_running = frozenset(
-            call.id
-            for call in event.get_function_calls()
-            if call.id and (tool := self._node.tool(call.name or "")) and tool.kind == "long_running"
-        )
-        if long_running:
-            event = event.model_copy(update={"long_running_tool_ids": long_running})
-        key = self._node.output_key
-        if key is not None and event.is_final_response() and event.text is not None:
-            delta = {**event.actions.state_delta, key: event.text}
-            event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": delta})})
-        return event
-
-    def _with_call_ids(self, content: types.Content) -> types.Content:
-        """Give an id to each call that has none of its own; what a model sends is not to be trusted with ids."""
-        taken = set(self._scope.projection.call_ids)
-        parts: list[types.Part] = []
-        for part in content.parts or []:
-            call = part.function_call
-            if call is not None:
-                if not call.id or call.id in taken:
-                    call = call.model_copy(update={"id": new_function_call_id()})
-                taken.add(call.id or "")
-                part = part.model_copy(update={"function_call": call})
-            parts.append(part)
-        return content.model_copy(update={"role": "model", "parts": parts})

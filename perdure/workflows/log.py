@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 from google.genai import types
 from temporalio import workflow
 
+from perdure.answers import call_ids
 from perdure.events import Event, EventActions
 from perdure.journal import AnswerLogged, Entry, EventLogged, InvocationSettled, TempStateSet
 from perdure.projection import Projection, split_state_delta
@@ -15,8 +17,15 @@ from perdure.projection import Projection, split_state_delta
 class SessionLog:
     """Appends to the journal, with the ids and times that only a workflow may draw."""
 
-    def __init__(self, entries: tuple[Entry, ...] = ()) -> None:
+    def __init__(self, entries: tuple[Entry, ...] = (), *, seed: str | None = None) -> None:
+        """Fold a journal.
+
+        Args:
+            entries: The journal so far.
+            seed: What ids of function calls are derived from; without one they are drawn.
+        """
         self.projection = Projection.fold(entries)
+        self._seed = seed
         self.listeners: list[Callable[[Event], None]] = []
         """Told of each agent event as it is logged."""
 
@@ -47,6 +56,12 @@ class SessionLog:
         invocation = self.projection.invocations[invocation_id]
         while (event := self.projection.loggable_answer(invocation)) is not None:
             self.append(AnswerLogged(event_id=event.id, timestamp=workflow.time()))
+
+    def call_ids(self, *parts: object) -> Iterator[str]:
+        """Yield fresh ids for the function calls that `parts` name, without an end."""
+        if self._seed is not None:
+            return call_ids(self._seed, *parts)
+        return (new_function_call_id() for _ in itertools.count())
 
     def stop(self, invocation_id: str, reason: str | None) -> None:
         """Settle an invocation as stopped."""

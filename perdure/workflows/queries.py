@@ -7,7 +7,16 @@ from temporalio.exceptions import ApplicationError
 
 from perdure import messages
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
-from perdure.messages import EffectsPage, EventsPage, JournalPage, PageInput, PendingView, SessionView
+from perdure.messages import (
+    EffectsPage,
+    EventsPage,
+    JournalPage,
+    PageInput,
+    PendingView,
+    PlanInput,
+    PlanView,
+    SessionView,
+)
 from perdure.tool_effects import effects_page
 from perdure.views import events_page, journal_page, pending_view, session_view
 from perdure.workflows.arrival import Arrival
@@ -55,6 +64,12 @@ class SessionQueries:
                 f"the session's state is too large to be shown ({size / 1e6:.1f} MB); read its events"
             )
         return view
+
+    @workflow.query(name=messages.PLAN)
+    def plan(self, request: PlanInput) -> PlanView:
+        """Return a plan by its digest."""
+        self._arrival.check()
+        return PlanView(plan=self._log.projection.plans.get(request.digest))
 
     @workflow.query(name=messages.PENDING)
     def pending(self) -> PendingView:

@@ -62,7 +62,9 @@ class SessionWorkflow(SessionQueries):
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._reenter = start.reenter
         self._interrupted = start.interrupted
-        self._arrival = Arrival(start)
+        self._derived_ids = start.derived_ids
+        seed = workflow.info().first_execution_run_id if start.derived_ids else None
+        self._arrival = Arrival(start, seed)
         self._early: list[tuple[str, Sequence[RawValue]]] = []
         self._limits = RunLimits()
         self._log = self._arrival.log
@@ -117,8 +119,12 @@ class SessionWorkflow(SessionQueries):
             carried=carried,
             search_attributes=self._visibility.enabled,
             reenter=self._reenter,
+            derived_ids=self._derived_ids,
         )
-        workflow.continue_as_new(start)
+        # Where workers are versioned, this is where a session moves to the version that is current.
+        workflow.continue_as_new(
+            start, initial_versioning_behavior=workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
+        )
 
     async def _hand_over(self) -> tuple[str | None, JournalReference | None]:
         """Return the journal for the next run: packed, or as a reference to this run, whose history then holds it."""

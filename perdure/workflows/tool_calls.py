@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from google.genai import types
 
+from perdure.answers import instant_output
 from perdure.doubts import Doubt
-from perdure.events import Event, EventActions, ToolConfirmation
+from perdure.events import Event, ToolConfirmation
 from perdure.journal import ToolKept, ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import LlmNode, ToolPlan
@@ -26,7 +26,6 @@ from perdure.responses import (
 from perdure.runs import Step
 from perdure.workflows.doubts import ask, run_once
 from perdure.workflows.effects import EffectFailed
-from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool, state_for
 
@@ -54,7 +53,7 @@ class ToolCalls:
         long_running = calling.long_running_tool_ids or frozenset[str]()
         outputs = await self._outputs(calls, {}, step)
         if not step.requests:
-            request = confirmation_request(calls, outputs, _fresh_ids())
+            request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
             if request is not None:
                 step.requests.append(await self._log(request))
         response = response_event(calls, outputs, long_running)
@@ -147,24 +146,16 @@ class ToolCalls:
             return REJECTED
         if call.id in self._scope.projection.blocked_calls:
             raise EffectFailed(self._node.name, call.name or "", _BLOCKED.format(id=call.id))
+        output = instant_output(self._scope.plan, self._node, call, decided=decision is not None)
+        if output is not None:
+            return output
         tool = self._node.tool(call.name or "")
-        kind = tool.kind if tool is not None else "transfer" if call.name == "transfer_to_agent" else "unknown"
-        match kind:
-            case "transfer":
-                return self._transfer(call.args or {})
-            case "exit_loop":
-                return ToolOutput(actions=EventActions(escalate=True, skip_summarization=True))
-            case _ if tool is None:
-                names = ", ".join(tool.name for tool in self._node.tools) or "none"
-                return error_output(f"There is no tool {call.name!r}. The tools are: {names}.")
-            case _:
-                return await self._run(tool, call, decision, step)
+        assert tool is not None, "a call of an unknown tool has an output at once"
+        return await self._run(tool, call, step, decision)
 
     async def _run(
-        self, tool: ToolPlan, call: types.FunctionCall, decision: ToolConfirmation | None, step: Step
+        self, tool: ToolPlan, call: types.FunctionCall, step: Step, decision: ToolConfirmation | None
     ) -> ToolOutput | Doubt:
-        if tool.confirmation == "always" and decision is None and _is_complete(tool, call):
-            return ToolOutput(needs_confirmation=True)
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
         state, length = state_for(self._scope.projection, invocation_id, tool)
         request = ToolInput(
@@ -193,36 +184,9 @@ class ToolCalls:
             return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
         return output
 
-    def _transfer(self, args: dict[str, Any]) -> ToolOutput:
-        plan, target = self._scope.plan, args.get("agent_name")
-        if not isinstance(target, str) or target not in plan.nodes or self._is_closed_peer(target):
-            names = ", ".join(node.name for node in plan.transfer_targets(self._node)) or "none"
-            return error_output(f"There is no agent {target!r} to transfer to. The agents are: {names}.")
-        return ToolOutput(actions=EventActions(transfer_to_agent=target))
-
-    def _is_closed_peer(self, target: str) -> bool:
-        """Return whether an agent stands beside this one, which may not transfer to those. ADK checks no more."""
-        if not self._node.disallow_transfer_to_peers or target == self._node.name:
-            return False
-        parent = self._scope.plan.parents.get(self._node.name)
-        return parent is not None and self._scope.plan.parents.get(target) is parent
-
     async def _log(self, event: Event) -> Event:
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))
 
 
 def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
-
-
-def _is_complete(tool: ToolPlan, call: types.FunctionCall) -> bool:
-    """Return whether a call has all that its tool needs; nobody is asked to approve one that cannot run."""
-    declaration = tool.declaration
-    schema: Any = declaration.parameters_json_schema or {}
-    required = (declaration.parameters.required if declaration.parameters else schema.get("required")) or []
-    return all(name in (call.args or {}) for name in required)
-
-
-def _fresh_ids() -> Iterator[str]:
-    while True:
-        yield new_function_call_id()

@@ -1,0 +1,235 @@
+"""Rebuilds journal entries from what users sent and what activities returned, as the workflow would log them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from google.genai import types
+
+from perdure.answers import call_ids, derived_id, instant_output, model_event
+from perdure.errors import RequestRefused
+from perdure.events import USER, Event, EventActions
+from perdure.journal import (
+    MAX_EVENT_BYTES,
+    ActivityKept,
+    AnswerAccepted,
+    Entry,
+    EventLogged,
+    MessageAccepted,
+    ModelCalled,
+    TempStateSet,
+    ToolKept,
+    ToolOutput,
+    payload_size,
+)
+from perdure.messages import (
+    AnswerInput,
+    CodeInput,
+    CodeOutput,
+    MessageInput,
+    ModelInput,
+    ModelOutput,
+    ToolInput,
+)
+from perdure.plan import LlmNode
+from perdure.projection import Invocation, Projection, split_state_delta
+from perdure.requests import by_branch, check_answer, named
+from perdure.responses import confirmation_request, requested_confirmation, response_event
+
+
+class Drawn:
+    """Ids that a run drew at random: version 0.1.0 did, and its history tells them here and there only."""
+
+    def __init__(self, tools: Sequence[ToolInput], answered: Sequence[str]) -> None:
+        """Take what the whole history tells.
+
+        Args:
+            tools: The calls of all tools.
+            answered: The ids of all calls that users answered.
+        """
+        self._tools = tools
+        self._answered = answered
+
+    def of_calls(self, seed: str, agent: str, names: Sequence[str | None], taken: set[str]) -> Iterator[str]:
+        """Return ids for the calls of one model answer, those of its tools' activities where there are any."""
+        later = [call for call in self._tools if call.agent == agent and call.function_call_id not in taken]
+        found: list[str] = []
+        for name in names:
+            tool = next((call for call in later if call.tool == name), None)
+            if tool is not None:
+                later = [call for call in later if call.function_call_id != tool.function_call_id]
+            found.append(tool.function_call_id if tool else f"adk-{derived_id(seed, 'drawn', len(taken), len(found))}")
+        return iter(found)
+
+    def of_request(self, taken: set[str]) -> str | None:
+        """Return the id of a confirmation request: the one id that was answered and that nothing else explains."""
+        strangers = {id for id in self._answered if id not in taken}
+        return strangers.pop() if len(strangers) == 1 else None
+
+
+class Rebuilder:
+    """A journal, and what it gains by one thing after another that happened to its session."""
+
+    def __init__(self, entries: Sequence[Entry], seed: str, drawn: Drawn | None) -> None:
+        """Begin with a journal.
+
+        Args:
+            entries: The journal, as far as it is known.
+            seed: What the run derived ids from.
+            drawn: Where they come from in a run that drew them.
+        """
+        self.projection = Projection.fold(entries)
+        self._seed = seed
+        self._drawn = drawn
+        self._outputs: dict[str, ToolOutput] = {}
+        """Outputs of tools that only asked for a confirmation, by call id."""
+
+    def message(self, message: MessageInput, invocation_id: str, time: float) -> None:
+        """Accept a message, unless a slice tells that it was."""
+        projection = self.projection
+        if message.request_id in projection.requests or invocation_id in projection.invocations:
+            return
+        delta, temp = split_state_delta(message.state_delta)
+        content = message.content.model_copy(update={"role": USER})
+        event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
+        projection.apply(MessageAccepted(event=event, request_id=message.request_id))
+        if temp:
+            projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
+
+    def answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
+        """Accept an answer, unless a slice tells that it was, or it fits no open call."""
+        projection = self.projection
+        if answer.request_id is not None and answer.request_id in projection.requests:
+            return
+        try:
+            calls = check_answer(projection, answer)
+        except RequestRefused:
+            return
+        content = named(answer.content, calls)
+        update = {"custom_metadata": answer.metadata}
+        invocation = projection.invocations.get(calls[0].pending.invocation_id)
+        if invocation is None or not projection.is_resumable(invocation):
+            event = self._event(time, USER, invocation_id, content=content).model_copy(update=update)
+            projection.apply(MessageAccepted(event=event, request_id=answer.request_id))
+            return
+        for branch, part_of in by_branch(content, calls):
+            event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
+            projection.apply(AnswerAccepted(event=event, request_id=answer.request_id))
+
+    def model_answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
+        """Log a model's answer, unless that was done."""
+        projection = self.projection
+        if projection.model_calls[call.agent] > call.call_index:
+            return
+        projection.apply(ModelCalled(agent=call.agent))
+        node = self._node(call.invocation_id, call.agent)
+        if node is None or not (output.event.parts or output.event.error_code):
+            return
+        ids = call_ids(self._seed, "model", call.agent, call.call_index)
+        if self._drawn is not None:
+            names = [made.name for made in output.event.get_function_calls()]
+            ids = self._drawn.of_calls(self._seed, call.agent, names, projection.call_ids)
+        event = model_event(node, call.branch, output.event, projection.call_ids, ids)
+        logged = self._log(event, call.invocation_id, time)
+        self._respond(logged, time)
+
+    def tool_returned(self, call: ToolInput, output: ToolOutput, time: float) -> None:
+        """Keep a tool's output, unless it was logged, and log the response event if it is the last that was missing."""
+        call_id = call.function_call_id
+        calling = self.projection.event_of_call(call_id)
+        invocation = self.projection.invocations[call.invocation_id]
+        responses = self._responses(call_id)
+        if calling is None or call_id in invocation.kept or responses >= (2 if call.confirmation is not None else 1):
+            return
+        if output.needs_confirmation:
+            self._outputs[call_id] = output
+        else:
+            self.projection.apply(ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
+        if call.confirmation is None:
+            self._respond(calling, time)
+
+    def code_returned(self, call: CodeInput, output: CodeOutput, length: int) -> None:
+        """Keep a function's result, unless it stands behind the first `length` entries."""
+        if call.agent is None or call.invocation_id is None:
+            return
+        kept = ActivityKept(
+            invocation_id=call.invocation_id,
+            agent=call.agent,
+            branch=call.branch,
+            name=call.name,
+            index=call.index,
+            result=output.result,
+        )
+        if kept not in self.projection.entries[length:]:
+            self.projection.apply(kept)
+
+    def _respond(self, calling: Event, time: float) -> None:
+        """Log what an agent's tools responded, once all of a model's calls have their output."""
+        node = self._node(calling.invocation_id, calling.author)
+        calls = calling.get_function_calls()
+        if node is None or not calls or any(self._responses(call.id or "") for call in calls):
+            return
+        invocation = self.projection.invocations[calling.invocation_id]
+        outputs: dict[str, ToolOutput] = {}
+        for call in calls:
+            output = self._output(invocation, node, call)
+            if output is None:
+                return
+            outputs[call.id or ""] = output
+        asked = [call for call in calls if requested_confirmation(call, outputs[call.id or ""]) is not None]
+        request = confirmation_request(calls, outputs, self._request_ids(calls, len(asked)))
+        long_running = calling.long_running_tool_ids or frozenset[str]()
+        response = response_event(calls, outputs, long_running)
+        for event in (request, response):
+            if event is not None:
+                self._log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+        answered = {part.id for part in response.get_function_responses()} if response is not None else set[str]()
+        for call in calls:
+            if call.id in long_running and call.id not in answered and call.id not in invocation.kept:
+                kept = ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=outputs[call.id or ""])
+                self.projection.apply(kept)
+
+    def _output(self, invocation: Invocation, node: LlmNode, call: types.FunctionCall) -> ToolOutput | None:
+        plan = self.projection.plan_of(invocation)
+        found = invocation.kept.get(call.id or "") or self._outputs.get(call.id or "")
+        if found is not None or plan is None:
+            return found
+        return instant_output(plan, node, call, decided=False)
+
+    def _request_ids(self, calls: Sequence[types.FunctionCall], asked: int) -> Iterator[str]:
+        drawn = self._drawn.of_request(self.projection.call_ids) if self._drawn is not None and asked == 1 else None
+        return iter([drawn]) if drawn is not None else call_ids(self._seed, "confirm", calls[0].id)
+
+    def _responses(self, call_id: str) -> int:
+        """Return how many response events of an agent hold a call's response."""
+        counted = Counter(
+            response.id
+            for event in self.projection.events
+            if event.author != USER
+            for response in event.get_function_responses()
+        )
+        return counted[call_id]
+
+    def _node(self, invocation_id: str, agent: str) -> LlmNode | None:
+        invocation = self.projection.invocations.get(invocation_id)
+        plan = self.projection.plan_of(invocation) if invocation is not None else None
+        node = plan.nodes.get(agent) if plan is not None else None
+        return node if isinstance(node, LlmNode) else None
+
+    def _event(self, time: float, author: str, invocation_id: str, **fields: Any) -> Event:
+        event_id = derived_id(self._seed, "event", len(self.projection.entries))
+        return Event(id=event_id, timestamp=time, author=author, invocation_id=invocation_id, **fields)
+
+    def _log(self, event: Event, invocation_id: str, time: float) -> Event:
+        delta, temp = split_state_delta(event.actions.state_delta)
+        if temp:
+            self.projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
+        update: dict[str, object] = {"timestamp": time, "invocation_id": invocation_id}
+        update["id"] = derived_id(self._seed, "event", len(self.projection.entries))
+        update["actions"] = event.actions.model_copy(update={"state_delta": delta})
+        logged = event.model_copy(update=update)
+        if payload_size(logged) <= MAX_EVENT_BYTES:
+            self.projection.apply(EventLogged(event=logged))
+        return logged

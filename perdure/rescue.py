@@ -1,0 +1,85 @@
+"""What a client does where no worker can go on with a session: tells why, and reads its journal out of its history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
+
+from perdure.errors import SessionStuck
+from perdure.journal import Entry
+from perdure.salvage import salvage
+
+_NONDETERMINISM = "TMPRL1100"
+"""Temporal's mark of such an error in a text."""
+
+_LOOKED_AT = 20
+"""History events at the end among which a failed workflow task would stand."""
+
+
+async def why_stuck(client: Client, workflow_id: str, error: Exception | None = None) -> SessionStuck | None:
+    """Return why a session's workflow does not go on, if its last workflow task failed and is tried again.
+
+    Args:
+        client: Any client.
+        workflow_id: The session's workflow.
+        error: What a query said, which can tell it, too.
+    """
+    if error is not None and _NONDETERMINISM in str(error):
+        return SessionStuck(workflow_id, cause=str(error), nondeterministic=True)
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id),
+        maximum_page_size=_LOOKED_AT,
+    )
+    try:
+        answer = await client.workflow_service.get_workflow_execution_history_reverse(request)
+    except RPCError:
+        return None
+    for event in answer.history.events:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            return None
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            failed = event.workflow_task_failed_event_attributes
+            different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+            cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
+            return SessionStuck(workflow_id, cause=cause, nondeterministic=different)
+    return None
+
+
+async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool) -> list[Entry]:
+    """Return a session's journal from the history of one run, payloads decoded as the client does.
+
+    Args:
+        client: The client.
+        handle: The run.
+        goes_on: What was at work goes on at once (see `salvage`).
+
+    Raises:
+        LogError: The history does not hold all of it.
+    """
+    history = await handle.fetch_history()
+    codec = client.data_converter.payload_codec
+    if codec is not None:
+        for event in history.events:
+            for payloads in _payloads(event):
+                await codec.decode_wrapper(payloads)
+    return salvage(history.events, goes_on=goes_on)
+
+
+def _payloads(message: Message) -> list[Payloads]:
+    """Return every list of payloads inside of a message, to be changed in place."""
+    found: list[Payloads] = []
+    for field, value in message.ListFields():
+        if isinstance(value, Payloads):
+            found.append(value)
+        elif isinstance(value, Message):
+            found.extend(_payloads(value))
+        elif field.is_repeated and field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            found.extend(inner for item in value for inner in _payloads(item))
+    return found

@@ -1,0 +1,359 @@
+"""Reads a session's journal out of its workflow's history, without running any code of it. Pure.
+
+History holds the journal's beginning (the input of the run), and what it gained as model calls and `run_activity` were
+scheduled. What it gained afterwards is rebuilt from what history holds anyway: updates, signals, results of activities.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure as FailureProto
+from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.answers import derived_id
+from perdure.errors import LogError, RequestRefused
+from perdure.journal import (
+    Entry,
+    Failure,
+    InvocationSettled,
+    ModelCalled,
+    ResumeAccepted,
+    SessionCreated,
+    ToolOutput,
+    unpack,
+)
+from perdure.messages import (
+    CALL_MODEL,
+    FUNCTION_RESPONSE,
+    RESPOND,
+    RESUME,
+    SEND_MESSAGE,
+    STOP,
+    AnswerInput,
+    CodeInput,
+    CodeOutput,
+    InvocationInput,
+    JournalSlice,
+    MessageInput,
+    ModelInput,
+    ModelOutput,
+    SessionInput,
+    ToolInput,
+)
+from perdure.projection import Invocation, Projection
+from perdure.rebuilding import Drawn, Rebuilder
+from perdure.requests import parse_signal
+
+_Call = ModelInput | ToolInput | CodeInput
+
+
+def salvage(history: Sequence[HistoryEvent], *, goes_on: bool = True) -> list[Entry]:
+    """Return the journal of a session, as far as the history of its newest run tells it.
+
+    Nothing that a user sent is missing, and no result of a tool or function that completed. What was at work is
+    *running* in it, so that a run that starts with the journal goes on.
+
+    Args:
+        history: All events of the run, payloads decoded.
+        goes_on: What is running will go on at once, so what only waits may be left running: it is entered again, and
+            logs what its agents logged last. Otherwise it is settled as waiting.
+
+    Raises:
+        LogError: It is no session's history, or it leaves out what was too large for it.
+    """
+    reader = _Reader(history)
+    reader.read_slices()
+    reader.read_rest()
+    reader.settle(goes_on=goes_on)
+    return reader.projection.entries
+
+
+class _Reader:
+    """One pass over the history for what stands in it as it was, a second one for the rest."""
+
+    def __init__(self, history: Sequence[HistoryEvent]) -> None:
+        if not history or not history[0].HasField("workflow_execution_started_event_attributes"):
+            raise LogError("this is no history of a workflow: its first event does not say how it started")
+        self._history = history
+        started = history[0].workflow_execution_started_event_attributes
+        start = _start(started.input)
+        self._seed = started.first_execution_run_id
+        self._calls = dict(_steps(history))
+        """Steps of agents by the id of the event that scheduled them."""
+        drawn = None
+        if not start.derived_ids:
+            tools = [call for call in self._calls.values() if isinstance(call, ToolInput)]
+            drawn = Drawn(tools, list(_answered_ids(history)))
+        # A journal that was too large for the input, and came in another way, is to be read here.
+        entries = unpack(start.journal) if start.journal else (SessionCreated(state=start.state),)
+        self.journal = Rebuilder(entries, self._seed, drawn)
+        if start.interrupted is not None:
+            for invocation in list(self.projection.invocations.values()):
+                if invocation.status == "running":
+                    self._stop(invocation, f"the session's workflow was {start.interrupted}")
+        self._lengths: dict[int, int] = {}
+        """How long the journal was, at least, as they were scheduled."""
+        self._told = 0
+        """The workflow task up to which the slices tell everything, but for what came beside the last one."""
+        self._failed: dict[tuple[str, ...], tuple[str, Failure]] = {}
+        self._open: set[int] = set()
+        """Activities and timers that have not ended."""
+        self._stops: dict[int, InvocationInput] = {}
+        self._results = {
+            event.workflow_execution_update_completed_event_attributes.accepted_event_id: event
+            for event in history
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
+        }
+        self._news = 0
+        """The last event that a workflow task had, or has, to deal with."""
+        self._dealt = True
+
+    @property
+    def projection(self) -> Projection:
+        """The journal so far, folded."""
+        return self.journal.projection
+
+    def read_slices(self) -> None:
+        """Read what stands in history as it was."""
+        for event in self._history:
+            call = self._calls.get(event.event_id)
+            part = call.journal if isinstance(call, ModelInput | CodeInput) else None
+            if part is not None:
+                self._extend(part)
+                self._told = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+            self._lengths[event.event_id] = len(self.projection.entries)
+
+    def _extend(self, part: JournalSlice) -> None:
+        known = len(self.projection.entries)
+        if part.offset > known:
+            raise LogError(
+                f"the history leaves out entries {known} to {part.offset} of the journal, which were too large for it;"
+                " they can be read only by the code that ran"
+            )
+        for entry in part.unpacked()[known - part.offset :]:
+            self.projection.apply(entry)
+
+    def read_rest(self) -> None:
+        """Rebuild what the journal gained that no slice tells."""
+        task = 0
+        for event in self._history:
+            match event.event_type:
+                case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                    task = event.event_id
+                    if event.workflow_task_completed_event_attributes.started_event_id > self._news:
+                        self._dealt = True
+                case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                    self._update(event, fresh=task > self._told)
+                case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
+                    attributes = event.workflow_execution_update_completed_event_attributes
+                    stop = self._stops.pop(attributes.accepted_event_id, None)
+                    if stop is not None and task > self._told:
+                        self._stop_named(stop)
+                case _:
+                    self._input(event)
+
+    def _input(self, event: HistoryEvent) -> None:
+        """Take in what a workflow task would be given."""
+        time = event.event_time.ToNanoseconds() / 1e9
+        match event.event_type:
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED | EventType.EVENT_TYPE_TIMER_STARTED:
+                self._open.add(event.event_id)
+                if event.event_id in self._calls:
+                    self._failed.pop(_key(self._calls[event.event_id]), None)
+                return
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                completed = event.activity_task_completed_event_attributes
+                self._completed(completed.scheduled_event_id, completed.result, time)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                signal = event.workflow_execution_signaled_event_attributes
+                if signal.signal_name == FUNCTION_RESPONSE:
+                    self._signal(signal.input, time, event.event_id)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+                self._cancelled(event.event_id)
+            case _ if not self._ended(event):
+                return
+            case _:
+                pass
+        self._news, self._dealt = event.event_id, False
+
+    def _ended(self, event: HistoryEvent) -> bool:
+        """Take in an end of an activity without a result, or of a timer; returns whether it is one."""
+        if event.HasField("activity_task_failed_event_attributes"):
+            failed = event.activity_task_failed_event_attributes
+            self._failure(failed.scheduled_event_id, failed.failure)
+        elif event.HasField("activity_task_timed_out_event_attributes"):
+            timed_out = event.activity_task_timed_out_event_attributes
+            self._failure(timed_out.scheduled_event_id, timed_out.failure)
+        elif event.HasField("activity_task_canceled_event_attributes"):
+            self._open.discard(event.activity_task_canceled_event_attributes.scheduled_event_id)
+        elif event.HasField("timer_fired_event_attributes"):
+            self._open.discard(event.timer_fired_event_attributes.started_event_id)
+        elif event.HasField("timer_canceled_event_attributes"):
+            self._open.discard(event.timer_canceled_event_attributes.started_event_id)
+        else:
+            return False
+        return True
+
+    def _cancelled(self, event_id: int) -> None:
+        for invocation in list(self.projection.invocations.values()):
+            if event_id > self._told and invocation.status in ("running", "waiting", "queued"):
+                self._stop(invocation, "the session's workflow was cancelled")
+
+    # What users sent.
+
+    def _update(self, event: HistoryEvent, *, fresh: bool) -> None:
+        request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+        time = event.event_time.ToNanoseconds() / 1e9
+        data = _json(request.args)
+        if request.name == STOP:
+            self._stops[event.event_id] = InvocationInput.model_validate(data)
+        if not fresh:
+            return
+        match request.name:
+            case name if name == SEND_MESSAGE:
+                self.journal.message(MessageInput.model_validate(data), self._invocation_id(event), time)
+            case name if name == RESPOND:
+                self.journal.answer(AnswerInput.model_validate(data), self._invocation_id(event), time)
+            case name if name == RESUME:
+                invocation = self.projection.invocations.get(InvocationInput.model_validate(data).invocation_id)
+                if invocation is not None and invocation.status in ("failed", "stopped"):
+                    self.projection.apply(ResumeAccepted(invocation_id=invocation.id))
+            case _:
+                return
+
+    def _invocation_id(self, accepted: HistoryEvent) -> str:
+        """Return the invocation that an update was told of, or a fresh id if it was not told yet."""
+        completed = self._results.get(accepted.event_id)
+        if completed is not None:
+            outcome = completed.workflow_execution_update_completed_event_attributes.outcome
+            if outcome.HasField("success"):
+                return str(_json(outcome.success)["invocation"]["id"])
+        return f"e-{derived_id(self._seed, 'update', accepted.event_id)}"
+
+    def _signal(self, data: Payloads, time: float, event_id: int) -> None:
+        try:
+            answer = parse_signal(_json(data))
+        except (RequestRefused, ValueError, TypeError):
+            return
+        self.journal.answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
+
+    # What activities returned.
+
+    def _completed(self, scheduled: int, result: Payloads, time: float) -> None:
+        self._open.discard(scheduled)
+        call = self._calls.get(scheduled)
+        if call is None:
+            return
+        self._failed.pop(_key(call), None)
+        invocation = self.projection.invocations.get(call.invocation_id or "")
+        if invocation is None or invocation.status == "finished":
+            return
+        data = _json(result)
+        if isinstance(call, ModelInput):
+            self.journal.model_answered(call, ModelOutput.model_validate(data), time)
+        elif isinstance(call, ToolInput):
+            self.journal.tool_returned(call, ToolOutput.model_validate(data), time)
+        else:
+            self.journal.code_returned(call, CodeOutput.model_validate(data), self._lengths[scheduled])
+
+    def _failure(self, scheduled: int, failure: FailureProto) -> None:
+        self._open.discard(scheduled)
+        call = self._calls.get(scheduled)
+        if call is None:
+            return
+        if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
+            self.projection.apply(ModelCalled(agent=call.agent))
+        step = "model" if isinstance(call, ModelInput) else call.tool if isinstance(call, ToolInput) else call.name
+        kind = failure.application_failure_info.type
+        cause = f"{kind}: {failure.message}" if kind else failure.message
+        self._failed[_key(call)] = call.invocation_id or "", Failure(agent=call.agent or "?", step=step, cause=cause)
+
+    # What became of the invocations.
+
+    def settle(self, *, goes_on: bool) -> None:
+        """Settle what no slice tells to be settled, where history leaves no doubt."""
+        for stop in self._stops.values():
+            self._stop_named(stop)
+        for invocation in list(self.projection.invocations.values()):
+            if invocation.status != "running" or self._open:
+                continue
+            failures = tuple(failure for owner, failure in self._failed.values() if owner == invocation.id)
+            if failures:
+                self._settle(invocation, "failed", failures)
+            elif not goes_on and self._dealt and self._waits(invocation):
+                self._settle(invocation, "waiting")
+
+    def _waits(self, invocation: Invocation) -> bool:
+        is_open = bool(self.projection.open_calls(invocation.id)) and not invocation.answers
+        return is_open and self.projection.is_resumable(invocation)
+
+    def _stop_named(self, stop: InvocationInput) -> None:
+        invocation = self.projection.invocations.get(stop.invocation_id)
+        if invocation is not None and invocation.status in ("running", "waiting", "queued", "failed"):
+            self._stop(invocation, stop.reason)
+
+    def _stop(self, invocation: Invocation, reason: str | None) -> None:
+        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
+
+    def _settle(
+        self, invocation: Invocation, status: Literal["waiting", "failed"], failures: tuple[Failure, ...] = ()
+    ) -> None:
+        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status=status, failures=failures))
+
+
+def _start(data: Payloads) -> SessionInput:
+    return SessionInput.model_validate(_json(data)) if data.payloads else SessionInput()
+
+
+def _steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, _Call]]:
+    for event in history:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled = event.activity_task_scheduled_event_attributes
+            call = _call(scheduled.activity_type.name, scheduled.input)
+            if call is not None:
+                yield event.event_id, call
+
+
+def _answered_ids(history: Sequence[HistoryEvent]) -> Iterator[str]:
+    for event in history:
+        request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+        if request.name == RESPOND:
+            answer = AnswerInput.model_validate(_json(request.args))
+            responses = [part.function_response for part in answer.content.parts or []]
+            yield from (response.id for response in responses if response is not None and response.id)
+
+
+def _call(name: str, data: Payloads) -> _Call | None:
+    """Return what an activity was given, if it is a step of an agent."""
+    if name == CALL_MODEL:
+        return ModelInput.model_validate(_json(data))
+    found: Any = _json(data) if data.payloads else None
+    if not isinstance(found, Mapping) or ":" in name:
+        return None
+    kind: Any = found.get("kind")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
+    if kind == "tool":
+        return ToolInput.model_validate(found)
+    return CodeInput.model_validate(found) if kind == "code" else None
+
+
+def _key(call: _Call) -> tuple[str, ...]:
+    """Return what tells one step of an agent from another, over its retries."""
+    match call:
+        case ModelInput():
+            return ("model", call.invocation_id, call.agent, call.branch or "")
+        case ToolInput():
+            return ("tool", call.function_call_id)
+        case CodeInput():
+            return ("code", call.invocation_id or "", call.agent or "", call.branch or "", str(call.index))
+
+
+def _json(data: Payloads) -> Any:
+    try:
+        return json.loads(data.payloads[0].data) if data.payloads and data.payloads[0].data else None
+    except ValueError as error:
+        raise LogError(f"a payload of the history is no JSON: {error}; is it encrypted?") from error

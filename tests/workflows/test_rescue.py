@@ -1,0 +1,170 @@
+"""A custom agent's code changes under an open session: what is said, and how the session goes on."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from perdure.agents import App, ResumabilityConfig
+from perdure.config import WorkerConfig
+from perdure.errors import InvocationNotFound, SessionStuck
+from perdure.worker import create_workers
+from tests.workflows.support import Counted, User, agent, calls, check_log, eventually, long_running, text
+
+pytestmark = pytest.mark.server
+
+MODULE = """
+from perdure.agents.custom import BaseAgent
+from perdure.events import Event
+from google.genai import types
+
+def said(agent, words):
+    return Event(author=agent.name, content=types.Content(role="model", parts=[types.Part(text=words)]))
+
+ran = []
+
+def price(city: str) -> int:
+    ran.append(city)
+    return len(city)
+
+class Flow(BaseAgent):
+    async def _run_async_impl(self, ctx):
+BODY
+"""
+
+BEFORE = """
+        yield said(self, f"Oslo costs {await ctx.run_activity(price, 'Oslo')}.")
+        async for event in self.sub_agents[0].run_async(ctx):
+            yield event
+        yield said(self, "Done as before.")
+"""
+
+AFTER = """
+        first = await ctx.run_activity(price, 'Oslo')
+        yield said(self, f"Oslo costs {first}.")
+        second = await ctx.run_activity(price, 'Bergen')
+        async for event in self.sub_agents[0].run_async(ctx):
+            yield event
+        yield said(self, f"Bergen costs {second}.")
+"""
+
+
+class Project:
+    """A user's project with a custom agent, whose code can be changed."""
+
+    def __init__(self, folder: Path, app: str, tools: list[Any]) -> None:
+        self.app = app
+        self.path = folder / f"flow_{app}.py"
+        self.tools = tools
+        sys.path.insert(0, str(folder))
+
+    def version(self, body: str) -> tuple[App, Any]:
+        """Change the code; returns the app and the module with it."""
+        self.path.write_text(MODULE.replace("BODY", body))
+        sys.modules.pop(self.path.stem, None)
+        importlib.invalidate_caches()
+        module = importlib.import_module(self.path.stem)
+        script = [calls("work", "ask"), text("thanks"), calls("ask"), text("thanks again")]
+        root = module.Flow(name="flow", sub_agents=[agent("clerk", script, self.tools)])
+        config = ResumabilityConfig(is_resumable=True)
+        return App(name=self.app, root_agent=root, resumability_config=config, activities=[module.price]), module
+
+
+@pytest.fixture
+def no_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two versions of a file that are written within a second look the same to Python's cache of bytecode."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+@asynccontextmanager
+async def deployed(client: Client, app: App) -> AsyncGenerator[User]:
+    """Run a worker as in production: a defect does not fail a session's workflow."""
+    (worker,) = create_workers(client, [app], WorkerConfig(max_cached_workflows=10))
+    async with worker:
+        yield User(client, app.name)
+
+
+@pytest.mark.usefixtures("no_bytecode")
+@pytest.mark.parametrize("answered", ["before", "after"])
+async def test_a_stuck_session_is_told_and_taken_over(
+    client: Client, app_name: str, tmp_path: Path, answered: str
+) -> None:
+    """An answer that was sent while it was stuck is not lost, and nothing that completed runs again."""
+    work = Counted("work")
+    project = Project(tmp_path, app_name, [work.once, long_running("ask")])
+    app, old = project.version(BEFORE)
+    async with deployed(client, app) as user:
+        await user.create()
+        waiting = await user.run("go")
+        assert waiting.status == "waiting"
+        [call_id] = await user.open("ask")
+    app, new = project.version(AFTER)
+    async with deployed(client, app) as user:
+        with pytest.raises(SessionStuck, match=r"does something else.*TMPRL1100.*resume --fresh"):
+            await user.view()
+        if answered == "before":
+            await user.signal({"id": call_id, "response": {"ok": True}})
+            with pytest.raises(SessionStuck):
+                await user.resume(waiting.id)
+        result = await user.runner.resume(**user.who, invocation_id=waiting.id, fresh=True)
+        assert result.invocation.id == waiting.id
+        if answered == "after":
+            assert (await user.settled(waiting.id)).status == "waiting"
+            assert await user.open("ask") == [call_id]
+            await user.answer({call_id: {"ok": True}})
+        await eventually(lambda: _finished(user, waiting.id))
+        events = await user.events()
+        check_log(events)
+        said = [event.text for event in events if event.author == "flow" and event.text]
+        assert said == ["Oslo costs 4.", "Bergen costs 6."]
+        assert (old.ran, new.ran, len(work.keys)) == (["Oslo"], ["Bergen"], 1)
+        assert (await user.run("once more")).status == "waiting"
+
+
+async def _finished(user: User, invocation_id: str) -> bool:
+    return (await user.invocation(invocation_id)).status == "finished"
+
+
+@pytest.mark.usefixtures("no_bytecode")
+async def test_a_session_that_is_not_stuck_can_be_taken_over_too(client: Client, app_name: str, tmp_path: Path) -> None:
+    work = Counted("work")
+    app, _ = Project(tmp_path, app_name, [work.once, long_running("ask")]).version(BEFORE)
+    async with deployed(client, app) as user:
+        await user.create(colour="red")
+        waiting = await user.run("go")
+        before = await user.log()
+        await user.runner.resume(**user.who, invocation_id=waiting.id, fresh=True)
+        assert (await user.settled(waiting.id)).status == "waiting"
+        assert (await user.log(), (await user.view()).state) == (before, {"colour": "red"})
+        with pytest.raises(InvocationNotFound):
+            await user.runner.resume(**user.who, invocation_id="e-none", fresh=True)
+        [call_id] = await user.open("ask")
+        assert (await user.answered({call_id: {}})).status == "finished"
+        assert len(work.keys) == 1
+
+
+@pytest.mark.usefixtures("no_bytecode")
+async def test_a_terminated_session_comes_back_although_its_code_changed(
+    client: Client, app_name: str, tmp_path: Path
+) -> None:
+    """Its journal cannot be asked for, but history tells it."""
+    work = Counted("work")
+    project = Project(tmp_path, app_name, [work.once, long_running("ask")])
+    app, _ = project.version(BEFORE)
+    async with deployed(client, app) as user:
+        await user.create()
+        waiting = await user.run("go")
+        [call_id] = await user.open("ask")
+        await user.workflow.terminate()
+    app, _ = project.version(AFTER)
+    async with deployed(client, app) as user:
+        assert (await user.answered({call_id: {}})).status == "finished"
+        assert (await user.log(waiting.id))[-1] == "flow: Bergen costs 6."
+        assert len(work.keys) == 1
