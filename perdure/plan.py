@@ -60,6 +60,8 @@ class ToolPlan(BaseModel):
     confirmation: Literal["never", "always", "ask"] = "never"
     """`ask`: a predicate in the worker decides for each call."""
     options: ToolOptions = ToolOptions()
+    local: bool = False
+    """Runs as a local activity, in the worker that has the session, without a round trip through the server."""
 
 
 class _Node(BaseModel):

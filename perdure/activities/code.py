@@ -110,13 +110,14 @@ async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
 
 
 class _Heartbeat:
-    """Beats once a second from the worker's loop, which user code cannot block."""
+    """Beats once a second from the worker's loop, which user code cannot block; a local activity has no heartbeats."""
 
     def __enter__(self) -> None:
-        self._task = asyncio.create_task(self._beat())
+        self._task = None if activity.info().is_local else asyncio.create_task(self._beat())
 
     def __exit__(self, *error: object) -> None:
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _beat(self) -> None:
         while True:

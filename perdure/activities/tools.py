@@ -42,7 +42,8 @@ class ToolActivity:
         Raises:
             ApplicationError: It raised (retried by its policy), is not registered here, or returned no JSON.
         """
-        kind = activity.info().activity_type
+        info = activity.info()
+        kind = info.activity_type
         try:
             call = activity.payload_converter().from_payload(args[0].payload, _AnyInput).root
         except (IndexError, ValidationError, RuntimeError) as error:
@@ -51,7 +52,7 @@ class ToolActivity:
             output = await self._call(call)
         except NotRegistered as error:
             raise ApplicationError(str(error), type="NotRegistered", non_retryable=True) from error
-        check_size(output, f"the result of {kind!r}")
+        check_size(output, f"the result of {kind!r}", local=info.is_local)
         return output
 
     async def _call(self, call: ToolInput | CodeInput) -> ToolOutput | CodeOutput:

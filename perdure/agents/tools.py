@@ -34,6 +34,9 @@ __all__ = [
     "transfer_to_agent",
 ]
 
+_LOCAL_TIMEOUT = timedelta(seconds=10)
+_MAX_LOCAL_TIMEOUT = timedelta(minutes=1)
+
 _PENDING_NOTE = (
     "NOTE: this tool starts something that takes long. Once it has answered that it is pending or has come to an "
     "intermediate state, do not call it again: its final result will follow."
@@ -43,7 +46,7 @@ _PENDING_NOTE = (
 class FunctionTool:
     """A function that a model may call, declared from its signature and docstring. ADK: `tools/function_tool.py`.
 
-    Its calls run as activities, at least once each.
+    Its calls run as activities, at least once each; as local activities with `local`, which suits quick tools.
     """
 
     kind: ClassVar[Literal["function", "long_running"]] = "function"
@@ -56,6 +59,7 @@ class FunctionTool:
         timeout: timedelta | None = None,
         heartbeat_timeout: timedelta | None = None,
         retry: RetryPolicy | None = None,
+        local: bool = False,
     ) -> None:
         """Wrap a function.
 
@@ -63,17 +67,23 @@ class FunctionTool:
             func: Sync (it runs in a thread) or async (it runs on a loop of its own).
             require_confirmation: Whether a person must approve each call; or a function that takes the tool's
                 arguments and says so.
-            timeout: Time of one attempt. Default: 10 minutes.
+            timeout: Time of one attempt. Default: 10 minutes; 10 s if `local`, and 1 minute at the most.
             heartbeat_timeout: How long a silent worker counts as alive. Default: 10 s.
             retry: How a call that raised is tried again. Default: 3 attempts, after 1 s and 2 s.
+            local: Run in the worker that has the session, as a local activity: recorded and retried like any other,
+                for less than half of the time, but the session takes nothing else meanwhile, a stop included.
 
         Raises:
-            DefinitionError: A duration is not positive, or the predicate is async.
+            DefinitionError: A duration is not positive, the predicate is async, or `local` goes with a heartbeat or a
+                timeout of more than a minute.
         """
         self.fn = func
         self.name = function_name(func)
         self.require_confirmation = require_confirmation
         where = f"tool {self.name!r}"
+        self.local = local
+        if local:
+            timeout = _local_timeout(where, timeout, heartbeat_timeout)
         self.options = _options(where, timeout, heartbeat_timeout, retry)
         if callable(require_confirmation) and is_async(require_confirmation):
             raise DefinitionError(f"{where}: require_confirmation must be a plain function, not an async one")
@@ -125,6 +135,7 @@ class FunctionTool:
             needs_context=self.needs_context,
             confirmation=self._confirmation(),
             options=self.options,
+            local=self.local,
         )
 
     def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
@@ -215,6 +226,19 @@ def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:
 def as_tool(tool: Callable[..., Any] | FunctionTool) -> FunctionTool:
     """Return a tool as it stands in an agent's `tools`: plain functions are wrapped."""
     return tool if isinstance(tool, FunctionTool) else FunctionTool(tool)
+
+
+def _local_timeout(where: str, timeout: timedelta | None, heartbeat_timeout: timedelta | None) -> timedelta:
+    if heartbeat_timeout is not None:
+        raise DefinitionError(
+            f"{where}: a local tool has no heartbeats; leave heartbeat_timeout out, or local, if it is to be heard of"
+        )
+    if timeout is not None and timeout > _MAX_LOCAL_TIMEOUT:
+        raise DefinitionError(
+            f"{where}: timeout is {timeout!r}, but a session takes nothing else while a local tool runs, so it may have"
+            " 1 minute at the most; leave local out"
+        )
+    return _LOCAL_TIMEOUT if timeout is None else timeout
 
 
 def _options(

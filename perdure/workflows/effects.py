@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
 
 from perdure.errors import PerdureError
 from perdure.journal import ToolOutput
@@ -36,6 +36,8 @@ NOT_REGISTERED = "NotRegistered"
 
 _ROLLOUT_PAUSE = timedelta(seconds=10)
 _ROLLOUT_ATTEMPTS = 30
+
+_LOCAL_PAUSE = timedelta(milliseconds=200)
 
 _MODEL_OPTIONS = ToolOptions(max_attempts=10, heartbeat_timeout=timedelta(seconds=5))
 """A model call retries what its provider may answer later, for some ten minutes."""
@@ -80,13 +82,15 @@ class Effects:
             CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}"
         )
 
-    async def tool(self, call: ToolInput, options: ToolOptions) -> ToolOutput:
-        """Run a tool.
+    async def tool(self, call: ToolInput, options: ToolOptions, *, local: bool = False) -> ToolOutput:
+        """Run a tool, as a local activity if `local`.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
-        return await self._activity(call.tool, call, ToolOutput, call.agent, call.tool, options, call.agent)
+        return await self._activity(
+            call.tool, call, ToolOutput, call.agent, call.tool, options, call.agent, local=local
+        )
 
     async def code(self, agent: str, call: CodeInput, options: ToolOptions) -> Any:
         """Run a function that a custom agent gave to `run_activity`.
@@ -121,14 +125,26 @@ class Effects:
             )
 
     async def _activity(
-        self, name: str, arg: Any, result: type[_T], agent: str, step: str, options: ToolOptions, summary: str
+        self,
+        name: str,
+        arg: Any,
+        result: type[_T],
+        agent: str,
+        step: str,
+        options: ToolOptions,
+        summary: str,
+        *,
+        local: bool = False,
     ) -> _T:
         attempt = 0
         while True:
             await self._gate()
             try:
+                if local and attempt == 0:
+                    return await self._local_attempt(name, arg, result, options, summary)
+                # A worker that lacks a local tool's code keeps the session, so the server finds another for the tool.
                 return await self._attempt(name, arg, result, options, summary)
-            except ActivityError as error:
+            except FailureError as error:
                 attempt += 1
                 if _error_type(error) != NOT_REGISTERED or attempt == _ROLLOUT_ATTEMPTS:
                     raise EffectFailed(agent, step, _cause(error)) from error
@@ -143,14 +159,22 @@ class Effects:
                 result_type=result,
                 start_to_close_timeout=options.timeout,
                 heartbeat_timeout=options.heartbeat_timeout,
-                retry_policy=RetryPolicy(
-                    initial_interval=options.initial_interval,
-                    backoff_coefficient=options.backoff,
-                    maximum_interval=options.max_interval,
-                    maximum_attempts=options.max_attempts,
-                    non_retryable_error_types=[NOT_REGISTERED, *options.non_retryable],
-                ),
+                retry_policy=_retry_policy(options),
                 # A stop waits for the activity's word, so that a tool that finished all the same is not run again.
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=summary,
+            )
+
+    async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
+        with self._at_work(), _cancellable():
+            return await workflow.execute_local_activity(
+                name,
+                arg,
+                result_type=result,
+                start_to_close_timeout=options.timeout,
+                retry_policy=_retry_policy(options),
+                # Longer pauses are timers, in which the session takes messages.
+                local_retry_threshold=_LOCAL_PAUSE,
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=summary,
             )
@@ -169,12 +193,22 @@ class Effects:
             self.busy -= 1
 
 
+def _retry_policy(options: ToolOptions) -> RetryPolicy:
+    return RetryPolicy(
+        initial_interval=options.initial_interval,
+        backoff_coefficient=options.backoff,
+        maximum_interval=options.max_interval,
+        maximum_attempts=options.max_attempts,
+        non_retryable_error_types=[NOT_REGISTERED, *options.non_retryable],
+    )
+
+
 @contextmanager
 def _cancellable() -> Generator[None]:
     """Let a cancelled activity look like any other cancelled coroutine."""
     try:
         yield
-    except ActivityError as error:
+    except FailureError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
         raise
@@ -185,12 +219,18 @@ def forever() -> Awaitable[None]:
     return workflow.wait_condition(lambda: False)
 
 
-def _error_type(error: ActivityError) -> str | None:
-    return error.cause.type if isinstance(error.cause, ApplicationError) else None
+def _inner(error: FailureError) -> BaseException | None:
+    """Return what an activity failed of; a local one's own error comes without a wrapping."""
+    return error.cause if isinstance(error, ActivityError) else error
 
 
-def _cause(error: ActivityError) -> str:
-    cause = error.cause
+def _error_type(error: FailureError) -> str | None:
+    cause = _inner(error)
+    return cause.type if isinstance(cause, ApplicationError) else None
+
+
+def _cause(error: FailureError) -> str:
+    cause = _inner(error)
     if isinstance(cause, ApplicationError):
         # Perdure's own errors are sentences; anything else is known by its type.
         return cause.message if cause.type in _SENTENCES else f"{cause.type}: {cause.message}"

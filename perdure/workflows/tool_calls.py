@@ -29,6 +29,9 @@ from perdure.workflows.scope import Scope
 _INLINE_STATE_BYTES = 4096
 """Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
 
+_LOCAL_STATE_BYTES = 64_000
+"""The same for a local tool, whose input stands in no history; with more state it runs as a normal activity."""
+
 
 class ToolCalls:
     """The tools of one LLM agent in one run."""
@@ -144,7 +147,7 @@ class ToolCalls:
             state=state,
             length=length,
         )
-        output = await self._scope.effects.tool(request, tool.options)
+        output = await self._scope.effects.tool(request, tool.options, local=tool.local and length is None)
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes:
             return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
@@ -155,7 +158,7 @@ class ToolCalls:
             return None, None
         state = self._scope.projection.visible_state(self._scope.invocation.id)
         # A repr is no JSON, but it is as long, and takes any value.
-        if len(repr(state)) <= _INLINE_STATE_BYTES:
+        if len(repr(state)) <= (_LOCAL_STATE_BYTES if tool.local else _INLINE_STATE_BYTES):
             return state, None
         return None, len(self._scope.projection.entries)
 
