@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 _log = get_logger("perdure.worker")
 
 _BEAT_SECONDS = 1.0
+_BEATS_PER_TIMEOUT = 3.5
 _GRACE_SECONDS = 5.0
 """How long a cancelled sync function, which nothing can interrupt, may take to finish and keep its result."""
 
@@ -110,16 +111,19 @@ async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
 
 
 class _Heartbeat:
-    """Beats once a second from the worker's loop, which user code cannot block; a local activity has no heartbeats."""
+    """Beats from the worker's loop, which user code cannot block; a local activity has no heartbeats."""
 
     def __enter__(self) -> None:
-        self._task = None if activity.info().is_local else asyncio.create_task(self._beat())
+        timeout = activity.info().heartbeat_timeout
+        # Once a second, or more often where that would be too late for the timeout.
+        pause = min(_BEAT_SECONDS, timeout.total_seconds() / _BEATS_PER_TIMEOUT) if timeout else _BEAT_SECONDS
+        self._task = None if activity.info().is_local else asyncio.create_task(self._beat(pause))
 
     def __exit__(self, *error: object) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    async def _beat(self) -> None:
+    async def _beat(self, pause: float) -> None:
         while True:
-            await asyncio.sleep(_BEAT_SECONDS)
+            await asyncio.sleep(pause)
             activity.heartbeat()

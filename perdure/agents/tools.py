@@ -68,8 +68,8 @@ class FunctionTool:
             require_confirmation: Whether a person must approve each call; or a function that takes the tool's
                 arguments and says so.
             timeout: Time of one attempt. Default: 10 minutes; 10 s if `local`, and 1 minute at the most.
-            heartbeat_timeout: How long a silent worker counts as alive. Default: 10 s.
-            retry: How a call that raised is tried again. Default: 3 attempts, after 1 s and 2 s.
+            heartbeat_timeout: How long a silent worker counts as alive. Default: 2.5 s.
+            retry: How a call that raised is tried again. Default: 3 attempts, after 0.5 s and 1 s.
             local: Run in the worker that has the session, as a local activity: recorded and retried like any other,
                 for less than half of the time, but the session takes nothing else meanwhile, a stop included.
 

@@ -39,8 +39,8 @@ _ROLLOUT_ATTEMPTS = 30
 
 _LOCAL_PAUSE = timedelta(milliseconds=200)
 
-_MODEL_OPTIONS = ToolOptions(max_attempts=10, heartbeat_timeout=timedelta(seconds=5))
-"""A model call retries what its provider may answer later, for some ten minutes."""
+_MODEL_OPTIONS = ToolOptions(max_attempts=15)
+"""A model call retries what its provider may answer later, for some eight minutes."""
 
 
 class EffectFailed(PerdureError):
