@@ -100,10 +100,9 @@ class Bench:
 
     async def turn(self, kind: str, key: str, seconds: float = 0.0) -> float:
         """Run a turn; returns when its last event came, by the wall clock."""
-        who = {"user_id": "u", "session_id": key}
         state = {"kind": kind, "key": key, "seconds": seconds}
-        await self._runner.create_session(**who, state=state)
-        async for _ in self._runner.run_async(**who, new_message=f"{kind} {key}"):
+        await self._runner.create_session(user_id="u", session_id=key, state=state)
+        async for _ in self._runner.run_async(user_id="u", session_id=key, new_message=f"{kind} {key}"):
             pass
         return time.time()
 

@@ -71,7 +71,7 @@ class FunctionTool:
             heartbeat_timeout: How long a silent worker counts as alive. Default: 2.5 s.
             retry: How a call that raised is tried again. Default: 3 attempts, after 0.5 s and 1 s.
             local: Run in the worker that has the session, as a local activity: recorded and retried like any other,
-                for less than half of the time, but the session takes nothing else meanwhile, a stop included.
+                without a round trip, but the session takes nothing else meanwhile, a stop included.
 
         Raises:
             DefinitionError: A duration is not positive, the predicate is async, or `local` goes with a heartbeat or a
