@@ -50,9 +50,9 @@ async def ready(child: Process) -> Process:
 
 
 def resident_kb(pid: int) -> int:
-    """Return the memory of a process that stands in RAM, in kilobytes; Linux only."""
+    """Return the memory of a process, what was swapped out included, in kilobytes; Linux only."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+    return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(("VmRSS:", "VmSwap:")))
 
 
 def cpu_seconds(pid: int) -> float:

@@ -21,6 +21,7 @@ import tempfile
 import time
 import uuid
 from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from perdure.agents import App, LlmAgent, ResumabilityConfig, ToolContext
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
-from perdure.models.base import LlmRequest
+from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.worker import create_workers
 
@@ -54,7 +55,9 @@ class HangingModel(ScriptedModel):
         super().__init__([{"calls": [{"name": "work", "args": {}}]}, {"text": "done"}])
         self._folder = folder
 
-    async def generate_content_async(self, llm_request: LlmRequest, stream: bool = False) -> Any:
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
         message = (llm_request.contents[0].parts or [])[0].text or ""
         kind, _, key = message.partition(" ")
         if kind == "model" and llm_request.call_index == 1 and _began(self._folder, key) == 1:
