@@ -19,8 +19,9 @@ READY = "ready"
 
 @asynccontextmanager
 async def process(*arguments: str, python: str = sys.executable) -> AsyncGenerator[Process]:
-    """Run `python -m …` until the end of the block, at the latest."""
-    child = await asyncio.create_subprocess_exec(python, "-m", *arguments, stdin=PIPE, stdout=PIPE)
+    """Run a module by its name, or a script by its path, until the end of the block, at the latest."""
+    how = () if arguments[0].endswith(".py") else ("-m",)
+    child = await asyncio.create_subprocess_exec(python, *how, *arguments, stdin=PIPE, stdout=PIPE)
     try:
         yield child
     finally:
