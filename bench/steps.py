@@ -2,16 +2,16 @@
 
     python -m bench.steps [--rounds 50] [--repeat 5] [--sessions 20] [--result-bytes 200] [--json]
 
-Both run on the same server and in the same process, by turns. `latency` is one session at a time, from the client's
-request to the last event; `throughput` is many at once. The last line is the result: ratios of Perdure to the bare
-workflow, of times for latency and of steps per second for throughput.
+All run on the same server and in the same process, by turns. `latency` is one session at a time, from the client's
+request to the last event; `throughput` is many at once; `local` is Perdure with the tool as a local activity. The last
+line is the result: ratios of Perdure to the bare workflow, of times for latency, of steps per second for throughput,
+and of processor time of the process that holds client, worker and follower, which other load disturbs least.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import time
 import uuid
@@ -24,7 +24,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
+    from bench.processes import print_report
     from perdure.agents.definitions import App, LlmAgent
+    from perdure.agents.tools import FunctionTool
     from perdure.client import Runner
     from perdure.devserver import DevServer
     from perdure.models.scripted import ScriptedModel
@@ -32,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.worker import create_workers
 
 APP = "bench_steps"
+LOCAL_APP = "bench_steps_local"
 
 
 @activity.defn(name="model")
@@ -59,13 +62,13 @@ class BareWorkflow:
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds, for one way of doing the same rounds."""
+    """What one way of doing the rounds took, in seconds."""
 
-    bare: float
-    perdure: float
+    wall: float
+    cpu: float
 
 
-def make_app(rounds: int, result_bytes: int) -> App:
+def make_app(rounds: int, result_bytes: int, *, local: bool = False) -> App:
     text = "x" * result_bytes
 
     def look_up(query: str) -> str:
@@ -73,16 +76,17 @@ def make_app(rounds: int, result_bytes: int) -> App:
         return text
 
     steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"query": "q"}}]} for _ in range(rounds)]
-    agent = LlmAgent(name="worker", model=ScriptedModel([*steps, {"text": "done"}]), tools=[look_up])
-    return App(name=APP, root_agent=agent)
+    tool = FunctionTool(look_up, local=local)
+    agent = LlmAgent(name="worker", model=ScriptedModel([*steps, {"text": "done"}]), tools=[tool])
+    return App(name=LOCAL_APP if local else APP, root_agent=agent)
 
 
 class Bench:
-    """Runs the two ways on one server."""
+    """Runs the ways on one server."""
 
     def __init__(self, client: Client, rounds: int, result_bytes: int) -> None:
         self._client = client
-        self._runner = Runner(APP, client)
+        self._runners = {name: Runner(name, client) for name in (APP, LOCAL_APP)}
         self._rounds = rounds
         # What Perdure's activities carry: about 700 bytes besides the result, in and out.
         self._model_payload = "m" * (700 + result_bytes)
@@ -96,22 +100,29 @@ class Bench:
             task_queue="bench_bare",
         )
 
-    async def perdure(self) -> None:
+    async def perdure(self, app: str = APP) -> None:
         session = str(uuid.uuid4())
-        await self._runner.create_session(user_id="u", session_id=session)
-        async for _ in self._runner.run_async(user_id="u", session_id=session, new_message="go"):
+        runner = self._runners[app]
+        await runner.create_session(user_id="u", session_id=session)
+        async for _ in runner.run_async(user_id="u", session_id=session, new_message="go"):
             pass
 
-    async def compare(self, repeat: int, sessions: int) -> Result:
-        """Return the median seconds of each way, the two taken by turns."""
-        times: dict[str, list[float]] = {"bare": [], "perdure": []}
+    async def local(self) -> None:
+        await self.perdure(LOCAL_APP)
+
+    async def compare(self, repeat: int, sessions: int) -> dict[str, Result]:
+        """Return the median of each way, all taken by turns."""
+        ways = {"bare": self.bare, "perdure": self.perdure, "local": self.local}
+        wall: dict[str, list[float]] = {name: [] for name in ways}
+        cpu: dict[str, list[float]] = {name: [] for name in ways}
         for index in range(repeat + 1):
-            for name, run in (("bare", self.bare), ("perdure", self.perdure)):
-                start = time.perf_counter()
+            for name, run in ways.items():
+                start, used = time.perf_counter(), time.process_time()
                 await asyncio.gather(*(run() for _ in range(sessions)))
                 if index:  # The first round warms up.
-                    times[name].append(time.perf_counter() - start)
-        return Result(**{name: statistics.median(values) for name, values in times.items()})
+                    wall[name].append(time.perf_counter() - start)
+                    cpu[name].append(time.process_time() - used)
+        return {name: Result(statistics.median(wall[name]), statistics.median(cpu[name])) for name in ways}
 
 
 async def main() -> None:
@@ -125,27 +136,25 @@ async def main() -> None:
     options = parser.parse_args()
     async with DevServer() as server:
         client = await Client.connect(server.address, data_converter=data_converter)
-        [worker] = create_workers(client, [make_app(options.rounds, options.result_bytes)])
+        apps = [make_app(options.rounds, options.result_bytes, local=local) for local in (False, True)]
+        worker, local_worker = create_workers(client, apps)
         bare = Worker(client, task_queue="bench_bare", workflows=[BareWorkflow], activities=[bare_model, bare_tool])
-        async with worker, bare:
+        async with worker, local_worker, bare:
             bench = Bench(client, options.rounds, options.result_bytes)
             latency = await bench.compare(options.repeat, 1)
             many = await bench.compare(max(1, options.repeat // 2), options.sessions)
     steps = options.rounds
     report = {
         "rounds": steps,
-        "latency_ms_per_step": {"bare": latency.bare / steps * 1e3, "perdure": latency.perdure / steps * 1e3},
-        "latency_ratio": latency.perdure / latency.bare,
-        "steps_per_second": {
-            "bare": steps * options.sessions / many.bare,
-            "perdure": steps * options.sessions / many.perdure,
-        },
-        "throughput_ratio": many.bare / many.perdure,
+        "latency_ms_per_step": {name: result.wall / steps * 1e3 for name, result in latency.items()},
+        "latency_ratio": latency["perdure"].wall / latency["bare"].wall,
+        "latency_ratio_local": latency["local"].wall / latency["bare"].wall,
+        "cpu_ms_per_step": {name: result.cpu / steps * 1e3 for name, result in latency.items()},
+        "cpu_ratio": latency["perdure"].cpu / latency["bare"].cpu,
+        "steps_per_second": {name: steps * options.sessions / result.wall for name, result in many.items()},
+        "throughput_ratio": many["bare"].wall / many["perdure"].wall,
     }
-    if not options.json:
-        for name, value in report.items():
-            print(f"{name:22} {value}")
-    print(json.dumps(report))
+    print_report(report, table=not options.json)
 
 
 if __name__ == "__main__":

@@ -151,9 +151,9 @@ class WorkerConfig:
     sticky_timeout: timedelta = timedelta(seconds=1)
     """How long a session's next step waits for the worker that has it in memory, before any other takes it. Default:
     1 s."""
-    max_heartbeat_interval: timedelta = timedelta(seconds=2)
+    max_heartbeat_interval: timedelta = timedelta(seconds=1)
     """Longest pause between two heartbeats that the server gets from a running tool, and so until a stop reaches it.
-    Default: 2 s."""
+    Default: 1 s, which leaves room for a busy worker before the heartbeat timeout of 2.5 s."""
     graceful_shutdown_timeout: timedelta = timedelta(seconds=10)
     """How long running model calls and tools may go on when the worker is told to end; then they are cancelled and
     run again elsewhere. Default: 10 s."""

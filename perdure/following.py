@@ -26,6 +26,10 @@ _FIRST_SPACING = 0.02
 _LAST_SPACING = 0.15
 """Seconds between two looks at least: the longer a run is at work without a pause, the fewer looks it costs."""
 
+_LOOK_SHARE = 3
+_BUSY_SPACING = 1.0
+"""After a look, as many times as long as it took, this at the most: a worker that answers late has more to do."""
+
 _FIRST_PAUSE = 0.02
 _LAST_PAUSE = 1.0
 
@@ -44,11 +48,12 @@ class Follower:
         self._looked = 0.0
         self._spacing = _FIRST_SPACING
 
-    async def news(self, *, found: bool) -> None:
+    async def news(self, *, found: bool, took: float = 0.0) -> None:
         """Return when the log may have grown.
 
         Args:
             found: The last look found something new, so the next change may be near.
+            took: Seconds that the last look took.
         """
         if self._token is None and not await self._stand_at_start():
             self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
@@ -57,7 +62,7 @@ class Follower:
         # Many changes in a row cost one look, since a look costs the worker more than a step does.
         since = time.monotonic() - self._looked
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
-        await asyncio.sleep(self._spacing - since)
+        await asyncio.sleep(max(self._spacing - since, min(took * _LOOK_SHARE, _BUSY_SPACING)))
         while not await self._poll():
             pass
         self._looked = time.monotonic()

@@ -40,16 +40,17 @@ _JSON = CompactJSONPayloadConverter()
 """Shared, for what it learns of the types: Temporal makes a converter anew for every workflow task."""
 
 
+_CONVERTERS = tuple(
+    _JSON if isinstance(converter, JSONPlainPayloadConverter) else converter
+    for converter in DefaultPayloadConverter.default_encoding_payload_converters
+)
+
+
 class PerdurePayloadConverter(CompositePayloadConverter):
     """Temporal's converters in their order (null, bytes, protobuf, JSON), with ours for JSON."""
 
     def __init__(self) -> None:
-        super().__init__(
-            *(
-                _JSON if isinstance(converter, JSONPlainPayloadConverter) else converter
-                for converter in DefaultPayloadConverter.default_encoding_payload_converters
-            )
-        )
+        super().__init__(*_CONVERTERS)
 
 
 data_converter = DataConverter(payload_converter_class=PerdurePayloadConverter)

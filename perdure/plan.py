@@ -31,12 +31,12 @@ class ToolOptions(BaseModel):
 
     timeout: timedelta = timedelta(minutes=10)
     """Start-to-close time of one attempt. Default: 10 minutes."""
-    heartbeat_timeout: timedelta = timedelta(seconds=10)
-    """How long a silent worker counts as alive. Perdure heartbeats for the tool. Default: 10 s."""
+    heartbeat_timeout: timedelta = timedelta(seconds=2.5)
+    """How long a silent worker counts as alive. Perdure heartbeats for the tool. Default: 2.5 s."""
     max_attempts: int = 3
     """Attempts before the tool has failed; 0 is without limit. Default: 3."""
-    initial_interval: timedelta = timedelta(seconds=1)
-    """Pause before the second attempt. Default: 1 s."""
+    initial_interval: timedelta = timedelta(seconds=0.5)
+    """Pause before the second attempt. Default: 0.5 s."""
     backoff: float = 2.0
     """Factor from one pause to the next. Default: 2."""
     max_interval: timedelta = timedelta(minutes=1)
@@ -81,6 +81,8 @@ class ToolPlan(BaseModel):
     """The deadline of a long-running call's answer."""
     remind_in: timedelta | None = None
     """From a long-running call to its reminder, a function in the worker."""
+    local: bool = False
+    """Runs as a local activity, in the worker that has the session, without a round trip through the server."""
 
 
 class _Node(BaseModel):

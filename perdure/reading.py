@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
@@ -50,7 +51,9 @@ class LogReader:
         with self._follower(user_id, session_id) as follower:
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
+                asked = time.monotonic()
                 page = await self._sessions.events(user_id, session_id, request)
+                took = time.monotonic() - asked
                 for event in page.events:
                     if event.invocation_id == invocation_id and event.author != USER:
                         yield event
@@ -58,7 +61,7 @@ class LogReader:
                 if since >= page.total:
                     if _settled(page):
                         return
-                    await follower.news(found=bool(page.events))
+                    await follower.news(found=bool(page.events), took=took)
 
     @contextmanager
     def _follower(self, user_id: str, session_id: str) -> Generator[Follower]:

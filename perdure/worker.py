@@ -95,6 +95,7 @@ def _worker(
         **_version(registry, config),
         max_cached_workflows=config.max_cached_workflows,
         max_concurrent_activities=config.max_concurrent_activities,
+        max_concurrent_local_activities=config.max_concurrent_activities,
         max_concurrent_workflow_tasks=config.max_concurrent_workflow_tasks,
         sticky_queue_schedule_to_start_timeout=config.sticky_timeout,
         max_heartbeat_throttle_interval=config.max_heartbeat_interval,

@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 _log = get_logger("perdure.worker")
 
 _BEAT_SECONDS = 1.0
+_BEATS_PER_TIMEOUT = 3.5
 _GRACE_SECONDS = 5.0
 """How long a cancelled sync function, which nothing can interrupt, may take to finish and keep its result."""
 
@@ -111,15 +112,21 @@ async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
 
 @contextmanager
 def beating() -> Generator[None]:
-    """Heartbeat once a second inside of the block, from the worker's loop, which user code cannot block."""
-    task = asyncio.create_task(_beat())
+    """Heartbeat inside of the block, from the worker's loop, which user code cannot block; none if it is local."""
+    info = activity.info()
+    # Once a second, or more often where that would be too late for the timeout.
+    pause = _BEAT_SECONDS
+    if info.heartbeat_timeout:
+        pause = min(pause, info.heartbeat_timeout.total_seconds() / _BEATS_PER_TIMEOUT)
+    task = None if info.is_local else asyncio.create_task(_beat(pause))
     try:
         yield
     finally:
-        task.cancel()
+        if task is not None:
+            task.cancel()
 
 
-async def _beat() -> None:
+async def _beat(pause: float) -> None:
     while True:
-        await asyncio.sleep(_BEAT_SECONDS)
+        await asyncio.sleep(pause)
         activity.heartbeat()

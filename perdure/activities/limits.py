@@ -9,14 +9,24 @@ from perdure.agents.registry import NotRegistered
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.messages import Rollout
 
+MAX_LOCAL_BYTES = 250_000
+"""What a local activity may return: several results go to the server in one message, of 4 MB at the most."""
 
-def check_size(value: BaseModel, what: str) -> None:
-    """Check that a value fits into one payload.
+
+def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
+    """Check that a value fits into one payload, or into a local activity's result.
 
     Raises:
         ApplicationError: It does not. Not retried.
     """
     size = payload_size(value)
+    if local and size > MAX_LOCAL_BYTES:
+        raise ApplicationError(
+            f"{what} has {size / 1e3:.0f} kB, and a local tool may return {MAX_LOCAL_BYTES / 1e3:.0f} kB at the most;"
+            " make it a FunctionTool without local, or return a reference to the data",
+            type="PayloadTooLarge",
+            non_retryable=True,
+        )
     if size > MAX_PAYLOAD_BYTES:
         raise ApplicationError(
             f"{what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"

@@ -49,6 +49,12 @@ class _Shown:
         return [part.function_call.id for part in self.parts if part.function_call and part.function_call.id]
 
     @cached_property
+    def content(self) -> types.Content:
+        """What the model gets: without the ids that the session gave."""
+        # The values come from contents, so they are not validated a second time: that is most of the work.
+        return types.Content.model_construct(role=self.role, parts=[_without_own_id(part) for part in self.parts])
+
+    @cached_property
     def responses(self) -> list[types.FunctionResponse]:
         return [part.function_response for part in self.parts if part.function_response]
 
@@ -59,8 +65,8 @@ class PromptMemo:
 
     shown: dict[tuple[int, str], _Shown | None] = field(default_factory=dict[tuple[int, str], "_Shown | None"])
     """By the event's place in the log, and agent."""
-    parts: dict[int, types.Part] = field(default_factory=dict[int, types.Part])
-    """Parts without Perdure's own call ids, by the identity of the part in the log, which outlives the memo."""
+    merged: dict[tuple[int, ...], _Shown] = field(default_factory=dict[tuple[int, ...], _Shown])
+    """Responses that were put behind their calls, by the identities of the items, which `shown` keeps."""
 
 
 def build_contents(
@@ -86,15 +92,11 @@ def build_contents(
         for index, event in enumerate(events)
         if is_on_branch(branch, event.branch) and (item := _remembered(index, event, agent, memo))
     ]
-    shown = _pair(_forget_aside(shown))
+    shown = _pair(_forget_aside(shown), memo)
     if include_contents == "none":
         starts = [index for index, item in enumerate(shown) if item.starts_turn]
         shown = shown[starts[-1] :] if starts else shown
-    # The values come from contents, so they are not validated a second time: that is most of the work.
-    return [
-        types.Content.model_construct(role=item.role, parts=[_stripped(part, memo) for part in item.parts])
-        for item in shown
-    ]
+    return [item.content for item in shown]
 
 
 def _remembered(index: int, event: Event, agent: str, memo: PromptMemo) -> _Shown | None:
@@ -102,13 +104,6 @@ def _remembered(index: int, event: Event, agent: str, memo: PromptMemo) -> _Show
     if key not in memo.shown:
         memo.shown[key] = _show(event, agent)
     return memo.shown[key]
-
-
-def _stripped(part: types.Part, memo: PromptMemo) -> types.Part:
-    found = memo.parts.get(id(part))
-    if found is None:
-        found = memo.parts[id(part)] = _without_own_id(part)
-    return found
 
 
 def _show(event: Event, agent: str) -> _Shown | None:
@@ -176,7 +171,7 @@ def _forget_aside(shown: Sequence[_Shown]) -> list[_Shown]:
     return [shown[index] for index in kept]
 
 
-def _pair(shown: Sequence[_Shown]) -> list[_Shown]:
+def _pair(shown: Sequence[_Shown], memo: PromptMemo) -> list[_Shown]:
     """Put the responses to each item's calls right behind it, as one item."""
     targets = _targets(shown)
     responses: dict[int, list[int]] = {}
@@ -190,13 +185,17 @@ def _pair(shown: Sequence[_Shown]) -> list[_Shown]:
         paired.append(item)
         if answered := _standing(shown, responses.get(index, [])):
             # What else stands beside the answers to several items' calls is shown once, with the newest.
-            parts = [
-                part
-                for other in answered
-                for part in shown[other].parts
-                if part.function_response or index == targets[other][-1]
-            ]
-            paired.append(_Shown(shown[answered[0]].role, _merge(item, parts), starts_turn=False))
+            newest = [index == targets[other][-1] for other in answered]
+            key = (id(item), *(id(shown[other]) for other in answered), *newest)
+            if key not in memo.merged:
+                parts = [
+                    part
+                    for other, whole in zip(answered, newest, strict=True)
+                    for part in shown[other].parts
+                    if part.function_response or whole
+                ]
+                memo.merged[key] = _Shown(shown[answered[0]].role, _merge(item, parts), starts_turn=False)
+            paired.append(memo.merged[key])
     return paired
 
 

@@ -45,7 +45,8 @@ class ToolActivity:
         Raises:
             ApplicationError: It raised (retried by its policy), is not registered here, or returned no JSON.
         """
-        kind = activity.info().activity_type
+        info = activity.info()
+        kind = info.activity_type
         try:
             call = activity.payload_converter().from_payload(args[0].payload, _AnyInput).root
         except (IndexError, ValidationError, RuntimeError) as error:
@@ -59,7 +60,7 @@ class ToolActivity:
             if isinstance(call, CodeInput):
                 raise
             raise _timed(error, _times(started)) from error.__cause__
-        check_size(output, f"the result of {kind!r}")
+        check_size(output, f"the result of {kind!r}", local=activity.info().is_local)
         return output
 
     async def _call(self, call: ToolInput | CodeInput) -> ToolOutput | CodeOutput:

@@ -36,6 +36,9 @@ __all__ = [
     "transfer_to_agent",
 ]
 
+_LOCAL_TIMEOUT = timedelta(seconds=10)
+_MAX_LOCAL_TIMEOUT = timedelta(minutes=1)
+
 _PENDING_NOTE = (
     "NOTE: this tool starts something that takes long. Once it has answered that it is pending or has come to an "
     "intermediate state, do not call it again: its final result will follow."
@@ -45,7 +48,8 @@ _PENDING_NOTE = (
 class FunctionTool:
     """A function that a model may call, declared from its signature and docstring. ADK: `tools/function_tool.py`.
 
-    Its calls run as activities, at least once each, or at most once.
+    Its calls run as activities, at least once each, or at most once; as local activities with `local`, which suits
+    quick tools.
     """
 
     kind: ClassVar[Literal["function", "long_running"]] = "function"
@@ -60,6 +64,7 @@ class FunctionTool:
         retry: RetryPolicy | None = None,
         at_most_once: bool = False,
         reconcile: Callable[..., Any] | None = None,
+        local: bool = False,
     ) -> None:
         """Wrap a function.
 
@@ -67,23 +72,29 @@ class FunctionTool:
             func: Sync (it runs in a thread) or async (it runs on a loop of its own).
             require_confirmation: Whether a person must approve each call; or a function that takes the tool's
                 arguments and says so.
-            timeout: Time of one attempt. Default: 10 minutes.
-            heartbeat_timeout: How long a silent worker counts as alive. Default: 10 s.
-            retry: How a call that raised is tried again. Default: 3 attempts, after 1 s and 2 s; one `at_most_once`.
+            timeout: Time of one attempt. Default: 10 minutes; 10 s if `local`, and 1 minute at the most.
+            heartbeat_timeout: How long a silent worker counts as alive. Default: 2.5 s.
+            retry: How a call that raised is tried again. Default: 3 attempts, after 0.5 s and 1 s; one `at_most_once`.
             at_most_once: Never start a call a second time without a person's word. One that was cut off, or raised, is
                 *in doubt*: a person is asked what became of it, by a long-running call of `perdure_reconcile`.
             reconcile: Asked first about a call in doubt: a function that takes of the tool's arguments those that it
                 wants, by name, and a `ToolContext` if it likes. It returns a `Reconciled`, or `None` if it cannot tell.
                 It may run several times.
+            local: Run in the worker that has the session, as a local activity: recorded and retried like any other,
+                without a round trip, but the session takes nothing else meanwhile, a stop included.
 
         Raises:
-            DefinitionError: A duration is not positive, the predicate is async, an `at_most_once` tool has retries, or
-                another one a `reconcile`.
+            DefinitionError: A duration is not positive, the predicate is async, an `at_most_once` tool has retries or
+                is `local`, another one has a `reconcile`, or `local` goes with a heartbeat or a timeout of more than a
+                minute.
         """
         self.fn = func
         self.name = function_name(func)
         self.require_confirmation = require_confirmation
         where = f"tool {self.name!r}"
+        self.local = local
+        if local:
+            timeout = _local_timeout(where, timeout, heartbeat_timeout)
         self.options = _options(where, timeout, heartbeat_timeout, retry)
         self.at_most_once = at_most_once
         self.reconcile = reconcile
@@ -104,6 +115,9 @@ class FunctionTool:
                 f"{where}: at_most_once allows one attempt, and its retry policy has {retry.maximum_attempts} (0 is "
                 "without limit); leave retry out, or set maximum_attempts=1"
             )
+        if self.local:
+            # The attempt of a local activity stands in no history until it is over.
+            raise DefinitionError(f"{where}: a local tool runs at least once; leave out local, or at_most_once")
         self.options = self.options.model_copy(update={"max_attempts": 1})
 
     @cached_property
@@ -160,6 +174,7 @@ class FunctionTool:
             options=self.options,
             at_most_once=self.at_most_once,
             reconcile=self.reconcile is not None,
+            local=self.local,
         )
 
     def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
@@ -295,6 +310,19 @@ def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:
 def as_tool(tool: Callable[..., Any] | FunctionTool) -> FunctionTool:
     """Return a tool as it stands in an agent's `tools`: plain functions are wrapped."""
     return tool if isinstance(tool, FunctionTool) else FunctionTool(tool)
+
+
+def _local_timeout(where: str, timeout: timedelta | None, heartbeat_timeout: timedelta | None) -> timedelta:
+    if heartbeat_timeout is not None:
+        raise DefinitionError(
+            f"{where}: a local tool has no heartbeats; leave heartbeat_timeout out, or local, if it is to be heard of"
+        )
+    if timeout is not None and timeout > _MAX_LOCAL_TIMEOUT:
+        raise DefinitionError(
+            f"{where}: timeout is {timeout!r}, but a session takes nothing else while a local tool runs, so it may have"
+            " 1 minute at the most; leave local out"
+        )
+    return _LOCAL_TIMEOUT if timeout is None else timeout
 
 
 def _options(

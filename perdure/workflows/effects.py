@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
 
 from perdure.errors import PerdureError
 from perdure.journal import ToolOutput
@@ -39,8 +39,10 @@ _T = TypeVar("_T")
 NOT_REGISTERED = "NotRegistered"
 """Error type of an activity whose worker lacks the code: another worker, or a later deployment, may have it."""
 
-_MODEL_OPTIONS = ToolOptions(max_attempts=10, heartbeat_timeout=timedelta(seconds=5))
-"""A model call retries what its provider may answer later, for some ten minutes."""
+_LOCAL_PAUSE = timedelta(milliseconds=200)
+
+_MODEL_OPTIONS = ToolOptions(max_attempts=15)
+"""A model call retries what its provider may answer later, for some eight minutes."""
 
 
 class EffectFailed(PerdureError):
@@ -70,7 +72,7 @@ class Witness(Protocol):
         """Take note that the activity is scheduled right after this."""
         ...
 
-    def failed(self, error: ActivityError) -> None:
+    def failed(self, error: FailureError) -> None:
         """Take note that it failed, was cancelled or never came back."""
         ...
 
@@ -96,14 +98,18 @@ class Effects:
             CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}"
         )
 
-    async def tool(self, call: ToolInput, options: ToolOptions, witness: Witness | None = None) -> ToolOutput:
-        """Run a tool, or another function of it.
+    async def tool(
+        self, call: ToolInput, options: ToolOptions, witness: Witness | None = None, *, local: bool = False
+    ) -> ToolOutput:
+        """Run a tool, or another function of it; as a local activity if `local`.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
         name = call.tool if call.kind == "tool" else f"{call.tool}:{call.kind}"
-        return await self._activity(name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness)
+        return await self._activity(
+            name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness, local=local
+        )
 
     async def code(self, agent: str, call: CodeInput, options: ToolOptions) -> Any:
         """Run a function that a custom agent gave to `run_activity`.
@@ -154,6 +160,8 @@ class Effects:
         options: ToolOptions,
         summary: str,
         witness: Witness | None = None,
+        *,
+        local: bool = False,
     ) -> _T:
         attempt = 0
         while True:
@@ -161,8 +169,11 @@ class Effects:
             if witness is not None:
                 witness.starting()
             try:
+                if local and attempt == 0:
+                    return await self._local_attempt(name, arg, result, options, summary)
+                # A worker that lacks a local tool's code keeps the session, so the server finds another for the tool.
                 return await self._attempt(name, arg, result, options, summary)
-            except ActivityError as error:
+            except FailureError as error:
                 if witness is not None:
                     witness.failed(error)
                 if is_cancelled_exception(error):
@@ -183,14 +194,22 @@ class Effects:
                 result_type=result,
                 start_to_close_timeout=options.timeout,
                 heartbeat_timeout=options.heartbeat_timeout,
-                retry_policy=RetryPolicy(
-                    initial_interval=options.initial_interval,
-                    backoff_coefficient=options.backoff,
-                    maximum_interval=options.max_interval,
-                    maximum_attempts=options.max_attempts,
-                    non_retryable_error_types=[NOT_REGISTERED, *options.non_retryable],
-                ),
+                retry_policy=_retry_policy(options),
                 # A stop waits for the activity's word, so that a tool that finished all the same is not run again.
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=summary,
+            )
+
+    async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
+        with self._at_work(), _cancellable():
+            return await workflow.execute_local_activity(
+                name,
+                arg,
+                result_type=result,
+                start_to_close_timeout=options.timeout,
+                retry_policy=_retry_policy(options),
+                # Longer pauses are timers, in which the session takes messages.
+                local_retry_threshold=_LOCAL_PAUSE,
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=summary,
             )
@@ -233,12 +252,22 @@ async def load_journal(request: LoadJournalInput) -> JournalPage:
     )
 
 
+def _retry_policy(options: ToolOptions) -> RetryPolicy:
+    return RetryPolicy(
+        initial_interval=options.initial_interval,
+        backoff_coefficient=options.backoff,
+        maximum_interval=options.max_interval,
+        maximum_attempts=options.max_attempts,
+        non_retryable_error_types=[NOT_REGISTERED, *options.non_retryable],
+    )
+
+
 @contextmanager
 def _cancellable() -> Generator[None]:
     """Let a cancelled activity look like any other cancelled coroutine."""
     try:
         yield
-    except ActivityError as error:
+    except FailureError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
         raise
@@ -249,26 +278,32 @@ def forever() -> Awaitable[None]:
     return workflow.wait_condition(lambda: False)
 
 
-def error_type(error: ActivityError) -> str | None:
+def _inner(error: FailureError) -> BaseException | None:
+    """Return what an activity failed of; a local one's own error comes without a wrapping."""
+    return error.cause if isinstance(error, ActivityError) else error
+
+
+def error_type(error: FailureError) -> str | None:
     """Return the type that an activity's error names, if it is one of the activity's own."""
-    return error.cause.type if isinstance(error.cause, ApplicationError) else None
+    cause = _inner(error)
+    return cause.type if isinstance(cause, ApplicationError) else None
 
 
-def _rollout(error: ActivityError) -> Rollout | None:
+def _rollout(error: FailureError) -> Rollout | None:
     """Return how long to look for code that a worker lacks, as that worker says; `None` for any other failure."""
-    cause = error.cause
+    cause = _inner(error)
     if not isinstance(cause, ApplicationError) or cause.type != NOT_REGISTERED:
         return None
     return Rollout.model_validate(cause.details[0]) if cause.details else Rollout()
 
 
-def _is_silent(error: ActivityError) -> bool:
-    return isinstance(error.cause, TimeoutError) or error_type(error) in _INTERRUPTED
+def _is_silent(error: FailureError) -> bool:
+    return isinstance(_inner(error), TimeoutError) or error_type(error) in _INTERRUPTED
 
 
-def cause_of(error: ActivityError) -> str:
+def cause_of(error: FailureError) -> str:
     """Return why an activity failed, in words."""
-    cause = error.cause
+    cause = _inner(error)
     if isinstance(cause, ApplicationError):
         # Perdure's own errors are sentences; anything else is known by its type.
         return cause.message if cause.type in _SENTENCES else f"{cause.type}: {cause.message}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
 from perdure.journal import RunTimes, ToolOutput, ToolRan, ToolStarted
 from perdure.messages import ToolInput
@@ -20,6 +20,9 @@ _CAUSE_LENGTH = 200
 _INLINE_STATE_BYTES = 4096
 """Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
 
+_LOCAL_STATE_BYTES = 64_000
+"""The same for a local tool, whose input stands in no history; with more state it runs as a normal activity."""
+
 
 async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
     """Run a tool, and journal when it started and ended.
@@ -28,7 +31,8 @@ async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
         EffectFailed: It failed, and retrying did not help.
     """
     witness = _Journalist(scope, tool, call)
-    output = await scope.effects.tool(call, tool.options, witness)
+    # A local tool cannot ask for the state: its session is busy with it.
+    output = await scope.effects.tool(call, tool.options, witness, local=tool.local and call.length is None)
     witness.returned(output)
     return output.model_copy(update={"times": None})
 
@@ -39,7 +43,7 @@ def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tup
         return None, None
     state = projection.visible_state(invocation_id)
     # A repr is no JSON, but it is as long, and takes any value.
-    if len(repr(state)) <= _INLINE_STATE_BYTES:
+    if len(repr(state)) <= (_LOCAL_STATE_BYTES if tool.local else _INLINE_STATE_BYTES):
         return state, None
     return None, len(projection.entries)
 
@@ -76,19 +80,21 @@ class _Journalist:
             # It asks for a confirmation first, or the model's arguments do not fit.
             self._not_started()
 
-    def failed(self, error: ActivityError) -> None:
+    def failed(self, error: FailureError) -> None:
         """Note how it ended instead."""
         stopped = is_cancelled_exception(error)
-        if error_type(error) == NOT_REGISTERED or (stopped and not error.started_event_id):
+        if error_type(error) == NOT_REGISTERED or (
+            stopped and isinstance(error, ActivityError) and not error.started_event_id
+        ):
             self._not_started()
             return
         times = _times(error) or RunTimes(attempt=self._attempts(error), started=self._since, ended=workflow.time())
         cause = None if stopped else cause_of(error)[:_CAUSE_LENGTH]
         self._append(times, outcome="stopped" if stopped else "failed", cause=cause)
 
-    def _attempts(self, error: ActivityError) -> int:
+    def _attempts(self, error: FailureError) -> int:
         """Return how many attempts were made at least: what did not come back could not count them."""
-        exhausted = error.retry_state == RetryState.MAXIMUM_ATTEMPTS_REACHED
+        exhausted = isinstance(error, ActivityError) and error.retry_state == RetryState.MAXIMUM_ATTEMPTS_REACHED
         return max(self._tool.options.max_attempts, 1) if exhausted else 1
 
     def _not_started(self) -> None:
@@ -111,9 +117,9 @@ class _Journalist:
         )
 
 
-def _times(error: ActivityError) -> RunTimes | None:
+def _times(error: FailureError) -> RunTimes | None:
     """Return what the activity itself said of its times, as the last detail of its error."""
-    cause = error.cause
+    cause = error.cause if isinstance(error, ActivityError) else error
     if not isinstance(cause, ApplicationError) or not cause.details:
         return None
     try:

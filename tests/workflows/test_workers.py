@@ -158,6 +158,22 @@ async def test_an_async_tool_that_blocks_its_loop_runs_once(
         assert responses(await user.events(), "block") == [{"result": "slept"}]
 
 
+async def test_a_short_heartbeat_timeout_is_no_false_alarm(client: Client, app_name: str) -> None:
+    """The worker beats as often as the timeout asks for."""
+    runs: list[float] = []
+
+    async def work() -> str:
+        runs.append(time.monotonic())
+        await asyncio.sleep(3)
+        return "worked"
+
+    tool = FunctionTool(work, heartbeat_timeout=timedelta(seconds=1))
+    async with serving(client, make_app(app_name, agent("clerk", [calls("work"), text("done")], [tool]))) as user:
+        await user.create()
+        assert (await user.run("a")).status == "finished"
+        assert len(runs) == 1
+
+
 async def test_a_tool_that_a_worker_does_not_have_is_looked_for_again(client: Client, app_name: str) -> None:
     """In a rolling deployment old and new workers serve one session, whose plan is pinned."""
     work = Counted("work")

@@ -1,0 +1,148 @@
+"""The other side of `bench.plugins`: ADK agents on Temporal's plug-in or on DBOS's, in an environment of their own.
+
+    python plugin_sides.py temporal ADDRESS | dbos FOLDER
+
+For each line of standard input, a JSON object with `rounds` and `result_bytes`, it runs one turn and prints a line of
+JSON with its `seconds` and, on Temporal, the `history_bytes`. It imports nothing of Perdure.
+"""
+
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity, workflow
+
+with workflow.unsafe.imports_passed_through():
+    from google.adk.agents import LlmAgent
+    from google.adk.models import BaseLlm, LLMRegistry
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.models.llm_response import LlmResponse
+    from google.adk.runners import InMemoryRunner, Runner
+    from google.adk.sessions import InMemorySessionService
+    from google.genai import types
+    from temporalio.google_adk import GoogleAdkPlugin, TemporalModel
+    from temporalio.google_adk.workflow import activity_as_tool
+
+QUEUE = "bench_plugins_temporal"
+
+
+class ScriptedLlm(BaseLlm):
+    """Calls the tool as often as its name says, and then says that it is done."""
+
+    @classmethod
+    def supported_models(cls) -> list[str]:
+        return [r"scripted-\d+-\d+"]
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        _, rounds, size = (llm_request.model or self.model).split("-")
+        parts = [part for content in llm_request.contents for part in content.parts or []]
+        done = sum(part.function_response is not None for part in parts)
+        if done < int(rounds):
+            part = types.Part(function_call=types.FunctionCall(name="look_up", args={"size": int(size)}))
+        else:
+            part = types.Part(text="done")
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+LLMRegistry.register(ScriptedLlm)
+
+
+@activity.defn(name="look_up")
+async def look_up(size: int) -> str:
+    """Look something up."""
+    return "x" * size
+
+
+async def _drive(runner: Any, app: str) -> None:
+    session = await runner.session_service.create_session(app_name=app, user_id="u")
+    message = types.Content(role="user", parts=[types.Part(text="go")])
+    last = None
+    async for event in runner.run_async(user_id="u", session_id=session.id, new_message=message):
+        last = event
+    if last is None or not last.content or last.content.parts[0].text != "done":
+        raise RuntimeError(f"the turn ended with {last!r}")
+
+
+@workflow.defn(name="plugin_turn")
+class PluginTurn:
+    """One turn of an ADK agent by Temporal's plug-in: model calls and tools are activities."""
+
+    @workflow.run
+    async def run(self, rounds: int, result_bytes: int) -> None:
+        tool = activity_as_tool(look_up, start_to_close_timeout=timedelta(minutes=1))
+        agent = LlmAgent(name="worker", model=TemporalModel(f"scripted-{rounds}-{result_bytes}"), tools=[tool])
+        await _drive(InMemoryRunner(agent=agent, app_name="bench"), "bench")
+
+
+async def temporal(address: str) -> None:
+    """Take turns on a Temporal server."""
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+    client = await Client.connect(address, plugins=[GoogleAdkPlugin()])
+    async with Worker(client, task_queue=QUEUE, workflows=[PluginTurn], activities=[look_up]):
+
+        async def turn(rounds: int, result_bytes: int) -> dict[str, float]:
+            start = time.perf_counter()
+            handle = await client.start_workflow(
+                "plugin_turn", args=[rounds, result_bytes], id=f"plugin-{uuid.uuid4()}", task_queue=QUEUE
+            )
+            await handle.result()
+            seconds = time.perf_counter() - start
+            history = await handle.fetch_history()
+            return {"seconds": seconds, "history_bytes": sum(event.ByteSize() for event in history.events)}
+
+        await _take_turns(turn)
+
+
+async def dbos(folder: str) -> None:
+    """Take turns on DBOS, with its SQLite database in a folder."""
+    from dbos import DBOS
+    from dbos_google_adk import DBOSPlugin
+
+    url = f"sqlite:///{Path(folder) / 'dbos.sqlite'}"
+    DBOS(config={"name": "bench", "system_database_url": url, "log_level": "WARNING", "run_admin_server": False})
+
+    @DBOS.step(name="look_up")
+    async def look_up(size: int) -> str:
+        """Look something up."""
+        return "x" * size
+
+    @DBOS.workflow()
+    async def run_turn(rounds: int, result_bytes: int) -> None:
+        agent = LlmAgent(name="worker", model=f"scripted-{rounds}-{result_bytes}", tools=[look_up])
+        service = InMemorySessionService()
+        await _drive(Runner(app_name="bench", agent=agent, plugins=[DBOSPlugin()], session_service=service), "bench")
+
+    DBOS.launch()
+
+    async def turn(rounds: int, result_bytes: int) -> dict[str, float]:
+        start = time.perf_counter()
+        await run_turn(rounds, result_bytes)
+        return {"seconds": time.perf_counter() - start}
+
+    await _take_turns(turn)
+    DBOS.destroy()
+
+
+async def _take_turns(turn: Any) -> None:
+    print("ready", flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        print(json.dumps(await turn(**json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    asyncio.run({"temporal": temporal, "dbos": dbos}[sys.argv[1]](sys.argv[2]))

@@ -1,0 +1,128 @@
+"""Perdure against Temporal's own ADK plug-in and DBOS's, with a scripted model and a tool that does nothing.
+
+    python -m venv .venv-plugins && .venv-plugins/bin/pip install -r bench/plugins-requirements.txt
+    python -m bench.plugins --plugin-python .venv-plugins/bin/python [--rounds 50] [--result-bytes 2048] [--repeat 5]
+        [--json]
+
+One turn at a time, by turns, in one run: Perdure and Temporal's plug-in on the same development server, with tools as
+activities; Perdure with the tool as a local activity, and DBOS's plug-in with the tool as a step, on SQLite. Seconds
+count from the client's request to the last event. `history_bytes` is what one turn leaves in Temporal's history. The
+last line is JSON; `faster` is the other side's time divided by Perdure's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+import uuid
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from bench.processes import print_report, process, read_line, ready
+from perdure.agents import App, FunctionTool, LlmAgent
+from perdure.client import Runner
+from perdure.config import ConnectionConfig, connect
+from perdure.devserver import DevServer, DevServerConfig
+from perdure.messages import workflow_id
+from perdure.models.scripted import ScriptedModel
+from perdure.worker import create_workers
+
+APP = "bench_plugins"
+LOCAL_APP = "bench_plugins_local"
+SIDES = Path(__file__).with_name("plugin_sides.py")
+Turn = Callable[[], Awaitable[dict[str, float]]]
+
+
+def make_app(name: str, rounds: int, result_bytes: int, *, local: bool) -> App:
+    def look_up(size: int) -> str:
+        """Look something up."""
+        return "x" * size
+
+    steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"size": result_bytes}}]} for _ in range(rounds)]
+    model = ScriptedModel([*steps, {"text": "done"}])
+    return App(name=name, root_agent=LlmAgent(name="worker", model=model, tools=[FunctionTool(look_up, local=local)]))
+
+
+async def perdure_turn(client: Client, app: str) -> dict[str, float]:
+    """Run one turn of Perdure."""
+    session = str(uuid.uuid4())
+    runner = Runner(app, client)
+    start = time.perf_counter()
+    await runner.create_session(user_id="u", session_id=session)
+    async for _ in runner.run_async(user_id="u", session_id=session, new_message="go"):
+        pass
+    seconds = time.perf_counter() - start
+    history = await client.get_workflow_handle(workflow_id(app, "u", session)).fetch_history()
+    return {"seconds": seconds, "history_bytes": sum(event.ByteSize() for event in history.events)}
+
+
+async def other_turn(side: Process, rounds: int, result_bytes: int) -> dict[str, float]:
+    """Have the other side run one turn."""
+    assert side.stdin is not None
+    side.stdin.write(json.dumps({"rounds": rounds, "result_bytes": result_bytes}).encode() + b"\n")
+    await side.stdin.drain()
+    while not (line := await read_line(side)).startswith("{"):
+        pass
+    return json.loads(line)
+
+
+async def compare(turns: dict[str, Turn], repeat: int) -> dict[str, dict[str, float]]:
+    """Return the median of each way, all taken by turns."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in turns}
+    for index in range(repeat + 1):
+        for name, turn in turns.items():
+            result = await turn()
+            if index:  # The first round warms up.
+                found[name].append(result)
+    return {name: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for name, rows in found.items()}
+
+
+async def main() -> None:
+    """Run the benchmark and print a table and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plugin-python", required=True, help="interpreter that has bench/plugins-requirements.txt")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--result-bytes", type=int, default=2048)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="only the line of JSON")
+    options = parser.parse_args()
+    rounds, size, python = options.rounds, options.result_bytes, options.plugin_python
+    with tempfile.TemporaryDirectory() as folder:
+        async with DevServer(DevServerConfig(headless=True)) as server:
+            client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
+            apps = [make_app(APP, rounds, size, local=False), make_app(LOCAL_APP, rounds, size, local=True)]
+            worker, local_worker = create_workers(client, apps)
+            temporal = process(str(SIDES), "temporal", server.address, python=python)
+            dbos = process(str(SIDES), "dbos", folder, python=python)
+            async with worker, local_worker, temporal as plugin, dbos as steps:
+                await ready(plugin)
+                await ready(steps)
+                turns: dict[str, Turn] = {
+                    "perdure": lambda: perdure_turn(client, APP),
+                    "temporal_plugin": lambda: other_turn(plugin, rounds, size),
+                    "perdure_local": lambda: perdure_turn(client, LOCAL_APP),
+                    "dbos_plugin": lambda: other_turn(steps, rounds, size),
+                }
+                ways = await compare(turns, options.repeat)
+    report: dict[str, Any] = {
+        "rounds": rounds,
+        "result_bytes": size,
+        "ms_per_round": {name: way["seconds"] / rounds * 1e3 for name, way in ways.items()},
+        "history_bytes": {name: way["history_bytes"] for name, way in ways.items() if "history_bytes" in way},
+        "faster_than_temporal_plugin": ways["temporal_plugin"]["seconds"] / ways["perdure"]["seconds"],
+        "fewer_bytes_than_temporal_plugin": ways["temporal_plugin"]["history_bytes"] / ways["perdure"]["history_bytes"],
+        "local_faster_than_dbos_plugin": ways["dbos_plugin"]["seconds"] / ways["perdure_local"]["seconds"],
+    }
+    print_report(report, table=not options.json)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,192 @@
+"""How soon a turn goes on after SIGKILL of its worker, with Perdure's default timeouts.
+
+    python -m bench.recovery [--repeat 5] [--sessions 100] [--tool-seconds 6] [--json]
+
+The worker is killed in the middle of a model call or of a tool, at a random moment of the first two seconds.
+`standby`: a second worker is up; `restart`: one is started at once, imports included. Seconds count from the kill:
+`step` until the step begins again, `turn` until the turn's last event has reached the client.
+
+`false_alarms` is the price of short timeouts: sessions at once, each with a tool that takes some seconds, while the
+worker is as busy as it can be with short turns; it counts the tools that ran more than once. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+import uuid
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.processes import READY, print_report, process, ready
+from perdure.agents import App, LlmAgent, ResumabilityConfig, ToolContext
+from perdure.client import Runner
+from perdure.config import ConnectionConfig, connect
+from perdure.devserver import DevServer, DevServerConfig
+from perdure.models.base import LlmRequest, LlmResponse
+from perdure.models.scripted import ScriptedModel
+from perdure.worker import create_workers
+
+APP = "bench_recovery"
+_POLL = 0.005
+_SHORT_TURNS = 20
+
+
+def _began(folder: Path, key: str) -> int:
+    """Note that a step began in this process; returns which attempt it is."""
+    path = folder / key.replace("/", "_")
+    with path.open("a") as lines:
+        lines.write(f"{os.getpid()} {time.time()}\n")
+    return len(path.read_text().splitlines())
+
+
+class HangingModel(ScriptedModel):
+    """Hangs in its second call, the first time, if the session's message says so."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__([{"calls": [{"name": "work", "args": {}}]}, {"text": "done"}])
+        self._folder = folder
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        message = (llm_request.contents[0].parts or [])[0].text or ""
+        kind, _, key = message.partition(" ")
+        if kind == "model" and llm_request.call_index == 1 and _began(self._folder, key) == 1:
+            await asyncio.sleep(3600)
+        async for response in super().generate_content_async(llm_request, stream):
+            yield response
+
+
+def make_app(folder: Path) -> App:
+    async def work(tool_context: ToolContext) -> str:
+        """Work."""
+        kind, key = tool_context.state["kind"], tool_context.state["key"]
+        if kind == "tool" and _began(folder, key) == 1:
+            await asyncio.sleep(3600)
+        if kind == "slow":
+            _began(folder, key)
+            await asyncio.sleep(tool_context.state["seconds"])
+        return "worked"
+
+    agent = LlmAgent(name="worker", model=HangingModel(folder), tools=[work])
+    return App(name=APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
+
+
+async def serve(address: str, folder: str) -> None:
+    """Be a worker."""
+    client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
+    [worker] = create_workers(client, [make_app(Path(folder))])
+    async with worker:
+        print(READY, flush=True)
+        await asyncio.Event().wait()
+
+
+class Bench:
+    """Kills workers on one server."""
+
+    def __init__(self, address: str, runner: Runner, folder: Path) -> None:
+        self._address = address
+        self._runner = runner
+        self._folder = folder
+
+    def worker(self) -> Any:
+        return process("bench.recovery", "--serve", self._address, str(self._folder))
+
+    async def turn(self, kind: str, key: str, seconds: float = 0.0) -> float:
+        """Run a turn; returns when its last event came, by the wall clock."""
+        state = {"kind": kind, "key": key, "seconds": seconds}
+        await self._runner.create_session(user_id="u", session_id=key, state=state)
+        async for _ in self._runner.run_async(user_id="u", session_id=key, new_message=f"{kind} {key}"):
+            pass
+        return time.time()
+
+    def began(self, key: str) -> list[tuple[int, float]]:
+        """Return process and time of each attempt."""
+        path = self._folder / key
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(line.split()[0]), float(line.split()[1])) for line in lines]
+
+    async def kill_during(self, kind: str, *, standby: bool) -> tuple[float, float]:
+        """Kill the worker that is at a step; returns the seconds until the step, and the turn's end."""
+        key = f"{kind}-{uuid.uuid4()}"
+        async with AsyncExitStack() as stack:
+            workers: dict[int, Process] = {}
+            for _ in range(2 if standby else 1):
+                worker = await ready(await stack.enter_async_context(self.worker()))
+                workers[worker.pid] = worker
+            turn = asyncio.create_task(self.turn(kind, key))
+            # Another process writes it.
+            while not self.began(key):  # noqa: ASYNC110
+                await asyncio.sleep(_POLL)
+            await asyncio.sleep(random.uniform(0.1, 2.0))
+            killed = time.time()
+            workers[self.began(key)[0][0]].kill()
+            if not standby:
+                await stack.enter_async_context(self.worker())
+            ended = await turn
+        return self.began(key)[1][1] - killed, ended - killed
+
+    async def recovery(self, kind: str, *, standby: bool, repeat: int) -> dict[str, float]:
+        """Return the middle and the worst of several kills."""
+        found = [await self.kill_during(kind, standby=standby) for _ in range(repeat)]
+        steps, turns = sorted(step for step, _ in found), sorted(turn for _, turn in found)
+        return {
+            "step_median": steps[len(steps) // 2],
+            "step_worst": steps[-1],
+            "turn_median": turns[len(turns) // 2],
+            "turn_worst": turns[-1],
+        }
+
+    async def false_alarms(self, sessions: int, seconds: float) -> dict[str, Any]:
+        """Return how many of many tools, on one busy worker, ran more than once."""
+        async with self.worker() as worker:
+            await ready(worker)
+            keys = [f"slow-{uuid.uuid4()}" for _ in range(sessions)]
+            slow = asyncio.gather(*(self.turn("slow", key, seconds) for key in keys))
+            short = 0
+            while not slow.done():
+                await asyncio.gather(*(self.turn("none", str(uuid.uuid4())) for _ in range(_SHORT_TURNS)))
+                short += _SHORT_TURNS
+            await slow
+        again = sum(len(self.began(key)) > 1 for key in keys)
+        return {"tools": sessions, "seconds": seconds, "short_turns_meanwhile": short, "ran_again": again}
+
+
+async def main() -> None:
+    """Run the benchmark and print a table and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--sessions", type=int, default=100)
+    parser.add_argument("--tool-seconds", type=float, default=6.0)
+    parser.add_argument("--json", action="store_true", help="only the line of JSON")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        async with DevServer(DevServerConfig(headless=True)) as server:
+            client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
+            bench = Bench(server.address, Runner(APP, client), Path(folder))
+            report: dict[str, Any] = {
+                f"{kind}_{'standby' if standby else 'restart'}": await bench.recovery(
+                    kind, standby=standby, repeat=options.repeat
+                )
+                for kind in ("model", "tool")
+                for standby in (True, False)
+            }
+            report["false_alarms"] = await bench.false_alarms(options.sessions, options.tool_seconds)
+    report["worst"] = max(row["turn_worst"] for name, row in report.items() if name != "false_alarms")
+    print_report(report, table=not options.json)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        asyncio.run(serve(*sys.argv[2:4]))
+    else:
+        asyncio.run(main())

@@ -1,0 +1,78 @@
+"""The benchmarks run, with tiny numbers: what they measure is for `bench/README.md`, not for a test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bench.processes import percentile, print_report
+from bench.scale import hundred_thousand
+
+pytestmark = pytest.mark.server
+
+
+async def run(*arguments: str) -> dict[str, Any]:
+    """Run a benchmark; returns its last line."""
+    command = [sys.executable, "-m", *arguments]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.timeout(300)
+async def test_steps() -> None:
+    report = await run("bench.steps", "--rounds", "2", "--repeat", "1", "--sessions", "2")
+    assert report["rounds"] == 2
+    assert report["latency_ratio"] > 0
+    assert set(report["steps_per_second"]) == {"bare", "perdure", "local"}
+
+
+@pytest.mark.timeout(300)
+async def test_scale() -> None:
+    small = ("--sessions", "3", "--repeat", "1", "--paused", "8", "--cached", "2", "--at-once", "4")
+    report = await run("bench.scale", *small)
+    assert report["throughput"]["ratio"]["whole"] > 0
+    assert (report["paused"]["sessions"], report["evicted"]["sessions"]) == (8, 8)
+    assert 0 < report["evicted"]["answer_to_text_median"] <= report["evicted"]["answer_to_text_p99"]
+
+
+@pytest.mark.timeout(300)
+async def test_recovery() -> None:
+    """A turn goes on after each kind of kill, and before the timeouts that other systems have."""
+    report = await run("bench.recovery", "--repeat", "1", "--sessions", "3", "--tool-seconds", "1")
+    kills = {f"{step}_{how}" for step in ("model", "tool") for how in ("standby", "restart")}
+    assert set(report) == kills | {"false_alarms", "worst"}
+    assert all(0 < report[kill]["step_worst"] <= report[kill]["turn_worst"] for kill in kills)
+    assert report["false_alarms"]["ran_again"] == 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(
+    "PERDURE_PLUGIN_PYTHON" not in os.environ, reason="PERDURE_PLUGIN_PYTHON names no interpreter with the plug-ins"
+)
+async def test_plugins() -> None:
+    python = os.environ["PERDURE_PLUGIN_PYTHON"]
+    report = await run("bench.plugins", "--plugin-python", python, "--rounds", "3", "--repeat", "1")
+    assert report["fewer_bytes_than_temporal_plugin"] > 1
+
+
+def test_reports_end_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report({"a": {"b": 1.23456789}, "c": [1, 2.0]}, table=True)
+    table, line = capsys.readouterr().out.strip().rsplit("\n", 1)
+    assert json.loads(line) == {"a": {"b": 1.235}, "c": [1, 2.0]}
+    assert table.split() == ["a.b", "1.235", "c", "[1,", "2.0]"]
+
+
+def test_what_is_computed_from_measurements() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.99) == 3.0
+    assert percentile([float(n) for n in range(1, 101)], 0.5) == 50.0
+    way = {"kb_per_paused_session": 100.0, "answer_all_seconds": 10.0, "sessions": 1000}
+    cost = hundred_thousand(way, way | {"kb_per_paused_session": -1.0})
+    assert (round(cost["cached_gb"], 1), cost["evicted_gb"]) == (9.5, 0.0)
+    assert round(cost["answer_all_hours_cached"] * 3600) == 1000
