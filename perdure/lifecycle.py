@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -20,8 +21,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal import MAX_PAYLOAD_BYTES, Entry, pack
-from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput, workflow_id
+from perdure.journal import MAX_PAYLOAD_BYTES, Entry, ModelCalled, TempStateSet, pack
+from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput, Trial, workflow_id
 from perdure.search import STATUS
 
 _Handle = WorkflowHandle[Any, Any]
@@ -38,13 +39,25 @@ def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
     )
 
 
+def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Leave out a model call at the journal's end that is counted while its answer was cut off: it is made again."""
+    end = len(entries)
+    if end > 1 and isinstance(entries[-1], TempStateSet) and isinstance(entries[-2], ModelCalled):
+        end -= 1
+    if end and isinstance(entries[end - 1], ModelCalled):
+        end -= 1
+        return entries[:end]
+    return entries
+
+
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
         self._app = app
         self._client = client
         self._reenter = reenter
+        self._trial = trial
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -55,7 +68,7 @@ class Lifecycle:
         Raises:
             WorkflowAlreadyStartedError: There is one of this id.
         """
-        start = SessionInput(state=state, reenter=self._reenter)
+        start = SessionInput(state=state, reenter=self._reenter, trial=self._trial)
         try:
             await self.start(user_id, session_id, start, again=False)
         except WorkflowAlreadyStartedError:
@@ -65,6 +78,7 @@ class Lifecycle:
 
     async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
         """Start a workflow; `again` after one that is closed."""
+        dead_after = self._trial.dead_after if self._trial is not None else None
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
         await self._client.start_workflow(
             self._app,
@@ -72,6 +86,7 @@ class Lifecycle:
             id=workflow_id(self._app, user_id, session_id),
             task_queue=self._app,
             id_reuse_policy=policy,
+            task_timeout=timedelta(seconds=dead_after) if dead_after is not None else None,
             static_summary=f"session {session_id} of {user_id}",
         )
 
@@ -116,14 +131,18 @@ class Lifecycle:
             WorkflowAlreadyStartedError: There is one of this id; with `again`, an open one.
             SessionUnreadable: The journal is too large to be carried over.
         """
-        journal = pack(entries)
+        journal = pack(entries if interrupted is None else whole_steps(entries))
         if len(journal) > MAX_PAYLOAD_BYTES:
             raise SessionUnreadable(
                 f"the journal of session {session_id!r} is too large to be carried over"
                 f" ({len(journal) / 1e6:.1f} MB packed, at most {MAX_PAYLOAD_BYTES / 1e6:.1f} MB)"
             )
         start = SessionInput(
-            journal=journal, interrupted=interrupted, search_attributes=search_attributes, reenter=self._reenter
+            journal=journal,
+            interrupted=interrupted,
+            search_attributes=search_attributes,
+            reenter=self._reenter,
+            trial=self._trial,
         )
         await self.start(user_id, session_id, start, again=again)
 

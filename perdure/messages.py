@@ -68,6 +68,15 @@ def state_workflow_id(app: str, user_id: str | None) -> str:
     return f"{STATE_WORKFLOW}/{quote(app, safe='')}{scope}"
 
 
+class Trial(_Message):
+    """Makes a session do often what it does seldom, for proofs and tests (docs/prove.md)."""
+
+    steps_per_run: int | None = None
+    """Continue as new after this many activities. Default: when the server suggests it."""
+    dead_after: float | None = None
+    """Seconds after which a silent worker counts as dead: heartbeat timeout and workflow task timeout at the most."""
+
+
 class SessionInput(_Message):
     """Starts a session's workflow."""
 
@@ -81,6 +90,7 @@ class SessionInput(_Message):
     """An earlier run found that Perdure's search attributes exist in this namespace."""
     reenter: bool = False
     """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
+    trial: Trial | None = None
 
 
 class MessageInput(_Message):

@@ -47,6 +47,7 @@ from perdure.messages import (
     SessionStatus,
     SessionView,
     ShareStateInput,
+    Trial,
     split_workflow_id,
     workflow_id,
 )
@@ -102,10 +103,10 @@ class ListedSession(BaseModel):
 class Sessions:
     """The sessions of one app."""
 
-    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, reenter=reenter)
+        self._lifecycle = Lifecycle(app, client, reenter=reenter, trial=trial)
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))

@@ -76,7 +76,7 @@ class CodeRunner:
         """
         future = asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
         wrapped = asyncio.wrap_future(future)
-        with _Heartbeat():
+        with Heartbeat():
             return await wrapped
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class CodeRunner:
 
 
 async def _finish(future: asyncio.Future[Any]) -> Any:
-    with _Heartbeat():
+    with Heartbeat():
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -109,7 +109,7 @@ async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
     return await awaitable
 
 
-class _Heartbeat:
+class Heartbeat:
     """Beats once a second from the worker's loop, which user code cannot block."""
 
     def __enter__(self) -> None:

@@ -11,6 +11,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.activities.code import Heartbeat
 from perdure.agents.registry import Registry
 from perdure.logs import get_logger
 from perdure.messages import (
@@ -40,6 +41,10 @@ class PlanActivities:
     @activity.defn(name=LOAD_PLAN)
     async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
         """Return the app's plan as this worker has it; the plan itself only if the session does not know it."""
+        with Heartbeat():
+            return await self._load(request)
+
+    async def _load(self, request: LoadPlanInput) -> LoadPlanOutput:
         plan = self._registry.plan
         shared: dict[str, Any] | None = None
         if plan.shared_state:
@@ -57,7 +62,8 @@ class PlanActivities:
     @activity.defn(name=SHARE_STATE)
     async def share_state(self, request: ShareStateInput) -> None:
         """Write `user:` and `app:` keys into the workflows that hold them, which start with the first write."""
-        await share_state(self._client, self._registry.plan.app, request)
+        with Heartbeat():
+            await share_state(self._client, self._registry.plan.app, request)
 
 
 class SearchAttributes:

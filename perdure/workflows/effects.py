@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from perdure.messages import (
     ModelOutput,
     ShareStateInput,
     ToolInput,
+    Trial,
 )
 from perdure.plan import ToolOptions
 
@@ -39,6 +40,10 @@ _ROLLOUT_ATTEMPTS = 30
 
 _MODEL_OPTIONS = ToolOptions(max_attempts=10, heartbeat_timeout=timedelta(seconds=5))
 """A model call retries what its provider may answer later, for some ten minutes."""
+
+
+_OWN_HEARTBEAT = timedelta(seconds=5)
+"""How long a worker may be silent while it loads a plan or writes shared state."""
 
 
 class EffectFailed(PerdureError):
@@ -62,13 +67,18 @@ class EffectFailed(PerdureError):
 class Effects:
     """Runs activities for one session and knows how many are at work."""
 
-    def __init__(self) -> None:
+    def __init__(self, trial: Trial | None = None) -> None:
+        self._trial = trial or Trial()
         self.scheduled = 0
         """Activities that were ever started."""
         self.busy = 0
         """Activities at work, those of the running invocation."""
         self.draining = False
         """The run is about to continue as new: what runs is awaited, nothing new is scheduled."""
+        self.urgent = False
+        """A branch has failed: its siblings are not held back."""
+        self.held = 0
+        """Activities that are held back."""
 
     async def model(self, call: ModelInput, model: str) -> ModelOutput:
         """Call an agent's model.
@@ -107,6 +117,7 @@ class Effects:
                 request,
                 result_type=LoadPlanOutput,
                 start_to_close_timeout=timedelta(seconds=30),
+                heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
                 summary="plan",
             )
@@ -116,7 +127,11 @@ class Effects:
         with self._at_work():
             await asyncio.shield(
                 workflow.start_activity(
-                    SHARE_STATE, request, start_to_close_timeout=timedelta(seconds=30), summary="shared state"
+                    SHARE_STATE,
+                    request,
+                    start_to_close_timeout=timedelta(seconds=30),
+                    heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
+                    summary="shared state",
                 )
             )
 
@@ -142,7 +157,7 @@ class Effects:
                 arg,
                 result_type=result,
                 start_to_close_timeout=options.timeout,
-                heartbeat_timeout=options.heartbeat_timeout,
+                heartbeat_timeout=self._heartbeat(options.heartbeat_timeout),
                 retry_policy=RetryPolicy(
                     initial_interval=options.initial_interval,
                     backoff_coefficient=options.backoff,
@@ -155,14 +170,26 @@ class Effects:
                 summary=summary,
             )
 
+    def _heartbeat(self, timeout: timedelta) -> timedelta:
+        dead_after = self._trial.dead_after
+        return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
+
     async def _gate(self) -> None:
-        if self.draining:
-            await forever()
+        if not self.draining or self.urgent:
+            return
+        self.held += 1
+        try:
+            # Unless a branch fails, for ever: the coroutine is re-entered in the next run.
+            await workflow.wait_condition(lambda: self.urgent)
+        finally:
+            self.held -= 1
 
     @contextmanager
     def _at_work(self) -> Generator[None]:
         self.scheduled += 1
         self.busy += 1
+        if self._trial.steps_per_run is not None and self.scheduled >= self._trial.steps_per_run:
+            self.draining = True
         try:
             yield
         finally:
@@ -178,11 +205,6 @@ def _cancellable() -> Generator[None]:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
         raise
-
-
-def forever() -> Awaitable[None]:
-    """Return what never comes: the coroutine that awaits it is re-entered in the next run."""
-    return workflow.wait_condition(lambda: False)
 
 
 def _error_type(error: ActivityError) -> str | None:

@@ -51,6 +51,7 @@ class SessionWorkflow:
         self._app, self._user_id, self._session_id = messages.split_workflow_id(workflow.info().workflow_id)
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._reenter = start.reenter
+        self._trial = start.trial
         self._log = SessionLog(unpack(start.journal) if start.journal else ())
         self._visibility = Visibility(self._app, self._user_id, enabled=start.search_attributes)
         self._turns = Turns(
@@ -59,6 +60,7 @@ class SessionWorkflow:
             visibility=self._visibility,
             logger=self._logger,
             reenter=start.reenter,
+            trial=start.trial,
         )
         if start.journal is None:
             self._log.append(SessionCreated(state=start.state))
@@ -92,6 +94,7 @@ class SessionWorkflow:
             journal=pack(self._log.projection.entries),
             search_attributes=self._visibility.enabled,
             reenter=self._reenter,
+            trial=self._trial,
         )
         workflow.continue_as_new(start)
 

@@ -10,7 +10,7 @@ from typing import Any
 from google.genai import types
 
 from perdure.events import Event, EventActions, ToolConfirmation
-from perdure.journal import ToolKept, ToolOutput
+from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import LlmNode, ToolPlan
 from perdure.responses import (
@@ -57,7 +57,7 @@ class ToolCalls:
         answered = {response.id for event in step.responses for response in event.get_function_responses()}
         for call in calls:
             if call.id in long_running and call.id not in answered:
-                self._keep(call, outputs[call.id or ""])
+                self._scope.keep(call.id or "", outputs[call.id or ""])
 
     def to_confirm(self, step: Step) -> bool:
         """Return whether confirmations were asked for whose tools have not run yet."""
@@ -96,21 +96,16 @@ class ToolCalls:
         if failures or self._scope.stopping:
             for call in calls:
                 if call.id in outputs and not outputs[call.id].needs_confirmation:
-                    self._keep(call, outputs[call.id])
+                    self._scope.keep(call.id, outputs[call.id])
         if failures:
             # An error of the tool says more than the cancellation of its siblings.
             raise next((failure for failure in failures if isinstance(failure, EffectFailed)), failures[0])
         self._scope.check_stopped()
         return outputs
 
-    def _keep(self, call: types.FunctionCall, output: ToolOutput) -> None:
-        invocation = self._scope.invocation
-        if invocation.kept.get(call.id or "") != output:
-            self._scope.log.append(ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=output))
-
     async def _output(self, call: types.FunctionCall, decision: ToolConfirmation | None) -> ToolOutput:
         kept = self._scope.invocation.kept.get(call.id or "")
-        if kept is not None:
+        if kept is not None and not (kept.needs_confirmation and decision is not None):
             return kept
         if decision is not None and not decision.confirmed:
             return REJECTED
@@ -145,6 +140,7 @@ class ToolCalls:
             length=length,
         )
         output = await self._scope.effects.tool(request, tool.options)
+        self._scope.unlogged[call_id] = output
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes:
             return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
@@ -174,6 +170,8 @@ class ToolCalls:
         return parent is not None and self._scope.plan.parents.get(target) is parent
 
     async def _log(self, event: Event) -> Event:
+        for response in event.get_function_responses():
+            self._scope.unlogged.pop(response.id or "", None)
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))
 
 

@@ -15,7 +15,7 @@ from perdure.journal import (
     SharedStateRead,
     pack,
 )
-from perdure.messages import LoadPlanInput
+from perdure.messages import LoadPlanInput, Trial
 from perdure.plan import Plan
 from perdure.projection import Invocation
 from perdure.workflows.effects import Effects
@@ -29,15 +29,24 @@ class Turns:
     """Works off a session's turns, one invocation at a time; those that wait keep their coroutines meanwhile."""
 
     def __init__(
-        self, log: SessionLog, *, user_id: str, visibility: Visibility, logger: BoundLogger, reenter: bool
+        self,
+        log: SessionLog,
+        *,
+        user_id: str,
+        visibility: Visibility,
+        logger: BoundLogger,
+        reenter: bool,
+        trial: Trial | None = None,
     ) -> None:
         self._log = log
         self._user_id = user_id
         self._visibility = visibility
         self._reenter = reenter
-        self._effects = Effects()
+        self._effects = Effects(trial or Trial())
         self._carrier = Carrier(len(log.projection.entries))
         self._live: dict[str, LiveInvocation] = {}
+        self._drained: LiveInvocation | None = None
+        """Held back for a next run that did not come yet."""
         self._logger = logger
         self._outgrown = False
 
@@ -55,6 +64,10 @@ class Turns:
     def go_on(self) -> None:
         """Schedule again, after all: the run does not continue as new."""
         self._effects.draining = False
+        if self._drained is not None:
+            # It is re-entered as in the next run; this one must not wake up beside it.
+            self._drained.drop()
+            self._drained = None
 
     def fits_next_run(self) -> bool:
         """Return whether the journal fits into the payload that starts the next run."""
@@ -95,6 +108,8 @@ class Turns:
             await live.cancel()
         if not waits or self._reenter:
             self._live.pop(invocation.id, None)
+        if self._effects.draining and invocation.status == "running":
+            self._drained = live
 
     async def _watch_history(self) -> None:
         await workflow.wait_condition(self._should_continue_as_new)
