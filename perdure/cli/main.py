@@ -9,6 +9,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.processes import dev, worker
+from perdure.cli.prove import prove
 from perdure.cli.turns import respond, resume, run, stop
 from perdure.cli.views import events, pending, sessions
 from perdure.errors import ConnectionFailed, PerdureError
@@ -32,7 +33,7 @@ def main() -> None:
     """
 
 
-for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending):
+for _command in (dev, worker, run, respond, resume, stop, events, sessions, pending, prove):
     main.add_command(_command)
 
 

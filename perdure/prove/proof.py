@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from temporalio.client import Client
 
+from perdure.agents.definitions import App
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
 from perdure.errors import PerdureError
@@ -20,7 +21,8 @@ from perdure.prove.modes import MODES, Mode, Stage
 from perdure.prove.outcome import Check
 from perdure.prove.process import Source
 from perdure.prove.report import Report, Verdict
-from perdure.prove.scenario import ProofScenario
+from perdure.prove.scenario import ProofScenario, load_scenario, parse_scenario
+from perdure.prove.target import TargetSource, target_of
 
 ALL_MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -103,3 +105,31 @@ class Prover:
             return Verdict(stage.scenario.name, mode, tuple(await MODES[mode](stage)))
         except PerdureError as error:
             return Verdict(stage.scenario.name, mode, (), f"{type(error).__name__}: {error}")
+
+
+async def prove(
+    app: str | App,
+    scenario: ProofScenario | Path | Mapping[str, Any],
+    modes: Sequence[Mode] = ALL_MODES,
+    *,
+    client: Client,
+    config: ProofConfig | None = None,
+) -> Report:
+    """Prove that an app's runs can be cut: every cut must leave what the uninterrupted run leaves.
+
+    Args:
+        app: `MODULE:APP`, a file or a folder, or an app that stands in a module: worker processes load it.
+        scenario: What the user does; or the file, or the JSON, that says so.
+        modes: How to cut. Default: all ways.
+        client: Of a server for proofs (`proof_server`).
+        config: Limits and timeouts.
+
+    Raises:
+        DefinitionError: The scenario is none, or the app stands in no module.
+    """
+    if isinstance(scenario, Path):
+        scenario = load_scenario(scenario)
+    elif not isinstance(scenario, ProofScenario):
+        scenario = parse_scenario(scenario)
+    target = app if isinstance(app, str) else target_of(app)
+    return await Prover(client, config).prove(TargetSource(target, scenario.script), scenario, modes)

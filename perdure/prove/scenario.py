@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,13 +74,28 @@ def load_scenario(path: Path) -> ProofScenario:
         DefinitionError: There is no such file, or it is no scenario.
     """
     try:
-        scenario = ProofScenario.model_validate_json(path.read_bytes())
-    except OSError as error:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise DefinitionError(f"cannot read the scenario {str(path)!r}: {error}") from error
+    scenario = parse_scenario(data, repr(str(path)))
+    return scenario if scenario.name else scenario.model_copy(update={"name": path.stem})
+
+
+def parse_scenario(data: object, what: str = "this") -> ProofScenario:
+    """Return the scenario that JSON describes.
+
+    Args:
+        data: The JSON.
+        what: How an error names it.
+
+    Raises:
+        DefinitionError: It is no scenario.
+    """
+    try:
+        return ProofScenario.model_validate(data)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+            f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {problem['msg']}"
             for problem in error.errors(include_url=False)
         )
-        raise DefinitionError(f"{str(path)!r} is no scenario of a proof: {problems}; see docs/prove.md") from error
-    return scenario if scenario.name else scenario.model_copy(update={"name": path.stem})
+        raise DefinitionError(f"{what} is no scenario of a proof: {problems}; see docs/prove.md") from error

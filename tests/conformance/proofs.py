@@ -25,7 +25,7 @@ class ScenarioSource:
     """Builds a scenario's app in a worker process."""
 
     scenario: Scenario
-    modules: Sequence[str] = ("tests.conformance.build", "tests.conformance.steps_agent")
+    modules: Sequence[str] = ("tests.conformance.proofs", "tests.conformance.steps_agent")
 
     def build(self, app_name: str, ledger: Ledger) -> App:
         """Return the app."""
