@@ -143,6 +143,12 @@ class DevServer:
             self._log.close()
             self._log = None
 
+    async def kill(self) -> None:
+        """Kill the server at once, as a crash would; what its data file holds serves the next one."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
     async def _start(self) -> None:
         command = self._command()
         _check_free(self._config.host, self._port)

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -36,6 +36,8 @@ from perdure.prove.player import Player, accepted_at
 from perdure.prove.process import Source, Work, WorkerProcess
 from perdure.prove.scenario import ProofScenario
 from perdure.sharing import share_state
+
+_P = TypeVar("_P")
 
 Mode = Literal["prefix", "kill", "continue-as-new", "replay"]
 
@@ -65,6 +67,8 @@ class Stage:
     """Seconds that a run may take. One that hangs has failed."""
     dead_after: float
     """Seconds after which a killed worker counts as dead."""
+    most_cuts: int | None = None
+    """Cut points that are tried; `None` is all."""
     check: Check | None = None
     reference: Outcome = field(default_factory=Outcome)
 
@@ -79,6 +83,12 @@ class Stage:
     def authors(self) -> Sequence[str] | None:
         """The order of authors, where parallel branches may interleave."""
         return authors_of(self.plan) if self.scenario.compare == "per_author" else None
+
+    def chosen(self, points: Sequence[_P]) -> Sequence[_P]:
+        """Return the cut points that are tried, spread evenly over all."""
+        if self.most_cuts is None or self.most_cuts >= len(points):
+            return points
+        return [points[index * len(points) // self.most_cuts] for index in range(self.most_cuts)]
 
     def new_name(self) -> str:
         """Return a name for an app of its own: it is the task queue's, which runs must not share."""
@@ -176,9 +186,9 @@ async def kill(stage: Stage) -> list[Cut]:
         outcome = await stage.run(kill=Kill(number, when), trial=trial, like=stage.reference)
         return stage.judge(f"killed at the {when} of step {number}", outcome, killed=True)
 
-    numbers = range(1, len(stage.reference.steps) + 1)
     whens: tuple[When, ...] = ("start", "end")
-    return list(await asyncio.gather(*(one(number, when) for number in numbers for when in whens)))
+    points = [(number, when) for number in range(1, len(stage.reference.steps) + 1) for when in whens]
+    return list(await asyncio.gather(*(one(*point) for point in stage.chosen(points))))
 
 
 async def prefix(stage: Stage) -> list[Cut]:
@@ -195,7 +205,7 @@ async def prefix(stage: Stage) -> list[Cut]:
                 return await _continue(stage, work, ended, length, shared=shared is not None)
 
         try:
-            return list(await asyncio.gather(*map(one, _cut_points(stage))))
+            return list(await asyncio.gather(*map(one, stage.chosen(_cut_points(stage)))))
         finally:
             ended.cancel()
             await asyncio.gather(ended, return_exceptions=True)

@@ -201,7 +201,7 @@ class _Done:
                 self._log(entry.event)
             case ToolKept():
                 if not entry.output.needs_confirmation:
-                    self._end(entry.call_id)
+                    self._end(entry.invocation_id, entry.call_id)
             case ModelCalled():
                 self.done[(f"model of {entry.agent}", "")] += 1
             case ActivityKept():
@@ -219,12 +219,14 @@ class _Done:
             self._calls[call.id or ""] = (f"tool {call.name}", f"{event.invocation_id}/{call.id}")
         for response in event.get_function_responses():
             if response.id not in event.actions.requested_tool_confirmations:
-                self._end(response.id)
+                self._end(event.invocation_id, response.id)
 
-    def _end(self, call_id: str | None) -> None:
+    def _end(self, invocation_id: str, call_id: str | None) -> None:
         if call_id in self._calls and call_id not in self._over:
             self._over.add(call_id)
-            self.done[self._calls[call_id]] += 1
+            # A confirmation may let the tool run in a later invocation than the call's.
+            tool, _ = self._calls[call_id]
+            self.done[(tool, f"{invocation_id}/{call_id}")] += 1
 
 
 def plan_in(entries: Iterable[Entry]) -> Plan | None:

@@ -40,6 +40,8 @@ class ProofConfig:
     """How long one run may take; one that hangs has failed. Default: 90 s."""
     dead_after: timedelta = timedelta(seconds=1.5)
     """How soon the server notices that a worker was killed. Default: 1.5 s."""
+    most_cuts: int | None = None
+    """Cut points of a mode that are tried, spread evenly over the run. Default: all."""
 
 
 @asynccontextmanager
@@ -86,6 +88,7 @@ class Prover:
                 slots=self._slots,
                 timeout=self._config.timeout.total_seconds(),
                 dead_after=self._config.dead_after.total_seconds(),
+                most_cuts=self._config.most_cuts,
                 check=check,
             )
             error = await self._reference(stage)

@@ -63,7 +63,7 @@ async def test_a_scenario_can_be_cut_anywhere(mode: Mode, name: str, prover: Pro
 
 async def test_a_tool_that_says_something_else_each_time_is_found(prover: Prover) -> None:
     """Killed as it is done, it runs again in another process, where its counter starts anew."""
-    scenario = {
+    scenario: dict[str, Any] = {
         "script": {"clerk": [{"calls": [{"name": "ticket"}]}, {"calls": [{"name": "ticket"}]}, {"text": "Done."}]},
         "turns": [{"message": "two tickets"}],
     }
@@ -78,7 +78,7 @@ async def test_a_tool_that_says_something_else_each_time_is_found(prover: Prover
 
 async def test_an_app_that_cannot_be_built_is_told(prover: Prover) -> None:
     client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
-    scenario = {"script": {"nobody": []}, "turns": [{"message": "hi"}]}
+    scenario: dict[str, Any] = {"script": {"nobody": []}, "turns": [{"message": "hi"}]}
     report = await prove("tests.prove.shop:app", scenario, ["replay"], client=client)
     assert "has no such LLM agent" in (report.verdicts[0].error or "")
 
