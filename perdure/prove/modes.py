@@ -187,7 +187,9 @@ async def kill(stage: Stage) -> list[Cut]:
         return stage.judge(f"killed at the {when} of step {number}", outcome, killed=True)
 
     whens: tuple[When, ...] = ("start", "end")
-    points = [(number, when) for number in range(1, len(stage.reference.steps) + 1) for when in whens]
+    points: list[tuple[int, When]] = [
+        (number, when) for number in range(1, len(stage.reference.steps) + 1) for when in whens
+    ]
     return list(await asyncio.gather(*(one(*point) for point in stage.chosen(points))))
 
 
