@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
 
-.PHONY: setup demo test check types fast-tests format lock clean
+.PHONY: setup demo test prove check types fast-tests format lock clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,14 @@ demo: $(STAMP)
 # Every test, with the branch coverage of perdure/ (the least that passes stands in pyproject.toml).
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=term
+
+# The resume proof of every scenario in every mode, and many random agent trees: the best part of an hour.
+prove: $(STAMP)
+	@for mode in replay continue-as-new prefix kill; do \
+		$(BIN)/python -m tests.conformance --mode $$mode \
+			tests/conformance/scenarios tests/conformance/extra tests/conformance/more || exit 1; \
+	done
+	PERDURE_PROVE=long $(BIN)/python -m pytest -q --timeout 3600 tests/prove/test_random_trees.py
 
 # The fast loop: format, lint, types, and the tests that need no server and are quick.
 check: $(STAMP)

@@ -25,6 +25,7 @@ from perdure.messages import (
     MessageInput,
     PendingCall,
     SessionView,
+    Trial,
 )
 from perdure.payloads import adapt
 from perdure.plan import Plan
@@ -42,7 +43,13 @@ class Runner(Transferring):
     """
 
     def __init__(
-        self, app_name: str, client: Client, *, auto_create_session: bool = False, reenter: bool = False
+        self,
+        app_name: str,
+        client: Client,
+        *,
+        auto_create_session: bool = False,
+        reenter: bool = False,
+        trial: Trial | None = None,
     ) -> None:
         """Make a runner on a connected client.
 
@@ -51,11 +58,12 @@ class Runner(Transferring):
             client: A client of the Temporal server.
             auto_create_session: Create a session that does not exist when it gets its first message. As in ADK.
             reenter: Let new sessions drop their coroutines at every pause; for tests.
+            trial: What new sessions are to do more often than they would; for proofs and tests.
         """
         self.app_name = app_name
         self._auto_create = auto_create_session
         self._client = adapt(client)
-        self._sessions = Sessions(app_name, self._client, reenter=reenter)
+        self._sessions = Sessions(app_name, self._client, reenter=reenter, trial=trial)
         self._transfers = Transfers(app_name, self._client, reenter=reenter)
         self._reader = LogReader(app_name, self._client, self._sessions)
 

@@ -7,15 +7,17 @@ without waiting for the disk at every write.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, Self
+from typing import IO, Any, Literal, Self
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
@@ -55,6 +57,9 @@ class DevServerConfig:
     """No UI. Default: off."""
     data_file: Path | None = None
     """SQLite file that keeps the data across restarts; its folder is made. Default: in memory, gone at the end."""
+    dynamic_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Values of the server's dynamic configuration, by key, beside those that it is always started with. Default: none.
+    """
     log_level: Literal["debug", "info", "warn", "error"] = "warn"
     """Least severe lines of the server's own log. Default: `warn`."""
     log_file: Path | None = None
@@ -138,6 +143,12 @@ class DevServer:
             self._log.close()
             self._log = None
 
+    async def kill(self) -> None:
+        """Kill the server at once, as a crash would; what its data file holds serves the next one."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
     async def _start(self) -> None:
         command = self._command()
         _check_free(self._config.host, self._port)
@@ -178,6 +189,8 @@ class DevServer:
         command += ["--headless"] if config.headless else ["--ui-port", str(self._ui_port)]
         for option, value in _TUNING:
             command += [option] if value is None else [option, value]
+        for key, setting in config.dynamic_config.items():
+            command += ["--dynamic-config-value", f"{key}={json.dumps(setting)}"]
         if config.data_file is not None:
             config.data_file.parent.mkdir(parents=True, exist_ok=True)
             command += ["--db-filename", str(config.data_file)]

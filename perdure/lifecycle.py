@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -23,7 +24,17 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.archive import read_archive
 from perdure.errors import LogError, SessionNotFound, SessionUnreadable
-from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, pack_part, pack_whole, unpack
+from perdure.journal import (
+    MAX_PART_BYTES,
+    Entry,
+    ModelCalled,
+    SessionCreated,
+    TempStateSet,
+    pack,
+    pack_part,
+    pack_whole,
+    unpack,
+)
 from perdure.messages import (
     EXTEND_JOURNAL,
     JOURNAL,
@@ -31,6 +42,7 @@ from perdure.messages import (
     JournalReference,
     PageInput,
     SessionInput,
+    Trial,
     workflow_id,
 )
 from perdure.rescue import read_from_history
@@ -59,13 +71,25 @@ def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
     )
 
 
+def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Leave out a model call at the journal's end that is counted while its answer was cut off: it is made again."""
+    end = len(entries)
+    if end > 1 and isinstance(entries[-1], TempStateSet) and isinstance(entries[-2], ModelCalled):
+        end -= 1
+    if end and isinstance(entries[end - 1], ModelCalled):
+        end -= 1
+        return entries[:end]
+    return entries
+
+
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
         self._app = app
         self._client = client
         self._reenter = reenter
+        self._trial = trial
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -76,7 +100,7 @@ class Lifecycle:
         Raises:
             WorkflowAlreadyStartedError: There is one of this id.
         """
-        start = SessionInput(state=state, reenter=self._reenter, derived_ids=True)
+        start = SessionInput(state=state, reenter=self._reenter, trial=self._trial, derived_ids=True)
         try:
             await self.start(user_id, session_id, start, again=False)
         except WorkflowAlreadyStartedError:
@@ -86,6 +110,7 @@ class Lifecycle:
 
     async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
         """Start a workflow; `again` after one that is closed."""
+        dead_after = self._trial.dead_after if self._trial is not None else None
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
         await self._client.start_workflow(
             self._app,
@@ -93,6 +118,7 @@ class Lifecycle:
             id=workflow_id(self._app, user_id, session_id),
             task_queue=self._app,
             id_reuse_policy=policy,
+            task_timeout=timedelta(seconds=dead_after) if dead_after is not None else None,
             static_summary=f"session {session_id} of {user_id}",
         )
 
@@ -118,6 +144,7 @@ class Lifecycle:
                     interrupted=ended,
                     search_attributes=known,
                     reenter=self._reenter,
+                    trial=self._trial,
                     derived_ids=True,
                 )
                 await self.start(user_id, session_id, start, again=True)
@@ -182,6 +209,8 @@ class Lifecycle:
             WorkflowAlreadyStartedError: There is one of this id; with `again`, an open one.
             WorkflowUpdateFailedError: A part is malformed; the session is to be deleted.
         """
+        if interrupted is not None:
+            entries = whole_steps(entries)
         journal, sent = pack_part(entries, 0)
         start = SessionInput(
             journal=journal,
@@ -189,6 +218,7 @@ class Lifecycle:
             interrupted=interrupted,
             search_attributes=search_attributes,
             reenter=self._reenter,
+            trial=self._trial,
             derived_ids=True,
         )
         await self.start(user_id, session_id, start, again=again)

@@ -99,6 +99,15 @@ class JournalReference(_Message):
     """Entries."""
 
 
+class Trial(_Message):
+    """Makes a session do often what it does seldom, for proofs and tests (docs/prove.md)."""
+
+    steps_per_run: int | None = None
+    """Continue as new after this many activities. Default: when the server suggests it."""
+    dead_after: float | None = None
+    """Seconds after which a silent worker counts as dead: heartbeat timeout and workflow task timeout at the most."""
+
+
 class SessionInput(_Message):
     """Starts a session's workflow."""
 
@@ -118,6 +127,7 @@ class SessionInput(_Message):
     """Ids of function calls are derived, so that history tells them (see `answers.py`); not so in version 0.1.0."""
     reenter: bool = False
     """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
+    trial: Trial | None = None
 
 
 class MessageInput(_Message):

@@ -57,6 +57,7 @@ from perdure.messages import (
     SessionStatus,
     SessionView,
     ShareStateInput,
+    Trial,
     split_workflow_id,
     workflow_id,
 )
@@ -111,13 +112,18 @@ class ListedSession(BaseModel):
     """Names of the tools that wait for an answer; `None` where the server has no search attributes."""
 
 
+def _is_cut_off(error: RPCError) -> bool:
+    """Return whether the connection broke under a request; Temporal's client has no status of its own for that."""
+    return error.status == RPCStatusCode.UNKNOWN and "transport error" in error.message
+
+
 class Sessions:
     """The sessions of one app."""
 
-    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, reenter=reenter)
+        self._lifecycle = Lifecycle(app, client, reenter=reenter, trial=trial)
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -162,6 +168,9 @@ class Sessions:
                 if not _continued(error):
                     raise _refusal(error) from error
             except RPCError as error:
+                if _is_cut_off(error) and getattr(request, "request_id", None) and attempt + 1 < _UPDATE_ATTEMPTS:
+                    # Whether it arrived is not known, but its request id makes two of it one.
+                    continue
                 if error.status != RPCStatusCode.NOT_FOUND:
                     raise
                 await self._lifecycle.bring_back(user_id, session_id)
@@ -235,7 +244,7 @@ class Sessions:
         """Raise what a query failed with, unless another one may succeed."""
         if error.status == RPCStatusCode.NOT_FOUND:
             raise missing(self._app, user_id, session_id) from error
-        if error.status not in _NO_WORKER:
+        if error.status not in _NO_WORKER and not _is_cut_off(error):
             raise error
         # Whoever follows a run follows it through a restart of its worker, or of the server.
         _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())

@@ -113,7 +113,14 @@ REFERENCE = messages.JournalReference(run_id="r", length=4)
 SLICE = JournalSlice(offset=3, entries=ENTRIES)
 
 SAMPLES: list[BaseModel] = [
-    messages.SessionInput(state=AWKWARD, journal=pack(ENTRIES), interrupted="terminated", reenter=True),
+    messages.SessionInput(
+        state=AWKWARD,
+        journal=pack(ENTRIES),
+        interrupted="terminated",
+        reenter=True,
+        trial=messages.Trial(steps_per_run=1),
+    ),
+    messages.Trial(steps_per_run=1, dead_after=1.5),
     messages.MessageInput(content=CONTENT, state_delta=AWKWARD, request_id="r"),
     messages.AnswerInput(content=CONTENT, invocation_id="e-1", metadata=AWKWARD),
     messages.InvocationInput(invocation_id="e-1", reason="späť"),

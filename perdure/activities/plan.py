@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.activities.code import beating
 from perdure.agents.registry import Registry
 from perdure.errors import SharedStateFull
 from perdure.logs import get_logger
@@ -42,6 +43,10 @@ class PlanActivities:
     @activity.defn(name=LOAD_PLAN)
     async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
         """Return the app's plan as this worker has it; the plan itself only if the session does not know it."""
+        with beating():
+            return await self._load(request)
+
+    async def _load(self, request: LoadPlanInput) -> LoadPlanOutput:
         plan = self._registry.plan
         shared: dict[str, Any] | None = None
         if plan.shared_state:
@@ -64,7 +69,8 @@ class PlanActivities:
             ApplicationError: There would be too much of them. Not retried.
         """
         try:
-            await share_state(self._client, self._registry.plan.app, request)
+            with beating():
+                await share_state(self._client, self._registry.plan.app, request)
         except SharedStateFull as error:
             raise ApplicationError(str(error), type="PayloadTooLarge", non_retryable=True) from error
 

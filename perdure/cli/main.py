@@ -10,6 +10,7 @@ import click
 from perdure.cli.exits import ExitCode
 from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
+from perdure.cli.prove import prove
 from perdure.cli.replays import replay
 from perdure.cli.transfers import export, import_
 from perdure.cli.turns import respond, resume, run, stop
@@ -35,7 +36,9 @@ def main() -> None:
     """
 
 
-_COMMANDS = (dev, worker, run, respond, resume, stop, events, effects, sessions, pending, export, import_, plan, replay)
+_TURNS = (run, respond, resume, stop)
+_VIEWS = (events, effects, sessions, pending)
+_COMMANDS = (dev, worker, *_TURNS, *_VIEWS, export, import_, plan, replay, prove)
 for _command in _COMMANDS:
     main.add_command(_command)
 

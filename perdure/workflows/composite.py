@@ -79,6 +79,8 @@ async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, pas
         except EffectFailed as failure:
             # Also told here, since a sibling that waits keeps this agent from returning.
             scope.failed.append(failure)
+            # Its siblings run to their end or pause, and only then may the run continue as new.
+            scope.effects.urgent = True
             raise
 
     results = await asyncio.gather(

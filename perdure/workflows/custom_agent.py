@@ -36,7 +36,9 @@ async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: R
     Raises:
         EffectFailed: Its code raised, or a step underneath failed.
     """
-    agent = _load(scope.plan.app, node)
+    # Not the plan's app: a journal may have come from an app of another name.
+    app, _, _ = split_workflow_id(workflow.info().workflow_id)
+    agent = _load(app, node)
     past = past or Run(node.name, branch)
     context = CustomContext(scope, node, branch, past, agent)
     ended = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -31,6 +31,7 @@ from perdure.messages import (
     Rollout,
     ShareStateInput,
     ToolInput,
+    Trial,
 )
 from perdure.plan import ToolOptions
 
@@ -43,6 +44,10 @@ _LOCAL_PAUSE = timedelta(milliseconds=200)
 
 _MODEL_OPTIONS = ToolOptions(max_attempts=15)
 """A model call retries what its provider may answer later, for some eight minutes."""
+
+
+_OWN_HEARTBEAT = timedelta(seconds=5)
+"""How long a worker may be silent while it loads a plan or writes shared state."""
 
 
 class EffectFailed(PerdureError):
@@ -80,13 +85,18 @@ class Witness(Protocol):
 class Effects:
     """Runs activities for one session and knows how many are at work."""
 
-    def __init__(self) -> None:
+    def __init__(self, trial: Trial | None = None) -> None:
+        self._trial = trial or Trial()
         self.scheduled = 0
         """Activities that were ever started."""
         self.busy = 0
         """Activities at work, those of the running invocation."""
         self.draining = False
         """The run is about to continue as new: what runs is awaited, nothing new is scheduled."""
+        self.urgent = False
+        """A branch has failed: its siblings are not held back."""
+        self.held = 0
+        """Activities that are held back."""
 
     async def model(self, call: ModelInput, model: str) -> ModelOutput:
         """Call an agent's model.
@@ -130,6 +140,7 @@ class Effects:
                 request,
                 result_type=LoadPlanOutput,
                 start_to_close_timeout=timedelta(seconds=30),
+                heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
                 summary="plan",
             )
@@ -144,7 +155,11 @@ class Effects:
             try:
                 await asyncio.shield(
                     workflow.start_activity(
-                        SHARE_STATE, request, start_to_close_timeout=timedelta(seconds=30), summary="shared state"
+                        SHARE_STATE,
+                        request,
+                        start_to_close_timeout=timedelta(seconds=30),
+                        heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
+                        summary="shared state",
                     )
                 )
             except ActivityError as error:
@@ -193,7 +208,7 @@ class Effects:
                 arg,
                 result_type=result,
                 start_to_close_timeout=options.timeout,
-                heartbeat_timeout=options.heartbeat_timeout,
+                heartbeat_timeout=self._heartbeat(options.heartbeat_timeout),
                 retry_policy=_retry_policy(options),
                 # A stop waits for the activity's word, so that a tool that finished all the same is not run again.
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -214,14 +229,26 @@ class Effects:
                 summary=summary,
             )
 
+    def _heartbeat(self, timeout: timedelta) -> timedelta:
+        dead_after = self._trial.dead_after
+        return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
+
     async def _gate(self) -> None:
-        if self.draining:
-            await forever()
+        if not self.draining or self.urgent:
+            return
+        self.held += 1
+        try:
+            # Unless a branch fails, for ever: the coroutine is re-entered in the next run.
+            await workflow.wait_condition(lambda: self.urgent)
+        finally:
+            self.held -= 1
 
     @contextmanager
     def _at_work(self) -> Generator[None]:
         self.scheduled += 1
         self.busy += 1
+        if self._trial.steps_per_run is not None and self.scheduled >= self._trial.steps_per_run:
+            self.draining = True
         try:
             yield
         finally:
@@ -271,11 +298,6 @@ def _cancellable() -> Generator[None]:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
         raise
-
-
-def forever() -> Awaitable[None]:
-    """Return what never comes: the coroutine that awaits it is re-entered in the next run."""
-    return workflow.wait_condition(lambda: False)
 
 
 def _inner(error: FailureError) -> BaseException | None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from temporalio import workflow
 
 from perdure.events import Event, EventActions
-from perdure.journal import MAX_EVENT_BYTES, Failure, pack, pack_part, payload_size
+from perdure.journal import MAX_EVENT_BYTES, Failure, ToolKept, ToolOutput, pack, pack_part, payload_size
 from perdure.messages import JournalPage, JournalSlice, ShareStateInput
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
@@ -92,6 +92,8 @@ class Scope:
         """Nothing new is started any more; what finishes all the same is kept."""
         self.foreign = 0
         """Custom agents that are at something of their own, such as a timer; one that gathers counts below zero."""
+        self.unlogged: dict[str, ToolOutput] = {}
+        """Results of tools whose siblings are still to run, by call id: no response event holds them yet."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
         self.run_agent: RunAgent
@@ -144,6 +146,17 @@ class Scope:
         """Why branches failed whose siblings are still at work or wait."""
         return [failure for failed in self.failed for failure in _told(failed)]
 
+    def keep(self, call_id: str, output: ToolOutput) -> None:
+        """Journal a tool's result that no response event holds (yet), so that the tool does not run again."""
+        self.unlogged.pop(call_id, None)
+        if self.invocation.kept.get(call_id) != output:
+            self.log.append(ToolKept(invocation_id=self.invocation.id, call_id=call_id, output=output))
+
+    def keep_unlogged(self) -> None:
+        """Journal what tools returned whose siblings have not run: the next run goes on from there."""
+        for call_id, output in list(self.unlogged.items()):
+            self.keep(call_id, output)
+
     def check_stopped(self) -> None:
         """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
         if self.stopping:
@@ -168,7 +181,7 @@ class Scope:
     @property
     def quiescent(self) -> bool:
         """No branch is at work, and at least one waits for an answer."""
-        return self.effects.busy == 0 and self.foreign <= 0 and self.waits.all_open
+        return self.effects.busy == 0 and self.effects.held == 0 and self.foreign <= 0 and self.waits.all_open
 
 
 def _told(failed: EffectFailed) -> Iterator[Failure]:

@@ -61,6 +61,7 @@ class SessionWorkflow(SessionQueries):
         self._app, self._user_id, self._session_id = messages.split_workflow_id(workflow.info().workflow_id)
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._reenter = start.reenter
+        self._trial = start.trial
         self._interrupted = start.interrupted
         self._derived_ids = start.derived_ids
         seed = workflow.info().first_execution_run_id if start.derived_ids else None
@@ -77,6 +78,7 @@ class SessionWorkflow(SessionQueries):
             inherited=self._arrival.inherited,
             logger=self._logger,
             reenter=start.reenter,
+            trial=start.trial,
         )
         self._deadlines = Deadlines(self._log, self._accept_answer, self._logger)
         self._arrival.then = self._arrived
@@ -120,6 +122,7 @@ class SessionWorkflow(SessionQueries):
             search_attributes=self._visibility.enabled,
             reenter=self._reenter,
             derived_ids=self._derived_ids,
+            trial=self._trial,
         )
         # Where workers are versioned, this is where a session moves to the version that is current.
         workflow.continue_as_new(

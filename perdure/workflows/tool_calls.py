@@ -11,7 +11,7 @@ from google.genai import types
 from perdure.answers import instant_output
 from perdure.doubts import Doubt
 from perdure.events import Event, ToolConfirmation
-from perdure.journal import ToolKept, ToolOutput
+from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import LlmNode, ToolPlan
 from perdure.responses import (
@@ -62,7 +62,7 @@ class ToolCalls:
         answered = {response.id for event in step.responses for response in event.get_function_responses()}
         for call in calls:
             if call.id in long_running and call.id not in answered:
-                self._keep(call, outputs[call.id or ""])
+                self._scope.keep(call.id or "", outputs[call.id or ""])
 
     def to_confirm(self, step: Step) -> bool:
         """Return whether confirmations were asked for whose tools have not run yet."""
@@ -119,28 +119,23 @@ class ToolCalls:
             for call in calls:
                 output = outputs.get(call.id or "")
                 if isinstance(output, ToolOutput) and not output.needs_confirmation:
-                    self._keep(call, output)
+                    self._scope.keep(call.id or "", output)
         if failures:
             # An error of the tool says more than the cancellation of its siblings.
             raise next((failure for failure in failures if isinstance(failure, EffectFailed)), failures[0])
         self._scope.check_stopped()
         return outputs
 
-    def _keep(self, call: types.FunctionCall, output: ToolOutput) -> None:
-        invocation = self._scope.invocation
-        if invocation.kept.get(call.id or "") != output:
-            self._scope.log.append(ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=output))
-
     def _keep_final(self, call: types.FunctionCall, output: ToolOutput) -> None:
         # One that asks for a confirmation runs again with the decision.
         if requested_confirmation(call, output) is None:
-            self._keep(call, output)
+            self._scope.keep(call.id or "", output)
 
     async def _output(
         self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Step
     ) -> ToolOutput | Doubt:
         kept = self._scope.invocation.kept.get(call.id or "")
-        if kept is not None:
+        if kept is not None and not (kept.needs_confirmation and decision is not None):
             return kept
         if decision is not None and not decision.confirmed:
             return REJECTED
@@ -179,12 +174,15 @@ class ToolCalls:
                 self._keep_final(call, output)
         else:
             output = await run_tool(self._scope, tool, request)
+            self._scope.unlogged[call_id] = output
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes:
             return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
         return output
 
     async def _log(self, event: Event) -> Event:
+        for response in event.get_function_responses():
+            self._scope.unlogged.pop(response.id or "", None)
         return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))
 
 

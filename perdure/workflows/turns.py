@@ -19,7 +19,7 @@ from perdure.journal import (
     PlanLoaded,
     SharedStateRead,
 )
-from perdure.messages import LoadPlanInput, LoadPlanOutput
+from perdure.messages import LoadPlanInput, LoadPlanOutput, Trial
 from perdure.plan import Plan
 from perdure.projection import Invocation
 from perdure.workflows.effects import EffectFailed, Effects, keep_journal
@@ -43,6 +43,7 @@ class Turns:
         inherited: int,
         logger: BoundLogger,
         reenter: bool,
+        trial: Trial | None = None,
     ) -> None:
         """Make the turns of a session, of whose journal so many entries are from elsewhere."""
         self._log = log
@@ -50,7 +51,7 @@ class Turns:
         self._user_id = user_id
         self._visibility = visibility
         self._reenter = reenter
-        self._effects = Effects()
+        self._effects = Effects(trial or Trial())
         self._carrier = Carrier(inherited)
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger

@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from temporalio.common import RetryPolicy
@@ -17,6 +18,7 @@ from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolCont
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.plan import EXIT_LOOP, TRANSFER
+from perdure.prove.ledger import Ledger, run_number
 from tests.conformance.normal_form import Item, normalize_request
 from tests.conformance.scenario import (
     AgentSpec,
@@ -38,6 +40,10 @@ _TYPES: dict[str, Any] = {
     "object": dict[str, Any],
 }
 _NO_RETRY = RetryPolicy(maximum_attempts=1)
+_RETRY_DEATHS = RetryPolicy(
+    initial_interval=timedelta(milliseconds=50), maximum_attempts=3, non_retryable_error_types=["RuntimeError"]
+)
+"""What a tool itself raises is final, but one that died with its worker runs again."""
 
 
 class ScenarioError(Exception):
@@ -62,9 +68,13 @@ class RecordingModel(ScriptedModel):
             self.problems.append(f"model call {number} of {self.agent} got step {llm_request.call_index + 1}")
         if number > len(self.steps):
             self.problems.append(f"{self.agent} made model call {number}, but its script has {len(self.steps)} steps")
-        self.requests.append(copy.deepcopy(normalize_request(llm_request.contents)))
+        self.keep(llm_request.call_index + 1, copy.deepcopy(normalize_request(llm_request.contents)))
         async for response in super().generate_content_async(llm_request, stream):
             yield response
+
+    def keep(self, number: int, request: list[Item]) -> None:
+        """Keep the contents of the model call of a number, from 1."""
+        self.requests.append(request)
 
     def leftover(self) -> list[str]:
         """Return what was not called for, as a problem."""
@@ -72,15 +82,27 @@ class RecordingModel(ScriptedModel):
         return [f"{self.agent} made {made} model calls, but its script has {steps} steps"] if made < steps else []
 
 
+class LedgerModel(RecordingModel):
+    """Keeps the contents of its calls in the ledger of a proof, where they outlive the process."""
+
+    def __init__(self, agent: str, steps: Sequence[dict[str, Any]], ledger: Ledger) -> None:
+        super().__init__(agent, steps)
+        self._ledger = ledger
+
+    def keep(self, number: int, request: list[Item]) -> None:
+        self._ledger.note(agent=self.agent, call=number, request=request)
+
+
 class ScenarioApp:
     """A scenario's app, and what its models and tools saw."""
 
-    def __init__(self, scenario: Scenario, app_name: str) -> None:
+    def __init__(self, scenario: Scenario, app_name: str, ledger: Ledger | None = None) -> None:
         """Build the app.
 
         Args:
             scenario: The scenario.
             app_name: The app's name; scenarios that run at the same time need different ones.
+            ledger: Of a proof, whose workers are killed: what models and tools saw goes there instead.
 
         Raises:
             ScenarioError: An agent names a tool that the scenario does not describe.
@@ -89,6 +111,8 @@ class ScenarioApp:
         self.models: dict[str, RecordingModel] = {}
         self.tool_runs: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._ledger = ledger
+        self._retry = _NO_RETRY if ledger is None else _RETRY_DEATHS
         self._specs = scenario.tools
         root = self._agent(scenario.app.root)
         config = ResumabilityConfig(is_resumable=scenario.app.resumable)
@@ -113,7 +137,11 @@ class ScenarioApp:
                 return StepsAgent(**fields, steps=list(spec.steps))
 
     def _llm_agent(self, spec: LlmSpec, fields: dict[str, Any]) -> LlmAgent:
-        model = self.models[spec.name] = RecordingModel(spec.name, spec.script)
+        if self._ledger is None:
+            model = RecordingModel(spec.name, spec.script)
+        else:
+            model = LedgerModel(spec.name, spec.script, self._ledger)
+        self.models[spec.name] = model
         return LlmAgent(
             **fields,
             model=model,
@@ -136,8 +164,8 @@ class ScenarioApp:
             raise ScenarioError(f"tool {name!r} is long_running and has confirm, which ADK does not offer together")
         function = self._function(name, spec)
         if spec.long_running:
-            return LongRunningFunctionTool(function, retry=_NO_RETRY)
-        return FunctionTool(function, retry=_NO_RETRY, require_confirmation=spec.confirm)
+            return LongRunningFunctionTool(function, retry=self._retry)
+        return FunctionTool(function, retry=self._retry, require_confirmation=spec.confirm)
 
     def _function(self, name: str, spec: ToolSpec) -> Callable[..., Any]:
         """Return a function that does what the scenario says, with the signature that it says."""
@@ -145,7 +173,8 @@ class ScenarioApp:
         def tool(**kwargs: Any) -> Any:
             with self._lock:
                 self.tool_runs[name] += 1
-                run = self.tool_runs[name]
+                # In a proof a run that is repeated after a kill is the same run.
+                run = self.tool_runs[name] if self._ledger is None else run_number.get()
             if run <= spec.fail_first:
                 raise RuntimeError(f"run {run} of {name} fails, as the scenario says")
             context = kwargs.get("tool_context")

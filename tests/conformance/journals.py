@@ -24,8 +24,9 @@ from perdure.journal import (
 )
 from perdure.plan import Plan
 from perdure.projection import Projection
+from perdure.prove.scenario import Turn
 from tests.conformance.logs import expected_turns, plan_of
-from tests.conformance.scenario import Scenario, Turn
+from tests.conformance.scenario import Scenario
 
 
 @dataclass

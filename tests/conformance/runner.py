@@ -18,10 +18,11 @@ from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import DefinitionWarning, InvocationFailed, RequestRefused
 from perdure.events import USER, Event, user_content
+from perdure.prove.scenario import Answer, Turn
 from perdure.worker import create_workers
 from tests.conformance.build import ScenarioApp, ScenarioError
 from tests.conformance.normal_form import FAILED, Item, call_ids, diff, normalize_log
-from tests.conformance.scenario import Answer, Scenario, Turn
+from tests.conformance.scenario import Scenario
 
 Mode = Literal["live", "re-enter"]
 """`re-enter` drops an invocation's coroutines at every pause."""

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.prove.scenario import Turn
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -84,28 +86,6 @@ class ToolSpec(_Part):
     skip_summarization: bool = False
     transfer_to_agent: str | None = None
     confirm: bool = False
-
-
-class Answer(_Part):
-    """The user's response to the N-th call of a tool."""
-
-    call: str
-    occurrence: int = 1
-    response: dict[str, Any]
-
-
-class Resume(_Part):
-    """Which invocation to resume."""
-
-    invocation: int
-
-
-class Turn(_Part):
-    """What the user does; exactly one of the fields is set."""
-
-    message: str | None = None
-    respond: tuple[Answer, ...] | None = None
-    resume: Resume | None = None
 
 
 class Expect(_Part):

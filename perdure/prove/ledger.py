@@ -1,0 +1,236 @@
+"""The ledger of a proof: a file outside of the workers, with a line for each step that starts and one for its end.
+
+A step is one attempt of an activity: a model call, a tool, a function of a custom agent, or Perdure's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from temporalio import activity, client, worker
+from temporalio.common import RawValue
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
+
+from perdure.messages import CALL_MODEL, CodeInput, ModelInput, ToolInput
+
+When = Literal["start", "end"]
+"""`start`: as a step is about to start; `end`: as it is done, before the server hears of it."""
+
+
+@dataclass
+class Step:
+    """One attempt of one activity."""
+
+    number: int
+    """In order of starting, from 1, over all processes of a run."""
+    kind: Literal["tool", "model", "code", "other"]
+    name: str
+    """The activity's type; of a tool, its name."""
+    workflow: str
+    activity: str
+    """Which activity of which run of the workflow: equal in all of its attempts."""
+    attempt: int
+    process: int
+    key: str | None = None
+    """A tool call's idempotency key."""
+    agent: str | None = None
+    call_index: int | None = None
+    """Of a model call."""
+    ended: bool = False
+    error: str | None = None
+    """The type of the error with which it ended."""
+    asked: bool = False
+    """It only found that a confirmation is needed: the tool's body has not run."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Where a worker process kills itself."""
+
+    step: int
+    when: When
+
+
+run_number: ContextVar[int] = ContextVar("run_number", default=1)
+"""Inside of a tool: which of its runs this is in the session, from 1; a repeated attempt counts once."""
+
+
+class Ledger:
+    """Reads and appends lines of one file. Several processes may append, one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._steps: dict[int, Step] = {}
+        self._activities: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._before: dict[tuple[str, str], int] = {}
+        self._notes: list[dict[str, Any]] = []
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What was written by `note`."""
+        self._catch_up()
+        return list(self._notes)
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps so far."""
+        self._catch_up()
+        return list(self._steps.values())
+
+    def note(self, **values: Any) -> None:
+        """Write a line that means something to the scenario's own code."""
+        self._append({"line": "note", **values})
+
+    def runs_before(self, workflow: str, counts: Mapping[str, int]) -> None:
+        """Say how often each tool ran before a session was cut off."""
+        for name, count in counts.items():
+            self._append({"line": "before", "workflow": workflow, "name": name, "count": count})
+
+    def start(self, step: Callable[[int], Step]) -> Step:
+        """Write that a step starts, under the next number."""
+        self._catch_up()
+        started = step(len(self._steps) + 1)
+        self._append({"line": "start", **{key: value for key, value in vars(started).items() if value is not None}})
+        self._catch_up()
+        return started
+
+    def end(self, step: Step) -> None:
+        """Write how a step ended."""
+        self._append({"line": "end", "number": step.number, "error": step.error, "asked": step.asked})
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next step."""
+        self._catch_up()
+        return len(self._steps) + 1
+
+    def number_of(self, step: Step) -> int:
+        """Return which run of its tool in its session a step is."""
+        self._catch_up()
+        key = (step.workflow, step.name)
+        return self._before.get(key, 0) + self._activities[key].index(step.activity) + 1
+
+    def _append(self, line: dict[str, Any]) -> None:
+        data = json.dumps(line, ensure_ascii=False, default=str).encode() + b"\n"
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+    def _catch_up(self) -> None:
+        for line in self._lines():
+            match line.pop("line"):
+                case "start":
+                    step = Step(**line)
+                    self._steps[step.number] = step
+                    activities = self._activities[(step.workflow, step.name)]
+                    if step.activity not in activities:
+                        activities.append(step.activity)
+                case "end":
+                    step = self._steps[line["number"]]
+                    step.ended, step.error, step.asked = True, line["error"], line["asked"]
+                case "before":
+                    self._before[(line["workflow"], line["name"])] = line["count"]
+                case _:
+                    self._notes.append(line)
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        # A line that is being written is left for the next look.
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            yield json.loads(line)
+
+
+class StepInterceptor(client.Interceptor, worker.Interceptor):
+    """Writes every step into the ledger, and kills its own process where it is told to."""
+
+    def __init__(self, ledger: Ledger, kill: Kill | None = None) -> None:
+        self._ledger = ledger
+        self._kill = kill
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Watch the activities of a worker."""
+        return _Watched(next, self._ledger, self._kill)
+
+
+class _Watched(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, ledger: Ledger, kill: Kill | None) -> None:
+        super().__init__(next)
+        self._ledger = ledger
+        self._kill = kill
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        self._maybe_die(self._ledger.next_number, "start")
+        describe = _describe(input)
+        step = self._ledger.start(describe)
+        if step.kind == "tool":
+            run_number.set(self._ledger.number_of(step))
+        try:
+            result = await super().execute_activity(input)
+            step.asked = bool(getattr(result, "needs_confirmation", False))
+            return result
+        except BaseException as error:
+            step.error = getattr(error, "type", None) or type(error).__name__
+            raise
+        finally:
+            self._ledger.end(step)
+            self._maybe_die(step.number, "end")
+
+    def _maybe_die(self, number: int, when: When) -> None:
+        if self._kill == Kill(number, when):
+            # No handler runs, no buffer is flushed, the server hears nothing.
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _describe(input: ExecuteActivityInput) -> Callable[[int], Step]:
+    info = activity.info()
+    call = _call(input)
+    values: dict[str, Any] = {"kind": "other"}
+    if isinstance(call, ToolInput):
+        values = {"kind": "tool", "key": call.idempotency_key, "agent": call.agent}
+    elif isinstance(call, CodeInput):
+        values = {"kind": "code"}
+    elif isinstance(call, ModelInput):
+        values = {"kind": "model", "agent": call.agent, "call_index": call.call_index}
+
+    def step(number: int) -> Step:
+        return Step(
+            number=number,
+            name=info.activity_type,
+            workflow=info.workflow_id or "",
+            activity=f"{info.workflow_run_id}/{info.activity_id}",
+            attempt=info.attempt,
+            process=os.getpid(),
+            **values,
+        )
+
+    return step
+
+
+def _call(input: ExecuteActivityInput) -> ToolInput | CodeInput | ModelInput | None:
+    if activity.info().activity_type == CALL_MODEL:
+        return input.args[0]
+    raw: Any = input.args[0] if input.args else None
+    raw = raw[0] if isinstance(raw, (list, tuple)) and raw else raw  # pyright: ignore[reportUnknownVariableType] -- a dynamic activity gets one sequence
+    if not isinstance(raw, RawValue):
+        return None
+    value: dict[str, Any] = activity.payload_converter().from_payload(raw.payload, dict[str, Any])
+    kinds = {"tool": ToolInput, "code": CodeInput}
+    kind = kinds.get(value.get("kind", ""))
+    return kind.model_validate(value) if kind is not None else None

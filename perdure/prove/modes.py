@@ -1,0 +1,298 @@
+"""The ways in which a run is cut: replays, continue-as-new, prefixes of its journal, killed workers."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from perdure.errors import PerdureError
+from perdure.journal import Entry
+from perdure.lifecycle import whole_steps
+from perdure.messages import ShareStateInput, Trial, state_workflow_id
+from perdure.plan import Plan
+from perdure.projection import SHARED, Projection
+from perdure.prove.ledger import Kill, Ledger, When
+from perdure.prove.outcome import (
+    Check,
+    Key,
+    Outcome,
+    Repeated,
+    authors_of,
+    differences,
+    done_in,
+    plan_in,
+    repeats,
+)
+from perdure.prove.player import Player, accepted_at
+from perdure.prove.process import Source, Work, WorkerProcess
+from perdure.prove.scenario import ProofScenario
+from perdure.sharing import share_state
+
+_P = TypeVar("_P")
+
+Mode = Literal["prefix", "kill", "continue-as-new", "replay"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What came of one cut."""
+
+    where: str
+    """Such as `killed at the end of step 3`."""
+    problems: tuple[str, ...] = ()
+    repeated: tuple[Repeated, ...] = ()
+
+
+@dataclass
+class Stage:
+    """What every run of one scenario needs."""
+
+    client: Client
+    source: Source
+    scenario: ProofScenario
+    folder: Path
+    """Where the ledgers are kept."""
+    slots: asyncio.Semaphore
+    """Runs at a time."""
+    timeout: float
+    """Seconds that a run may take. One that hangs has failed."""
+    dead_after: float
+    """Seconds after which a killed worker counts as dead."""
+    most_cuts: int | None = None
+    """Cut points that are tried; `None` is all."""
+    check: Check | None = None
+    reference: Outcome = field(default_factory=Outcome)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the uninterrupted run."""
+        plan = plan_in(self.reference.journal)
+        assert plan is not None, "the uninterrupted run loaded no plan"
+        return plan
+
+    @property
+    def authors(self) -> Sequence[str] | None:
+        """The order of authors, where parallel branches may interleave."""
+        return authors_of(self.plan) if self.scenario.compare == "per_author" else None
+
+    def chosen(self, points: Sequence[_P]) -> Sequence[_P]:
+        """Return the cut points that are tried, spread evenly over all."""
+        if self.most_cuts is None or self.most_cuts >= len(points):
+            return points
+        return [points[index * len(points) // self.most_cuts] for index in range(self.most_cuts)]
+
+    def new_name(self) -> str:
+        """Return a name for an app of its own: it is the task queue's, which runs must not share."""
+        return f"proof_{uuid.uuid4().hex[:12]}"
+
+    def work(self, app_name: str, *, cached: bool = True, kill: Kill | None = None) -> Work:
+        """Return what a worker process is to do."""
+        return Work(
+            source=self.source,
+            app_name=app_name,
+            address=self.client.service_client.config.target_host,
+            namespace=self.client.namespace,
+            ledger=self.folder / f"{app_name}.jsonl",
+            cached=cached,
+            kill=kill,
+        )
+
+    async def run(
+        self, *, cached: bool = True, kill: Kill | None = None, trial: Trial | None = None, like: Outcome | None = None
+    ) -> Outcome:
+        """Run the whole scenario once, in worker processes of its own."""
+        work = self.work(self.new_name(), cached=cached, kill=kill)
+        player = Player(self.client, work.app_name, trial=trial)
+        async with self.slots, AsyncExitStack() as stack:
+            process = await stack.enter_async_context(WorkerProcess(work))
+            supervisor = asyncio.create_task(_restart(stack, process, self.work(work.app_name)))
+            await self._play(player, supervisor, self._whole(player, like))
+            if kill is not None and not supervisor.done():
+                player.outcome.problems.append("the worker was never killed")
+            supervisor.cancel()
+            await asyncio.gather(supervisor, return_exceptions=True)
+        ledger = Ledger(work.ledger)
+        player.outcome.steps, player.outcome.notes = ledger.steps, ledger.notes
+        return player.outcome
+
+    async def _whole(self, player: Player, like: Outcome | None) -> None:
+        await player.runner.create_session(**player.who, state=self.scenario.state)
+        await player.play(self.scenario.turns, like)
+        await player.finish()
+        await player.count_history()
+
+    async def _play(self, player: Player, supervisor: asyncio.Task[None], run: Coroutine[Any, Any, None]) -> None:
+        """Play until the run is over, or its worker cannot be started."""
+        playing = asyncio.create_task(run)
+        try:
+            async with asyncio.timeout(self.timeout):
+                await asyncio.wait({playing, supervisor}, return_when=asyncio.FIRST_COMPLETED)
+                if supervisor.done() and not supervisor.cancelled():
+                    supervisor.result()
+                await playing
+        except TimeoutError:
+            player.outcome.problems.append(
+                f"turn {len(player.outcome.turns) + 1} was not over after {self.timeout:g} s"
+            )
+        except (PerdureError, RPCError) as error:
+            player.outcome.problems.append(f"{type(error).__name__}: {error}")
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+
+    def judge(self, where: str, outcome: Outcome, *, killed: bool = False) -> Cut:
+        """Return how a whole run differs from the uninterrupted one."""
+        problems = differences(self.reference, outcome, self.authors)
+        if self.check is not None:
+            problems += self.check(outcome)
+        repeated, wrong = repeats(outcome.steps, killed=killed)
+        return Cut(where, tuple(problems + wrong), tuple(repeated))
+
+
+async def _restart(stack: AsyncExitStack, process: WorkerProcess, again: Work) -> None:
+    """Start a new worker as soon as the first one has killed itself."""
+    await process.killed()
+    await stack.enter_async_context(WorkerProcess(again))
+
+
+async def replay(stage: Stage) -> list[Cut]:
+    """Run without a workflow cache: every workflow task replays the history so far."""
+    outcome = await stage.run(cached=False, like=stage.reference)
+    cut = stage.judge("without a cache", outcome)
+    return [cut, *(Cut(f"workflow task {number}") for number in range(2, outcome.workflow_tasks + 1))]
+
+
+async def continue_as_new(stage: Stage) -> list[Cut]:
+    """Run with a continue-as-new after every step."""
+    outcome = await stage.run(trial=Trial(steps_per_run=1), like=stage.reference)
+    cut = stage.judge("continued as new after every step", outcome)
+    return [cut, *(Cut(f"run {number}") for number in range(3, outcome.runs + 1))]
+
+
+async def kill(stage: Stage) -> list[Cut]:
+    """Kill the worker at each step: as it starts, and as it has ended but is not reported."""
+
+    async def one(number: int, when: When) -> Cut:
+        trial = Trial(dead_after=stage.dead_after)
+        outcome = await stage.run(kill=Kill(number, when), trial=trial, like=stage.reference)
+        return stage.judge(f"killed at the {when} of step {number}", outcome, killed=True)
+
+    whens: tuple[When, ...] = ("start", "end")
+    points: list[tuple[int, When]] = [
+        (number, when) for number in range(1, len(stage.reference.steps) + 1) for when in whens
+    ]
+    return list(await asyncio.gather(*(one(*point) for point in stage.chosen(points))))
+
+
+async def prefix(stage: Stage) -> list[Cut]:
+    """Start a fresh session from the first entries of the journal, for every number of them, and go on from there."""
+    work = stage.work(stage.new_name())
+    shares = stage.plan.shared_state or any(key.startswith(SHARED) for key in stage.reference.state)
+    # Sessions that share state must not meet.
+    shared = asyncio.Lock() if shares else None
+    async with WorkerProcess(work) as process:
+        ended = asyncio.create_task(process.killed())
+
+        async def one(length: int) -> Cut:
+            async with stage.slots, shared or _free():
+                return await _continue(stage, work, ended, length, shared=shared is not None)
+
+        try:
+            return list(await asyncio.gather(*map(one, stage.chosen(_cut_points(stage)))))
+        finally:
+            ended.cancel()
+            await asyncio.gather(ended, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _free() -> AsyncGenerator[None]:
+    yield
+
+
+def _cut_points(stage: Stage) -> list[int]:
+    """Return after how many entries the journal is cut: everywhere, if what is cut off can be resumed."""
+    reference = stage.reference
+    if not stage.plan.resumable:
+        return [length for length in dict.fromkeys((1, *reference.turn_ends))]
+    points: list[int] = []
+    start = 1
+    for end in reference.turn_ends:
+        accepted = accepted_at(reference.journal, start)
+        # What a user sends is accepted whole, though it may take several entries.
+        points += [length for length in range(start, end) if length == start or accepted is None or length > accepted]
+        start = end
+    return [*dict.fromkeys((*points, len(reference.journal)))]
+
+
+async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length: int, *, shared: bool) -> Cut:
+    reference, turns = stage.reference, stage.scenario.turns
+    entries = reference.journal[:length]
+    player = Player(stage.client, work.app_name, session_id=f"cut-{length}")
+    done = done_in(whole_steps(entries), reference.steps)
+    Ledger(work.ledger).runs_before(player.workflow, _by_tool(done))
+    complete = sum(end <= length for end in reference.turn_ends)
+    start = reference.turn_ends[complete - 1] if complete else 1
+    accepted = accepted_at(reference.journal, start) if complete < len(turns) else None
+
+    async def run() -> None:
+        if shared:
+            await _share(stage.client, work.app_name, entries)
+        await player.lifecycle.restore("u", f"cut-{length}", entries, interrupted="cut off")
+        if complete:
+            player.outcome.answered = list(reference.answered[:complete])
+            before = len(player.outcome.turns)
+            player.outcome.turns += [[] for _ in range(complete - before)]
+            player.outcome.failed += reference.failed[:complete]
+            player.outcome.turn_ends += reference.turn_ends[:complete]
+            # All that stands in the log so far was appended by the turns before.
+            player.outcome.turns[-1] = [event async for event in player.runner.events(**player.who)]
+        if accepted is not None and accepted < length:
+            await player.catch_up()
+            player.outcome.answered.append(reference.answered[complete])
+            await player.note()
+        await player.play(turns[len(player.outcome.turns) :], reference)
+        await player.finish()
+
+    await stage._play(player, ended, run())  # pyright: ignore[reportPrivateUsage] -- the same module
+    ledger = Ledger(work.ledger)
+    player.outcome.steps = [step for step in ledger.steps if step.workflow == player.workflow]
+    problems = differences(reference, player.outcome, stage.authors, done)
+    repeated, wrong = repeats(player.outcome.steps, killed=False)
+    return Cut(f"cut after journal entry {length}", tuple(problems + wrong), tuple(repeated))
+
+
+def _by_tool(done: Counter[Key]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for (what, _), count in done.items():
+        kind, _, name = what.partition(" ")
+        if kind == "tool":
+            counts[name] += count
+    return counts
+
+
+async def _share(client: Client, app_name: str, entries: Sequence[Entry]) -> None:
+    """Bring the state that sessions share to where it was at the cut."""
+    for user_id in (None, "u"):
+        with suppress(RPCError):
+            await client.get_workflow_handle(state_workflow_id(app_name, user_id)).terminate("a cut starts over")
+    state = Projection.fold(entries).shared_state()
+    if state:
+        request = ShareStateInput(user_id="u", write_id=f"cut-{len(entries)}", delta=state)
+        await share_state(client, app_name, request)
+
+
+MODES: dict[Mode, Callable[[Stage], Coroutine[Any, Any, list[Cut]]]] = {
+    "prefix": prefix,
+    "kill": kill,
+    "continue-as-new": continue_as_new,
+    "replay": replay,
+}

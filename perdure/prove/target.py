@@ -1,0 +1,85 @@
+"""A user's own app as what is proved."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.agents.custom import walk
+from perdure.agents.definitions import App, LlmAgent
+from perdure.errors import DefinitionError
+from perdure.loading import load_app
+from perdure.models.scripted import ScriptedModel
+from perdure.prove.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class TargetSource:
+    """Loads an app in a worker process, and gives its agents scripted models."""
+
+    target: str
+    """As `perdure worker` takes it: `MODULE:APP`, a file or a folder."""
+    script: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict[str, Sequence[Mapping[str, Any]]])
+    """Answers by agent; an agent without any keeps its model."""
+    modules: Sequence[str] = ()
+
+    def build(self, app_name: str, ledger: Ledger) -> App:
+        """Return the app under another name.
+
+        Raises:
+            DefinitionError: There is no such app, or no such agent as the script names.
+        """
+        app = load_app(self.target)
+        use_script(app, self.script)
+        return App(
+            name=app_name,
+            root_agent=app.root_agent,
+            resumability_config=app.resumability_config,
+            activities=app.activities,
+        )
+
+
+def use_script(app: App, script: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Put scripted models in the place of agents' own.
+
+    Raises:
+        DefinitionError: The script names an agent that is no LLM agent of the app, or holds what is no step.
+    """
+    agents = {agent.name: agent for agent in walk(app.root_agent) if isinstance(agent, LlmAgent)}
+    unknown = sorted(set(script) - set(agents))
+    if unknown:
+        raise DefinitionError(
+            f"the script is for {unknown[0]!r}, but app {app.name!r} has no such LLM agent; it has"
+            f" {', '.join(agents) or 'none'}"
+        )
+    # Before any is replaced: an agent without a model of its own has its parent's, but not its parent's script.
+    own = {name: agent.resolved_model() for name, agent in agents.items() if name not in script}
+    for name, agent in agents.items():
+        agent.model = ScriptedModel(script[name], model=f"script of {name}") if name in script else own[name]
+
+
+def unscripted(app: App, script: Mapping[str, object]) -> list[str]:
+    """Return the agents that would call a provider's model, whose answers differ from run to run."""
+    return [
+        agent.name
+        for agent in walk(app.root_agent)
+        if isinstance(agent, LlmAgent) and agent.name not in script and isinstance(agent.resolved_model(), str)
+    ]
+
+
+def target_of(app: App) -> str:
+    """Return the name by which a worker process can load an app.
+
+    Raises:
+        DefinitionError: No module holds the app under a name.
+    """
+    for name, module in list(sys.modules.items()):
+        for attribute, value in list(vars(module).items()):
+            if value is app and name != "__main__":
+                return f"{name}:{attribute}"
+    raise DefinitionError(
+        f"no module holds the app {app.name!r} under a name, so that no worker process can load it;"
+        " assign it at the top of a module, or name it as MODULE:APP"
+    )

@@ -1,0 +1,113 @@
+"""Scenarios cut at every point, on a real server, with workers that are really killed. `make prove` does all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.prove.modes import Mode
+from perdure.prove.proof import ProofConfig, Prover, proof_server, prove
+from tests.conformance.logs import all_scenarios
+from tests.conformance.proofs import prove_scenario
+
+pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(300)]
+
+SCENARIOS = {scenario.name: scenario for scenario in all_scenarios()}
+
+SELECTED: list[tuple[Mode, str]] = [
+    # Results of tools whose siblings have not run, branches beside a failed one, custom agents, confirmations.
+    ("continue-as-new", "llm_parallel_calls"),
+    ("continue-as-new", "parallel_failure_one_branch"),
+    ("continue-as-new", "custom_agent_failure_step_two"),
+    ("continue-as-new", "confirm_two_answered_together"),
+    ("replay", "lro_parallel_then_summary"),
+    ("replay", "custom_same_step_twice"),
+    ("prefix", "tool_failure"),
+    ("prefix", "state_and_output_key"),
+    ("prefix", "lro_parallel_both_branches"),
+    ("prefix", "transfer_back_to_parent"),
+    ("kill", "llm_one_tool"),
+    ("kill", "lro_sub_agent"),
+]
+
+ORDER: dict[str, Any] = {
+    "name": "order",
+    "script": {
+        "clerk": [
+            {"calls": [{"name": "stock", "args": {"item": "tea"}}, {"name": "approve", "args": {"item": "tea"}}]},
+            {"text": "Ordered."},
+        ]
+    },
+    "turns": [{"message": "tea, please"}, {"respond": [{"call": "approve", "response": {"ok": True}}]}],
+}
+
+
+@pytest.fixture(scope="module")
+async def prover() -> AsyncGenerator[Prover]:
+    async with proof_server() as client:
+        yield Prover(client, ProofConfig(at_once=4))
+
+
+@pytest.mark.parametrize(("mode", "name"), SELECTED, ids=lambda value: value)
+async def test_a_scenario_can_be_cut_anywhere(mode: Mode, name: str, prover: Prover) -> None:
+    report = await prove_scenario(prover, SCENARIOS[name], [mode])
+    assert report.ok, report
+    assert len(report.verdicts[0].cuts) > 2
+
+
+async def test_a_tool_that_says_something_else_each_time_is_found(prover: Prover) -> None:
+    """Killed as it is done, it runs again in another process, where its counter starts anew."""
+    scenario: dict[str, Any] = {
+        "script": {"clerk": [{"calls": [{"name": "ticket"}]}, {"calls": [{"name": "ticket"}]}, {"text": "Done."}]},
+        "turns": [{"message": "two tickets"}],
+    }
+    client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
+    report = await prove("tests.prove.shop:careless", scenario, ["kill"], client=client)
+    assert not report.ok
+    (verdict,) = report.verdicts
+    assert any("log (- uninterrupted, + cut):" in cut.problems for cut in verdict.cuts)
+    assert {again.tool for _, again in verdict.repeated} == {"ticket"}
+    assert all(again.key.startswith("e-") for _, again in verdict.repeated)
+
+
+async def test_an_app_that_cannot_be_built_is_told(prover: Prover) -> None:
+    client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
+    scenario: dict[str, Any] = {"script": {"nobody": []}, "turns": [{"message": "hi"}]}
+    report = await prove("tests.prove.shop:app", scenario, ["replay"], client=client)
+    assert "has no such LLM agent" in (report.verdicts[0].error or "")
+
+
+def test_the_command_proves_a_users_own_app(tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text(json.dumps(ORDER))
+    command = [sys.executable, "-m", "perdure", "prove", "tests.prove.shop:app", "--scenario"]
+    options = ["--mode", "replay", "--mode", "prefix"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "order.json"), *options], capture_output=True, text=True, check=False, timeout=200
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.partition(",")[0] for line in lines] == ["ok order (replay", "ok order (prefix", "2 passed"]
+
+
+@pytest.mark.usefixtures("pytestconfig")
+def test_the_fixture_serves_users_own_suites(tmp_path: Path) -> None:
+    """Run as a user would: in a folder of one's own, with a test that is a plain function."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["perdure.prove.pytest_plugin"]\n')
+    (tmp_path / "test_shop.py").write_text(
+        "import asyncio\n"
+        "from tests.prove.shop import app\n"
+        "def test_order(prove):\n"
+        f"    report = asyncio.run(prove(app, {ORDER!r}, modes=['continue-as-new']))\n"
+        "    assert report.ok, report\n"
+        "    assert len(report.verdicts[0].cuts) > 2\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path), "-c", "/dev/null"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
