@@ -12,30 +12,27 @@ from temporalio.client import Client
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import InvalidMessage, InvocationRunning, SessionNotFound
 from perdure.events import USER, Event, user_content
+from perdure.inspecting import Inspecting
 from perdure.messages import (
     RESPOND,
     RESUME,
     SEND_MESSAGE,
     STOP,
     AnswerInput,
-    Effect,
     InvocationInput,
     InvocationResult,
-    InvocationView,
     MessageInput,
-    PendingCall,
     SessionView,
     Trial,
 )
 from perdure.payloads import adapt
-from perdure.plan import Plan
 from perdure.reading import LogReader
 from perdure.requests import response_part
-from perdure.sessions import ListedSession, Sessions
+from perdure.sessions import Sessions
 from perdure.transfers import Transferring, Transfers
 
 
-class Runner(Transferring):
+class Runner(Transferring, Inspecting):
     """Talks to the sessions of one app. ADK: `runners.py`.
 
     Every method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back
@@ -88,18 +85,6 @@ class Runner(Transferring):
         """
         session_id = session_id or str(uuid.uuid4())
         return await self._sessions.create(user_id, session_id, dict(state or {}))
-
-    async def get_session(self, *, user_id: str, session_id: str) -> SessionView:
-        """Return a session: its state, its invocations and their status."""
-        return await self._sessions.view(user_id, session_id)
-
-    session = get_session
-
-    async def list_sessions(self, *, user_id: str | None = None) -> list[ListedSession]:
-        """Return the app's sessions, or one user's; listings may be a moment behind."""
-        return await self._sessions.list(user_id)
-
-    sessions = list_sessions
 
     async def delete_session(self, *, user_id: str, session_id: str) -> None:
         """Delete a session, its log and its workflow's history. One that does not exist is no error, as in ADK."""
@@ -253,44 +238,3 @@ class Runner(Transferring):
         """
         request = InvocationInput(invocation_id=invocation_id, reason=reason)
         return await self._sessions.update(user_id, session_id, STOP, request)
-
-    async def invocation(self, *, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
-        """Return an invocation.
-
-        Raises:
-            InvocationNotFound: The session has no such invocation.
-        """
-        return await self._sessions.invocation(user_id, session_id, invocation_id)
-
-    async def plan(self, *, user_id: str, session_id: str, invocation_id: str) -> Plan | None:
-        """Return the plan that an invocation is pinned to; `None` while it is queued."""
-        view = await self.invocation(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
-        return await self._sessions.plan(user_id, session_id, view.plan) if view.plan is not None else None
-
-    async def pending(
-        self, *, user_id: str | None = None, session_id: str | None = None
-    ) -> list[tuple[ListedSession, PendingCall]]:
-        """Return the open calls of one session, of a user's sessions, or of all, oldest first."""
-        return await self._sessions.pending(user_id, session_id)
-
-    async def effects(self, *, user_id: str, session_id: str) -> tuple[Effect, ...]:
-        """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""
-        return await self._sessions.effects(user_id, session_id)
-
-    async def events(
-        self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False
-    ) -> AsyncGenerator[Event, None]:
-        """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
-        async for event in self._reader.events(user_id, session_id, since, follow=follow):
-            yield event
-
-    async def follow(
-        self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0
-    ) -> AsyncGenerator[Event, None]:
-        """Yield the events of an invocation's agents from an offset of the log until it waits, ends, stops or fails.
-
-        Raises:
-            InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
-        """
-        async for event in self._reader.follow(user_id, session_id, invocation_id, since):
-            yield event

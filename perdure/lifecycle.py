@@ -12,49 +12,34 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
-    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowHistoryEventFilterType,
-    WorkflowQueryFailedError,
 )
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.archive import read_archive
-from perdure.errors import LogError, SessionNotFound, SessionUnreadable
+from perdure.errors import SessionNotFound, SessionUnreadable
 from perdure.journal import (
-    MAX_PART_BYTES,
     Entry,
     ModelCalled,
-    SessionCreated,
     TempStateSet,
-    pack,
     pack_part,
     pack_whole,
-    unpack,
 )
+from perdure.journals import JournalReader
 from perdure.messages import (
     EXTEND_JOURNAL,
-    JOURNAL,
     JournalPage,
     JournalReference,
-    PageInput,
     SessionInput,
     Trial,
     workflow_id,
 )
-from perdure.rescue import read_from_history
 from perdure.search import STATUS
 
 _Handle = WorkflowHandle[Any, Any]
-
-_LONG_HISTORY_BYTES = 2_000_000
-"""Beyond this a closed run is not asked page by page for its journal: each answer takes a replay."""
-
-_NEVER_RAN = "closed before WorkflowTaskStarted"
-"""How the server says that a run was closed before any worker had it, and so answers no query."""
 
 DELETED = "the session was deleted"
 """The reason with which a session's workflow is terminated to be deleted."""
@@ -90,6 +75,7 @@ class Lifecycle:
         self._client = client
         self._reenter = reenter
         self._trial = trial
+        self._journals = JournalReader(app, client)
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -132,9 +118,9 @@ class Lifecycle:
             return
         description = await handle.describe()
         try:
-            run_id, entries = await self._read_closed(description)
+            run_id, entries = await self._journals.read_closed(description)
         except SessionUnreadable as error:
-            run_id, entries = "", await self._salvage(session_id, description.run_id, handle.id, error)
+            run_id, entries = "", await self._journals.salvage(handle.id, description.run_id, error)
         known = description.typed_search_attributes.get(STATUS) is not None
         # Where somebody else has brought it back meanwhile, all is well.
         with contextlib.suppress(WorkflowAlreadyStartedError):
@@ -151,18 +137,6 @@ class Lifecycle:
             else:
                 await self.restore(user_id, session_id, entries, interrupted=ended, search_attributes=known, again=True)
 
-    async def _salvage(
-        self, session_id: str, run_id: str, workflow_id: str, error: Exception | None = None
-    ) -> list[Entry]:
-        try:
-            run = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            return await read_from_history(self._client, run, goes_on=error is None)
-        except LogError as unreadable:
-            raise SessionUnreadable(
-                f"the journal of session {session_id!r} cannot be read from its history: {unreadable}"
-                + (f" ({error})" if error is not None else "")
-            ) from unreadable
-
     async def take_over(self, user_id: str, session_id: str) -> None:
         """End a session's workflow and start it anew with its journal, read from history: none of its code runs again.
 
@@ -176,11 +150,11 @@ class Lifecycle:
             return
         description = await handle.describe()
         # Once before anything is ended, to be sure that it can be read.
-        await self._salvage(session_id, description.run_id, handle.id)
+        await self._journals.salvage(handle.id, description.run_id)
         run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
         with contextlib.suppress(RPCError):
             await run.terminate(reason="taken over by a run with the code of today")
-        entries = await self._salvage(session_id, description.run_id, handle.id)
+        entries = await self._journals.salvage(handle.id, description.run_id)
         known = description.typed_search_attributes.get(STATUS) is not None
         with contextlib.suppress(WorkflowAlreadyStartedError):
             await self.restore(user_id, session_id, entries, search_attributes=known, again=True)
@@ -235,47 +209,7 @@ class Lifecycle:
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        return (await self._find_journal(workflow_id(self._app, user_id, session_id), None, []))[1]
-
-    async def _read_closed(self, description: WorkflowExecutionDescription) -> tuple[str, list[Entry]]:
-        """Return the journal of a closed run, and the run in which it was found."""
-        long = description.raw_description.workflow_execution_info.history_size_bytes > _LONG_HISTORY_BYTES
-        known = await read_archive(self._client, description.id, description.run_id) if long else []
-        return await self._find_journal(description.id, description.run_id, known)
-
-    async def _find_journal(self, id: str, run_id: str | None, known: list[Entry]) -> tuple[str, list[Entry]]:
-        """Return the journal of a run, and the run in which it was found: one that never had it whole names another."""
-        entries = list(known)
-        try:
-            while True:
-                page = await self._read_page(id, run_id, len(entries))
-                if page.carried is not None:
-                    run_id = page.carried.run_id
-                    continue
-                entries.extend(page.entries)
-                if len(entries) >= page.total:
-                    return run_id or "", entries
-        except (WorkflowQueryFailedError, RPCError) as error:
-            raise SessionUnreadable(
-                f"the journal of the workflow {id!r} cannot be read: {error};"
-                f" is a worker for app {self._app!r} running?"
-            ) from error
-
-    async def _read_page(self, id: str, run_id: str | None, since: int) -> JournalPage:
-        handle: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
-        try:
-            return await handle.query(
-                JOURNAL, PageInput(since=since, max_bytes=MAX_PART_BYTES), result_type=JournalPage
-            )
-        except RPCError as error:
-            if _NEVER_RAN not in error.message:
-                raise
-        # The run has nothing but what it was started with.
-        started = await anext(handle.fetch_history_events(page_size=1))
-        payloads = started.workflow_execution_started_event_attributes.input.payloads
-        (start,) = await self._client.data_converter.decode(payloads, [SessionInput]) if payloads else [SessionInput()]
-        journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
-        return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
+        return await self._journals.read(workflow_id(self._app, user_id, session_id))
 
     async def set_aside(self, user_id: str, session_id: str) -> str | None:
         """End a session's workflow and keep its whole journal under a session id of its own, as if it was closed there.
@@ -293,7 +227,7 @@ class Lifecycle:
         handle = self._handle(user_id, session_id)
         await self._terminate(handle, REPLACED)
         description = await handle.describe()
-        _, entries = await self._read_closed(description)
+        _, entries = await self._journals.read_closed(description)
         for number in count(1):
             kept = f"{session_id}~replaced-{number}"
             with contextlib.suppress(WorkflowAlreadyStartedError):

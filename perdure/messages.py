@@ -20,8 +20,6 @@ LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
 LOAD_JOURNAL = "perdure:load_journal"
 KEEP_JOURNAL = "perdure:keep_journal"
-SHARE_STATE = "perdure:share_state"
-STATE_WORKFLOW = "perdure:state"
 """Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
 
 SEND_MESSAGE = "send_message"
@@ -36,8 +34,6 @@ PENDING = "pending"
 JOURNAL = "journal"
 EFFECTS = "effects"
 PLAN = "plan"
-SET_STATE = "set_state"
-STATE = "state"
 
 LOADING = "the session's journal is on its way"
 """Why a query fails while a run fetches the journal that it goes on from; it is to be asked again."""
@@ -83,12 +79,6 @@ def split_workflow_id(workflow_id: str) -> tuple[str, str, str]:
         raise ValueError(f"{workflow_id!r} is no session's workflow id; expected APP/USER/SESSION")
     app, user, session = (unquote(part) for part in parts)
     return app, user, session
-
-
-def state_workflow_id(app: str, user_id: str | None) -> str:
-    """Return the id of the workflow that holds a user's, or without a user the app's, shared state."""
-    scope = f"/{quote(user_id, safe='')}" if user_id is not None else ""
-    return f"{STATE_WORKFLOW}/{quote(app, safe='')}{scope}"
 
 
 class JournalReference(_Message):
@@ -336,35 +326,6 @@ class LoadJournalInput(_Message):
 
     journal: JournalReference
     since: int
-
-
-class ShareStateInput(_Message):
-    """Activity `perdure:share_state`: writes `user:` and `app:` keys."""
-
-    user_id: str
-    write_id: str
-    """Id of the event that wrote them; a second write of one id does nothing."""
-    delta: dict[str, Any]
-
-
-class StateInput(_Message):
-    """Starts a shared-state workflow, and carries it on."""
-
-    state: dict[str, Any] = Field(default_factory=dict[str, Any])
-    written: tuple[str, ...] = ()
-
-
-class StateWrite(_Message):
-    """Signal `set_state` of a shared-state workflow."""
-
-    write_id: str
-    delta: dict[str, Any]
-
-
-class StateView(_Message):
-    """Query `state` of a shared-state workflow."""
-
-    state: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class JournalSlice(_Message):

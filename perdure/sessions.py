@@ -5,48 +5,38 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
-    WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
-    WorkflowUpdateFailedError,
 )
-from temporalio.common import QueryRejectCondition
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.calls import SessionCalls, check_size
 from perdure.errors import (
-    REFUSALS,
     InvalidMessage,
     InvocationFailed,
     InvocationNotFound,
     SessionExists,
-    SessionUnreadable,
 )
-from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
-from perdure.lifecycle import DELETED, Lifecycle, missing
+from perdure.lifecycle import DELETED, missing
 from perdure.logs import get_logger
 from perdure.messages import (
     EFFECTS,
     EVENTS,
-    LOADING,
     PENDING,
     PLAN,
     SESSION,
     Effect,
     EffectsPage,
     EventsPage,
-    InvocationResult,
     InvocationView,
     PageInput,
     PendingCall,
@@ -56,38 +46,23 @@ from perdure.messages import (
     SessionInput,
     SessionStatus,
     SessionView,
-    ShareStateInput,
-    Trial,
     split_workflow_id,
-    workflow_id,
 )
 from perdure.plan import Plan
 from perdure.projection import SHARED
-from perdure.rescue import why_stuck
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
+from perdure.state_messages import (
+    ShareStateInput,
+)
 
 _Handle = WorkflowHandle[Any, Any]
 
 _QUERIES_AT_ONCE = 10
-_UPDATE_ATTEMPTS = 10
-_FIRST_PAUSE = 0.1
-_SAY_AFTER = 3.0
-"""Seconds without an answer after which a client says that it waits for a worker."""
 
 _LISTING_PATIENCE = 10.0
 """Seconds for which a listing waits for one session."""
 
-_NO_WORKER = frozenset(
-    {
-        RPCStatusCode.FAILED_PRECONDITION,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-    }
-)
-"""How a query fails while no worker serves the app, or the server is away."""
 
 _logger = get_logger("perdure.client")
 _CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
@@ -112,27 +87,14 @@ class ListedSession(BaseModel):
     """Names of the tools that wait for an answer; `None` where the server has no search attributes."""
 
 
-def _is_cut_off(error: RPCError) -> bool:
-    """Return whether the connection broke under a request; Temporal's client has no status of its own for that."""
-    return error.status == RPCStatusCode.UNKNOWN and "transport error" in error.message
-
-
-class Sessions:
+class Sessions(SessionCalls):
     """The sessions of one app."""
-
-    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
-        self._app = app
-        self._client = client
-        self._lifecycle = Lifecycle(app, client, reenter=reenter, trial=trial)
-
-    def _handle(self, user_id: str, session_id: str) -> _Handle:
-        return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
 
     async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> SessionView:
         """Create a session."""
         if not user_id or not session_id:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
-        _check_size(SessionInput(state=state), "state")
+        check_size(SessionInput(state=state), "state")
         try:
             await self._lifecycle.create(user_id, session_id, state)
         except WorkflowAlreadyStartedError as error:
@@ -153,108 +115,12 @@ class Sessions:
         except SessionExists:
             return
 
-    async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
-        """Send an update, to a session that is brought back first if its workflow is closed."""
-        _check_size(request, "message")
-        handle = self._handle(user_id, session_id)
-        for attempt in range(_UPDATE_ATTEMPTS):
-            await asyncio.sleep(0.2 * attempt)
-            try:
-                update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-                    name, request, result_type=InvocationResult
-                )
-                return await self._patiently(update, handle.id)
-            except WorkflowUpdateFailedError as error:
-                if not _continued(error):
-                    raise _refusal(error) from error
-            except RPCError as error:
-                if _is_cut_off(error) and getattr(request, "request_id", None) and attempt + 1 < _UPDATE_ATTEMPTS:
-                    # Whether it arrived is not known, but its request id makes two of it one.
-                    continue
-                if error.status != RPCStatusCode.NOT_FOUND:
-                    raise
-                await self._lifecycle.bring_back(user_id, session_id)
-        raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
-
-    async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str) -> Any:
-        """Await a request, and say so if it waits for a worker.
-
-        Raises:
-            SessionStuck: It waits in vain: the session's workflow task fails again and again.
-        """
-        task = asyncio.create_task(request)
-        told = False
-        try:
-            while not (await asyncio.wait({task}, timeout=_SAY_AFTER))[0]:
-                if not told and not await self._is_served():
-                    told = True
-                    _logger.warning(
-                        f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
-                    )
-                stuck = await why_stuck(self._client, workflow_id)
-                if stuck is not None:
-                    raise stuck
-            return await task
-        finally:
-            task.cancel()
-
-    async def _is_served(self) -> bool:
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=self._app),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-        try:
-            return bool((await self._client.workflow_service.describe_task_queue(request)).pollers)
-        except RPCError:
-            return True
-
-    async def _query(
-        self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[Any], closed: bool
-    ) -> Any:
-        """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
-        handle = self._handle(user_id, session_id)
-        condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
-                return await self._patiently(query, handle.id)
-            except WorkflowQueryFailedError as error:
-                # A session whose journal is on its way is asked again.
-                if LOADING not in str(error):
-                    raise await why_stuck(self._client, handle.id, error) or error from error
-            except WorkflowQueryRejectedError as error:
-                if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-                    # The next run is about to start.
-                    await asyncio.sleep(_FIRST_PAUSE)
-                    continue
-                if await self._lifecycle.status(user_id, session_id) == DELETED:
-                    raise missing(self._app, user_id, session_id) from error
-                if not closed:
-                    raise
-                condition = None
-                continue
-            except RPCError as error:
-                self._check_passing(error, user_id, session_id)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 5.0)
-
-    def _check_passing(self, error: RPCError, user_id: str, session_id: str) -> None:
-        """Raise what a query failed with, unless another one may succeed."""
-        if error.status == RPCStatusCode.NOT_FOUND:
-            raise missing(self._app, user_id, session_id) from error
-        if error.status not in _NO_WORKER and not _is_cut_off(error):
-            raise error
-        # Whoever follows a run follows it through a restart of its worker, or of the server.
-        _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
-
     async def view(self, user_id: str, session_id: str) -> SessionView:
         """Return the projected session."""
         try:
-            return await self._query(user_id, session_id, SESSION, result_type=SessionView, closed=False)
+            return await self.query(user_id, session_id, SESSION, result_type=SessionView, closed=False)
         except WorkflowQueryRejectedError as error:
-            view: SessionView = await self._query(user_id, session_id, SESSION, result_type=SessionView, closed=True)
+            view: SessionView = await self.query(user_id, session_id, SESSION, result_type=SessionView, closed=True)
             return _interrupted(view, f"the session's workflow is {_name(error)}")
 
     async def events(self, user_id: str, session_id: str, request: PageInput, *, closed: bool = False) -> EventsPage:
@@ -264,7 +130,7 @@ class Sessions:
             InvocationFailed: The workflow is closed, and `closed` is false.
         """
         try:
-            return await self._query(user_id, session_id, EVENTS, request, result_type=EventsPage, closed=closed)
+            return await self.query(user_id, session_id, EVENTS, request, result_type=EventsPage, closed=closed)
         except WorkflowQueryRejectedError as error:
             raise InvocationFailed(
                 request.invocation_id or "?",
@@ -279,7 +145,7 @@ class Sessions:
         effects: list[Effect] = []
         while True:
             request = PageInput(since=len(effects))
-            page: EffectsPage = await self._query(
+            page: EffectsPage = await self.query(
                 user_id, session_id, EFFECTS, request, result_type=EffectsPage, closed=True
             )
             effects.extend(page.effects)
@@ -306,7 +172,7 @@ class Sessions:
 
     async def plan(self, user_id: str, session_id: str, digest: str) -> Plan | None:
         """Return a plan that invocations of a session are pinned to."""
-        view: PlanView = await self._query(
+        view: PlanView = await self.query(
             user_id, session_id, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
         )
         return view.plan
@@ -362,7 +228,7 @@ class Sessions:
         async def ask(session: ListedSession) -> list[tuple[ListedSession, PendingCall]]:
             try:
                 async with gate, asyncio.timeout(_LISTING_PATIENCE):
-                    view: PendingView = await self._query(
+                    view: PendingView = await self.query(
                         session.user_id, session.id, PENDING, result_type=PendingView, closed=True
                     )
             except TimeoutError:
@@ -384,15 +250,6 @@ async def list_apps(client: Client) -> list[str]:
     return sorted(found)
 
 
-def _check_size(value: BaseModel, what: str) -> None:
-    size = payload_size(value)
-    if size > MAX_PAYLOAD_BYTES:
-        raise InvalidMessage(
-            f"the {what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
-            " store the data elsewhere and send a reference to it"
-        )
-
-
 def _listed(execution: WorkflowExecution) -> ListedSession:
     app, user, session = split_workflow_id(execution.id)
     status: Any = execution.typed_search_attributes.get(STATUS)
@@ -407,19 +264,6 @@ def _listed(execution: WorkflowExecution) -> ListedSession:
         started=execution.start_time.timestamp(),
         pending_tools=None if status is None else tuple(tools or ()),
     )
-
-
-def _continued(error: WorkflowUpdateFailedError) -> bool:
-    """Return whether the run continued as new under the update, which the next run then takes."""
-    cause = error.cause
-    return isinstance(cause, ApplicationError) and cause.type == "AcceptedUpdateCompletedWorkflow"
-
-
-def _refusal(error: WorkflowUpdateFailedError) -> Exception:
-    cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type in REFUSALS:
-        return REFUSALS[cause.type](cause.message)
-    return error
 
 
 def _name(error: WorkflowQueryRejectedError) -> str:

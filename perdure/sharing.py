@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SharedStateFull
 from perdure.journal import payload_size
-from perdure.messages import (
+from perdure.state_messages import (
     SET_STATE,
     STATE,
     STATE_WORKFLOW,

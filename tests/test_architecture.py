@@ -24,6 +24,7 @@ VALUES = frozenset(
         "projection",
         "facts",
         "messages",
+        "state_messages",
         "responses",
         "runs",
         "invocations",
@@ -55,12 +56,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "rescue": VALUES | PURE,
-    "lifecycle": VALUES | PURE | {"archive", "rescue"},
-    "sessions": VALUES | PURE | {"lifecycle", "rescue", "sharing", "logs"},
+    "journals": VALUES | PURE | {"archive", "rescue"},
+    "lifecycle": VALUES | PURE | {"journals"},
+    "calls": VALUES | PURE | {"lifecycle", "rescue", "logs"},
+    "sessions": VALUES | PURE | {"calls", "lifecycle", "rescue", "sharing", "logs"},
     "following": VALUES | {"logs"},
     "reading": VALUES | {"sessions", "following"},
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
-    "client": VALUES | PURE | {"config", "payloads", "sessions", "reading", "logs", "transfers"},
+    "inspecting": VALUES | PURE | {"sessions", "reading"},
+    "client": VALUES | PURE | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

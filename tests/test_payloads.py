@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter, PayloadCodec
 
-from perdure import messages
+from perdure import messages, state_messages
 from perdure.events import Event, EventActions, ToolConfirmation
 from perdure.journal import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept, ToolOutput, pack
 from perdure.messages import InvocationView, JournalSlice, PendingCall
@@ -143,10 +143,10 @@ SAMPLES: list[BaseModel] = [
     messages.Rollout(attempts=3, pause=timedelta(seconds=2)),
     messages.LoadPlanInput(user_id="u", known=PLAN.digest),
     messages.LoadPlanOutput(digest=PLAN.digest, plan=PLAN, shared={"user:x": None}, search_attributes=True),
-    messages.ShareStateInput(user_id="u", write_id="1", delta=AWKWARD),
-    messages.StateInput(state=AWKWARD, written=("1", "2")),
-    messages.StateWrite(write_id="1", delta=AWKWARD),
-    messages.StateView(state=AWKWARD),
+    state_messages.ShareStateInput(user_id="u", write_id="1", delta=AWKWARD),
+    state_messages.StateInput(state=AWKWARD, written=("1", "2")),
+    state_messages.StateWrite(write_id="1", delta=AWKWARD),
+    state_messages.StateView(state=AWKWARD),
     SLICE,
     messages.ModelInput(agent="picker", invocation_id="e-1", plan=PLAN.digest, call_index=2, journal=SLICE),
     messages.ModelOutput(event=EVENT),
@@ -184,8 +184,9 @@ async def test_a_message_comes_back_as_it_was(message: BaseModel) -> None:
 def test_every_message_has_a_sample() -> None:
     defined = {
         value
-        for value in vars(messages).values()
-        if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == messages.__name__
+        for module in (messages, state_messages)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == module.__name__
         if not value.__name__.startswith("_")
     }
     assert defined - {type(sample) for sample in SAMPLES} == set()
@@ -202,7 +203,7 @@ async def test_events_keep_adks_names_and_lose_null_fields() -> None:
 
 
 async def test_null_inside_data_is_kept() -> None:
-    assert (await json_of(messages.StateView(state=AWKWARD)))["state"] == AWKWARD
+    assert (await json_of(state_messages.StateView(state=AWKWARD)))["state"] == AWKWARD
     assert await json_of(AWKWARD) == AWKWARD
 
 

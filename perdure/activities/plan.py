@@ -18,13 +18,15 @@ from perdure.errors import SharedStateFull
 from perdure.logs import get_logger
 from perdure.messages import (
     LOAD_PLAN,
-    SHARE_STATE,
     LoadPlanInput,
     LoadPlanOutput,
-    ShareStateInput,
 )
 from perdure.search import KEYS
 from perdure.sharing import read_state, share_state
+from perdure.state_messages import (
+    SHARE_STATE,
+    ShareStateInput,
+)
 
 _log = get_logger("perdure.worker")
 

@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 from perdure.errors import PerdureError
 from perdure.journal import Entry
 from perdure.lifecycle import whole_steps
-from perdure.messages import ShareStateInput, Trial, state_workflow_id
+from perdure.messages import Trial
 from perdure.plan import Plan
 from perdure.projection import SHARED, Projection
 from perdure.prove.ledger import Kill, Ledger, When
@@ -36,6 +36,7 @@ from perdure.prove.player import Player, accepted_at
 from perdure.prove.process import Source, Work, WorkerProcess
 from perdure.prove.scenario import ProofScenario
 from perdure.sharing import share_state
+from perdure.state_messages import ShareStateInput, state_workflow_id
 
 _P = TypeVar("_P")
 

@@ -19,7 +19,6 @@ from perdure.messages import (
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     LOAD_PLAN,
-    SHARE_STATE,
     CodeInput,
     CodeOutput,
     JournalPage,
@@ -29,11 +28,14 @@ from perdure.messages import (
     ModelInput,
     ModelOutput,
     Rollout,
-    ShareStateInput,
     ToolInput,
     Trial,
 )
 from perdure.plan import ToolOptions
+from perdure.state_messages import (
+    SHARE_STATE,
+    ShareStateInput,
+)
 
 _T = TypeVar("_T")
 

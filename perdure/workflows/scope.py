@@ -10,10 +10,11 @@ from temporalio import workflow
 
 from perdure.events import Event, EventActions
 from perdure.journal import MAX_EVENT_BYTES, Failure, ToolKept, ToolOutput, pack, pack_part, payload_size
-from perdure.messages import JournalPage, JournalSlice, ShareStateInput
+from perdure.messages import JournalPage, JournalSlice
 from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
 from perdure.runs import Run
+from perdure.state_messages import ShareStateInput
 from perdure.views import time_text
 from perdure.workflows.effects import EffectFailed, Effects
 from perdure.workflows.log import SessionLog

@@ -12,8 +12,8 @@ from temporalio.client import Client
 from perdure.agents import FunctionTool, LoopAgent, ToolContext
 from perdure.errors import DefinitionWarning
 from perdure.events import REQUEST_CONFIRMATION
-from perdure.messages import state_workflow_id
 from perdure.sharing import read_state
+from perdure.state_messages import state_workflow_id
 from tests.workflows.support import ONCE, Counted, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server

@@ -1,0 +1,196 @@
+"""Updates and queries of a session's workflow, with patience: through restarts, hand-overs and closed workflows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import QueryRejectCondition
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.errors import (
+    REFUSALS,
+    InvalidMessage,
+    SessionUnreadable,
+)
+from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
+from perdure.lifecycle import DELETED, Lifecycle, missing
+from perdure.logs import get_logger
+from perdure.messages import (
+    LOADING,
+    InvocationResult,
+    Trial,
+    workflow_id,
+)
+from perdure.rescue import why_stuck
+
+_Handle = WorkflowHandle[Any, Any]
+
+_UPDATE_ATTEMPTS = 10
+_FIRST_PAUSE = 0.1
+_SAY_AFTER = 3.0
+"""Seconds without an answer after which a client says that it waits for a worker."""
+
+_NO_WORKER = frozenset(
+    {
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+"""How a query fails while no worker serves the app, or the server is away."""
+
+
+_logger = get_logger("perdure.client")
+
+
+class SessionCalls:
+    """What can be asked of the workflows of one app's sessions."""
+
+    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
+        self._app = app
+        self._client = client
+        self._lifecycle = Lifecycle(app, client, reenter=reenter, trial=trial)
+
+    def _handle(self, user_id: str, session_id: str) -> _Handle:
+        return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
+
+    async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
+        """Send an update, to a session that is brought back first if its workflow is closed."""
+        check_size(request, "message")
+        handle = self._handle(user_id, session_id)
+        for attempt in range(_UPDATE_ATTEMPTS):
+            await asyncio.sleep(0.2 * attempt)
+            try:
+                update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                    name, request, result_type=InvocationResult
+                )
+                return await self._patiently(update, handle.id)
+            except WorkflowUpdateFailedError as error:
+                if not _continued(error):
+                    raise _refusal(error) from error
+            except RPCError as error:
+                if _is_cut_off(error) and getattr(request, "request_id", None) and attempt + 1 < _UPDATE_ATTEMPTS:
+                    # Whether it arrived is not known, but its request id makes two of it one.
+                    continue
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+                await self._lifecycle.bring_back(user_id, session_id)
+        raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
+
+    async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str) -> Any:
+        """Await a request, and say so if it waits for a worker.
+
+        Raises:
+            SessionStuck: It waits in vain: the session's workflow task fails again and again.
+        """
+        task = asyncio.create_task(request)
+        told = False
+        try:
+            while not (await asyncio.wait({task}, timeout=_SAY_AFTER))[0]:
+                if not told and not await self._is_served():
+                    told = True
+                    _logger.warning(
+                        f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
+                    )
+                stuck = await why_stuck(self._client, workflow_id)
+                if stuck is not None:
+                    raise stuck
+            return await task
+        finally:
+            task.cancel()
+
+    async def _is_served(self) -> bool:
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=self._app),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        try:
+            return bool((await self._client.workflow_service.describe_task_queue(request)).pollers)
+        except RPCError:
+            return True
+
+    async def query(
+        self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[Any], closed: bool
+    ) -> Any:
+        """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
+        handle = self._handle(user_id, session_id)
+        condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
+                return await self._patiently(query, handle.id)
+            except WorkflowQueryFailedError as error:
+                # A session whose journal is on its way is asked again.
+                if LOADING not in str(error):
+                    raise await why_stuck(self._client, handle.id, error) or error from error
+            except WorkflowQueryRejectedError as error:
+                if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+                    # The next run is about to start.
+                    await asyncio.sleep(_FIRST_PAUSE)
+                    continue
+                if await self._lifecycle.status(user_id, session_id) == DELETED:
+                    raise missing(self._app, user_id, session_id) from error
+                if not closed:
+                    raise
+                condition = None
+                continue
+            except RPCError as error:
+                self._check_passing(error, user_id, session_id)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    def _check_passing(self, error: RPCError, user_id: str, session_id: str) -> None:
+        """Raise what a query failed with, unless another one may succeed."""
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise missing(self._app, user_id, session_id) from error
+        if error.status not in _NO_WORKER and not _is_cut_off(error):
+            raise error
+        # Whoever follows a run follows it through a restart of its worker, or of the server.
+        _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
+
+
+def _is_cut_off(error: RPCError) -> bool:
+    """Return whether the connection broke under a request; Temporal's client has no status of its own for that."""
+    return error.status == RPCStatusCode.UNKNOWN and "transport error" in error.message
+
+
+def check_size(value: BaseModel, what: str) -> None:
+    """Raise `InvalidMessage` if a value does not fit into one payload."""
+    size = payload_size(value)
+    if size > MAX_PAYLOAD_BYTES:
+        raise InvalidMessage(
+            f"the {what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
+            " store the data elsewhere and send a reference to it"
+        )
+
+
+def _continued(error: WorkflowUpdateFailedError) -> bool:
+    """Return whether the run continued as new under the update, which the next run then takes."""
+    cause = error.cause
+    return isinstance(cause, ApplicationError) and cause.type == "AcceptedUpdateCompletedWorkflow"
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> Exception:
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type in REFUSALS:
+        return REFUSALS[cause.type](cause.message)
+    return error

@@ -1,0 +1,93 @@
+"""Finds a session's whole journal: by query, in a closed run's history, or put together from what history tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from perdure.archive import read_archive
+from perdure.errors import LogError, SessionUnreadable
+from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, unpack
+from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput
+from perdure.rescue import read_from_history
+
+_Handle = WorkflowHandle[Any, Any]
+
+_LONG_HISTORY_BYTES = 2_000_000
+"""Beyond this a closed run is not asked page by page for its journal: each answer takes a replay."""
+
+_NEVER_RAN = "closed before WorkflowTaskStarted"
+"""How the server says that a run was closed before any worker had it, and so answers no query."""
+
+
+class JournalReader:
+    """Reads the journals of one app's sessions."""
+
+    def __init__(self, app: str, client: Client) -> None:
+        self._app = app
+        self._client = client
+
+    async def read(self, id: str) -> list[Entry]:
+        """Return the whole journal of a session's workflow, open or closed.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        return (await self._find(id, None, []))[1]
+
+    async def read_closed(self, description: WorkflowExecutionDescription) -> tuple[str, list[Entry]]:
+        """Return the journal of a closed run, and the run in which it was found."""
+        long = description.raw_description.workflow_execution_info.history_size_bytes > _LONG_HISTORY_BYTES
+        known = await read_archive(self._client, description.id, description.run_id) if long else []
+        return await self._find(description.id, description.run_id, known)
+
+    async def _find(self, id: str, run_id: str | None, known: list[Entry]) -> tuple[str, list[Entry]]:
+        """Return the journal of a run, and the run in which it was found: one that never had it whole names another."""
+        entries = list(known)
+        try:
+            while True:
+                page = await self._read_page(id, run_id, len(entries))
+                if page.carried is not None:
+                    run_id = page.carried.run_id
+                    continue
+                entries.extend(page.entries)
+                if len(entries) >= page.total:
+                    return run_id or "", entries
+        except (WorkflowQueryFailedError, RPCError) as error:
+            raise SessionUnreadable(
+                f"the journal of the workflow {id!r} cannot be read: {error};"
+                f" is a worker for app {self._app!r} running?"
+            ) from error
+
+    async def _read_page(self, id: str, run_id: str | None, since: int) -> JournalPage:
+        handle: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
+        try:
+            return await handle.query(
+                JOURNAL, PageInput(since=since, max_bytes=MAX_PART_BYTES), result_type=JournalPage
+            )
+        except RPCError as error:
+            if _NEVER_RAN not in error.message:
+                raise
+        # The run has nothing but what it was started with.
+        started = await anext(handle.fetch_history_events(page_size=1))
+        payloads = started.workflow_execution_started_event_attributes.input.payloads
+        (start,) = await self._client.data_converter.decode(payloads, [SessionInput]) if payloads else [SessionInput()]
+        journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
+        return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
+
+    async def salvage(self, workflow_id: str, run_id: str, error: Exception | None = None) -> list[Entry]:
+        """Return the journal as a run's history tells it, without running any code; `error` is why it was not asked.
+
+        Raises:
+            SessionUnreadable: History does not hold all of it.
+        """
+        try:
+            run = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+            return await read_from_history(self._client, run, goes_on=error is None)
+        except LogError as unreadable:
+            raise SessionUnreadable(
+                f"the journal of the workflow {workflow_id!r} cannot be read from its history: {unreadable}"
+                + (f" ({error})" if error is not None else "")
+            ) from unreadable
