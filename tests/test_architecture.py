@@ -34,7 +34,7 @@ VALUES = frozenset(
 )
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
-    {"plan_diff", "answers", "rebuilding", "salvage"}
+    {"plan_diff", "answers", "rebuilding", "salvage", "starts"}
 )
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive"},
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
-    "rescue": VALUES | PURE,
+    "rescue": VALUES | PURE | {"archive"},
     "lifecycle": VALUES | PURE | {"archive", "rescue"},
     "sessions": VALUES | PURE | {"lifecycle", "rescue", "sharing", "logs"},
     "following": VALUES | {"logs"},

@@ -74,3 +74,9 @@ async def _continued(user: User, run_id: str) -> bool:
 def test_a_version_needs_a_deployment_and_a_build() -> None:
     with pytest.raises(DefinitionError, match="give both"):
         WorkerConfig(deployment="travel")
+
+
+@pytest.mark.parametrize("versioning", ["pinned", "auto-upgrade"])
+def test_versioning_needs_a_deployment(versioning: Literal[pinned, auto - upgrade]) -> None:
+    with pytest.raises(DefinitionError, match=f"versioning '{versioning}'; give a deployment and a build id"):
+        WorkerConfig(versioning=versioning)
