@@ -69,12 +69,6 @@ async def test_plan_prints_the_tree(perdure: Run, tmp_path: Path, app_name: str)
     assert (code, "--diff" in err) == (64, True)
 
 
-async def test_versioning_without_a_deployment_is_refused(perdure: Run, tmp_path: Path, app_name: str) -> None:
-    path, _ = write(tmp_path, app_name)
-    code, _, err = await perdure("worker", path, "--versioning", "pinned")
-    assert (code, "give a deployment and a build id" in err) == (1, True)
-
-
 @pytest.mark.server
 async def test_plan_diff_tells_how_a_run_differs(
     perdure: Run, client: Client, temporal_server: str, tmp_path: Path, app_name: str
