@@ -173,7 +173,7 @@ class WorkerConfig:
     `build_id`. Default: not versioned, so that any worker of an app goes on with any session."""
     build_id: str | None = None
     """Which version of the deployment this worker is: any text that changes with the code."""
-    versioning: Literal["pinned", "auto-upgrade"] = "auto-upgrade"
+    versioning: Literal["pinned", "auto-upgrade"] | None = None
     """`pinned`: a session stays with the version on which its current run began, until it continues as new.
     `auto-upgrade`: its next step goes to the version that is current. Only with a `deployment`.
     Default: auto-upgrade."""
@@ -182,9 +182,14 @@ class WorkerConfig:
     mends it; for tests, which would hang. Default: off."""
 
     def __post_init__(self) -> None:
-        """Check that a versioned worker says which version it is."""
+        """Check that a versioned worker says which version it is, and that no other says how it is versioned."""
         if (self.deployment is None) != (self.build_id is None):
             raise DefinitionError(
                 f"a worker of deployment {self.deployment!r} has build id {self.build_id!r}; give both a"
                 " deployment and a build id, or neither"
+            )
+        if self.versioning is not None and self.deployment is None:
+            raise DefinitionError(
+                f"a worker that is not versioned has versioning {self.versioning!r}; give a deployment and a build id"
+                " as well, or leave versioning out"
             )

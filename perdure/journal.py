@@ -58,6 +58,17 @@ class RunTimes(BaseModel):
     """Seconds since the epoch at which the last one ended."""
 
 
+class LocalCall(BaseModel):
+    """Whose result a local tool's is: its input stands in no history."""
+
+    model_config = ConfigDict(frozen=True)
+
+    invocation_id: str
+    call_id: str
+    confirmed: bool = False
+    """It ran with a person's decision."""
+
+
 class ToolOutput(BaseModel):
     """What a tool's activity returns."""
 
@@ -71,6 +82,8 @@ class ToolOutput(BaseModel):
     """The predicate of `require_confirmation` said so; the function has not run."""
     times: RunTimes | None = None
     """When the function ran; `None` if it was never started, or once `ToolRan` holds it."""
+    call: LocalCall | None = None
+    """Whose result it is, if the tool ran as a local activity; the workflow drops it."""
 
 
 class SessionCreated(_Entry):

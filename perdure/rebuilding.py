@@ -15,13 +15,18 @@ from perdure.journal import (
     MAX_EVENT_BYTES,
     ActivityKept,
     AnswerAccepted,
+    CallReminded,
     Entry,
     EventLogged,
+    LocalCall,
     MessageAccepted,
     ModelCalled,
+    RunTimes,
     TempStateSet,
     ToolKept,
     ToolOutput,
+    ToolRan,
+    ToolStarted,
     payload_size,
 )
 from perdure.messages import (
@@ -37,6 +42,9 @@ from perdure.plan import LlmNode
 from perdure.projection import Invocation, Projection, split_state_delta
 from perdure.requests import by_branch, check_answer, named
 from perdure.responses import confirmation_request, requested_confirmation, response_event
+
+_SAME_TIME = 0.002
+"""Seconds by which the journal's time of a workflow task may differ from history's."""
 
 
 class Drawn:
@@ -135,20 +143,81 @@ class Rebuilder:
         logged = self._log(event, call.invocation_id, time)
         self._respond(logged, time)
 
+    def tool_started(self, call: ToolInput, time: float) -> None:
+        """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""
+        invocation = self.projection.invocations.get(call.invocation_id)
+        if invocation is None or not self._is_at_most_once(invocation, call):
+            return
+        entry = ToolStarted(
+            invocation_id=invocation.id,
+            call_id=call.function_call_id,
+            agent=call.agent,
+            tool=call.tool,
+            idempotency_key=call.idempotency_key,
+            timestamp=time,
+        )
+        if not any(_is_same_start(known, entry) for known in self.projection.entries):
+            self.projection.apply(entry)
+
+    def tool_not_started(self, call: ToolInput, time: float) -> None:
+        """Note that what was noted at `time` did not start after all, unless that was done, or it was started again."""
+        invocation = self.projection.invocations.get(call.invocation_id)
+        noted = invocation.started.get(call.function_call_id) if invocation is not None else None
+        if noted is not None and abs(noted.timestamp - time) < _SAME_TIME:
+            ran = ToolRan(call_id=call.function_call_id, outcome="not_started", started=round(time, 3), ended=time)
+            self.projection.apply(ran)
+
+    def _is_at_most_once(self, invocation: Invocation, call: ToolInput) -> bool:
+        # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
+        plan = self.projection.plan_of(invocation) or self.projection.plans.get(self.projection.newest_plan or "")
+        node = plan.nodes.get(call.agent) if plan is not None else None
+        tool = node.tool(call.tool) if isinstance(node, LlmNode) else None
+        return tool is not None and tool.at_most_once
+
+    def reminded(self, call: ToolInput) -> None:
+        """Note that a call's reminder was started, unless that was done."""
+        open_call = self.projection.calls.get(call.function_call_id)
+        if open_call is not None and open_call.remind_at is not None:
+            self.projection.apply(CallReminded(call_id=call.function_call_id))
+
+    def local_tool_returned(self, call: LocalCall, output: ToolOutput, time: float) -> None:
+        """Take in what a local tool returned, as from any other."""
+        invocation = self.projection.invocations.get(call.invocation_id)
+        if invocation is not None and invocation.status != "finished":
+            self._returned(invocation, call.call_id, output, time, confirmed=call.confirmed)
+
     def tool_returned(self, call: ToolInput, output: ToolOutput, time: float) -> None:
         """Keep a tool's output, unless it was logged, and log the response event if it is the last that was missing."""
-        call_id = call.function_call_id
-        calling = self.projection.event_of_call(call_id)
         invocation = self.projection.invocations[call.invocation_id]
+        self._returned(invocation, call.function_call_id, output, time, confirmed=call.confirmation is not None)
+
+    def _returned(
+        self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
+    ) -> None:
+        calling = self.projection.event_of_call(call_id)
         responses = self._responses(call_id)
-        if calling is None or call_id in invocation.kept or responses >= (2 if call.confirmation is not None else 1):
+        if calling is None or call_id in invocation.kept or responses >= (2 if confirmed else 1):
             return
+        if output.times is not None:
+            self._ran(invocation, calling, call_id, output.times)
+        output = output.model_copy(update={"times": None, "call": None})
         if output.needs_confirmation:
             self._outputs[call_id] = output
         else:
             self.projection.apply(ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
-        if call.confirmation is None:
+        if not confirmed:
             self._respond(calling, time)
+
+    def _ran(self, invocation: Invocation, calling: Event, call_id: str, times: RunTimes) -> None:
+        ran = ToolRan(
+            call_id=call_id,
+            invocation_id=invocation.id if calling.invocation_id != invocation.id else None,
+            attempts=times.attempt,
+            started=round(times.started, 3),
+            ended=round(times.ended, 3),
+        )
+        if ran not in self.projection.entries:
+            self.projection.apply(ran)
 
     def code_returned(self, call: CodeInput, output: CodeOutput, length: int) -> None:
         """Keep a function's result, unless it stands behind the first `length` entries."""
@@ -233,3 +302,11 @@ class Rebuilder:
         if payload_size(logged) <= MAX_EVENT_BYTES:
             self.projection.apply(EventLogged(event=logged))
         return logged
+
+
+def _is_same_start(known: Entry, entry: ToolStarted) -> bool:
+    return (
+        isinstance(known, ToolStarted)
+        and known.call_id == entry.call_id
+        and abs(known.timestamp - entry.timestamp) < _SAME_TIME
+    )

@@ -7,13 +7,15 @@ from typing import Any
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import MarkerRecordedEventAttributes
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
+from perdure.archive import read_archive
 from perdure.errors import SessionStuck
 from perdure.journal import Entry
-from perdure.salvage import salvage
+from perdure.salvage import length_outside, salvage
 
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""
@@ -69,7 +71,11 @@ async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any], *,
         for event in history.events:
             for payloads in _payloads(event):
                 await codec.decode_wrapper(payloads)
-    return salvage(history.events, goes_on=goes_on)
+    events = history.events
+    begun: list[Entry] = []
+    if length_outside(events):
+        begun = await read_archive(client, handle.id, handle.run_id)
+    return salvage(events, begun=begun, goes_on=goes_on)
 
 
 def _payloads(message: Message) -> list[Payloads]:
@@ -80,6 +86,9 @@ def _payloads(message: Message) -> list[Payloads]:
             found.append(value)
         elif isinstance(value, Message):
             found.extend(_payloads(value))
+        elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
+            # The SDK writes the others itself, without a codec.
+            found.extend(payloads for key, payloads in message.details.items() if key == "result")
         elif field.is_repeated and field.message_type is not None and not field.message_type.GetOptions().map_entry:
             found.extend(inner for item in value for inner in _payloads(item))
     return found

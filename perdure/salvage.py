@@ -48,11 +48,27 @@ from perdure.messages import (
 from perdure.projection import Invocation, Projection
 from perdure.rebuilding import Drawn, Rebuilder
 from perdure.requests import parse_signal
+from perdure.starts import Starts, is_beside
 
 _Call = ModelInput | ToolInput | CodeInput
 
 
-def salvage(history: Sequence[HistoryEvent], *, goes_on: bool = True) -> list[Entry]:
+def length_outside(history: Sequence[HistoryEvent]) -> int:
+    """Return how many entries of the journal came in otherwise than in the input of the run: 0, or all it began with.
+
+    `archive.read_archive` reads them; `salvage` takes them as `begun`.
+    """
+    if not history or not history[0].HasField("workflow_execution_started_event_attributes"):
+        return 0
+    start = _start(history[0].workflow_execution_started_event_attributes.input)
+    if start.carried is not None:
+        return start.carried.length
+    if not start.length or not start.journal or len(unpack(start.journal)) >= start.length:
+        return 0
+    return start.length
+
+
+def salvage(history: Sequence[HistoryEvent], *, begun: Sequence[Entry] = (), goes_on: bool = True) -> list[Entry]:
     """Return the journal of a session, as far as the history of its newest run tells it.
 
     Nothing that a user sent is missing, and no result of a tool or function that completed. What was at work is
@@ -60,13 +76,15 @@ def salvage(history: Sequence[HistoryEvent], *, goes_on: bool = True) -> list[En
 
     Args:
         history: All events of the run, payloads decoded.
+        begun: The journal that the run began with, if it came in otherwise than in its input (`length_outside`); what
+            lies behind that is read from the history.
         goes_on: What is running will go on at once, so what only waits may be left running: it is entered again, and
             logs what its agents logged last. Otherwise it is settled as waiting.
 
     Raises:
         LogError: It is no session's history, or it leaves out what was too large for it.
     """
-    reader = _Reader(history)
+    reader = _Reader(history, begun)
     reader.read_slices()
     reader.read_rest()
     reader.settle(goes_on=goes_on)
@@ -76,7 +94,7 @@ def salvage(history: Sequence[HistoryEvent], *, goes_on: bool = True) -> list[En
 class _Reader:
     """One pass over the history for what stands in it as it was, a second one for the rest."""
 
-    def __init__(self, history: Sequence[HistoryEvent]) -> None:
+    def __init__(self, history: Sequence[HistoryEvent], begun: Sequence[Entry]) -> None:
         if not history or not history[0].HasField("workflow_execution_started_event_attributes"):
             raise LogError("this is no history of a workflow: its first event does not say how it started")
         self._history = history
@@ -89,9 +107,8 @@ class _Reader:
         if not start.derived_ids:
             tools = [call for call in self._calls.values() if isinstance(call, ToolInput)]
             drawn = Drawn(tools, list(_answered_ids(history)))
-        # A journal that was too large for the input, and came in another way, is to be read here.
-        entries = unpack(start.journal) if start.journal else (SessionCreated(state=start.state),)
-        self.journal = Rebuilder(entries, self._seed, drawn)
+        self.journal = Rebuilder(_first_entries(history, start, begun), self._seed, drawn)
+        self._starts = Starts(history, self.journal)
         if start.interrupted is not None:
             for invocation in list(self.projection.invocations.values()):
                 if invocation.status == "running":
@@ -162,7 +179,9 @@ class _Reader:
         time = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED | EventType.EVENT_TYPE_TIMER_STARTED:
-                self._open.add(event.event_id)
+                if not is_beside(event):
+                    self._open.add(event.event_id)
+                self._starts.scheduled(event)
                 if event.event_id in self._calls:
                     self._failed.pop(_key(self._calls[event.event_id]), None)
                 return
@@ -173,6 +192,9 @@ class _Reader:
                 signal = event.workflow_execution_signaled_event_attributes
                 if signal.signal_name == FUNCTION_RESPONSE:
                     self._signal(signal.input, time, event.event_id)
+            case EventType.EVENT_TYPE_MARKER_RECORDED:
+                self._starts.recorded(event)
+                return
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 self._cancelled(event.event_id)
             case _ if not self._ended(event):
@@ -183,6 +205,7 @@ class _Reader:
 
     def _ended(self, event: HistoryEvent) -> bool:
         """Take in an end of an activity without a result, or of a timer; returns whether it is one."""
+        self._starts.ended(event)
         if event.HasField("activity_task_failed_event_attributes"):
             failed = event.activity_task_failed_event_attributes
             self._failure(failed.scheduled_event_id, failed.failure)
@@ -257,7 +280,11 @@ class _Reader:
         if isinstance(call, ModelInput):
             self.journal.model_answered(call, ModelOutput.model_validate(data), time)
         elif isinstance(call, ToolInput):
-            self.journal.tool_returned(call, ToolOutput.model_validate(data), time)
+            output = ToolOutput.model_validate(data)
+            if output.times is None:
+                # It asks for a confirmation, or the model's arguments do not fit.
+                self._starts.not_started(scheduled)
+            self.journal.tool_returned(call, output, time)
         else:
             self.journal.code_returned(call, CodeOutput.model_validate(data), self._lengths[scheduled])
 
@@ -308,6 +335,15 @@ class _Reader:
 
 def _start(data: Payloads) -> SessionInput:
     return SessionInput.model_validate(_json(data)) if data.payloads else SessionInput()
+
+
+def _first_entries(history: Sequence[HistoryEvent], start: SessionInput, begun: Sequence[Entry]) -> Sequence[Entry]:
+    outside = length_outside(history)
+    if not outside:
+        return unpack(start.journal) if start.journal else (SessionCreated(state=start.state),)
+    if len(begun) < outside:
+        raise LogError(f"the run was to begin with {outside} journal entries, of which only {len(begun)} were found")
+    return begun[:outside]
 
 
 def _steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, _Call]]:

@@ -123,7 +123,7 @@ def _version(registry: Registry, config: WorkerConfig) -> _Version:
         deployment_config=WorkerDeploymentConfig(
             version=version,
             use_worker_versioning=True,
-            default_versioning_behavior=_BEHAVIOR[config.versioning],
+            default_versioning_behavior=_BEHAVIOR[config.versioning or "auto-upgrade"],
         )
     )
 

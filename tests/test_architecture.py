@@ -35,7 +35,7 @@ VALUES = frozenset(
 )
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
-    {"plan_diff", "answers", "rebuilding", "salvage"}
+    {"plan_diff", "answers", "rebuilding", "salvage", "starts"}
 )
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive"},
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
-    "rescue": VALUES | PURE,
+    "rescue": VALUES | PURE | {"archive"},
     "journals": VALUES | PURE | {"archive", "rescue"},
     "lifecycle": VALUES | PURE | {"journals"},
     "calls": VALUES | PURE | {"lifecycle", "rescue", "logs"},

@@ -20,7 +20,7 @@ from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolCont
 from perdure.doubts import Reconciled
 from perdure.errors import InvalidArguments
 from perdure.events import EventActions
-from perdure.journal import RunTimes, ToolOutput
+from perdure.journal import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
 from perdure.messages import CodeInput, CodeOutput, JournalSlice, Rollout, ToolInput, split_workflow_id
 
@@ -60,6 +60,8 @@ class ToolActivity:
             if isinstance(call, CodeInput):
                 raise
             raise _timed(error, _times(started)) from error.__cause__
+        if activity.info().is_local and isinstance(call, ToolInput) and isinstance(output, ToolOutput):
+            output = output.model_copy(update={"call": _local_call(call)})
         check_size(output, f"the result of {kind!r}", local=activity.info().is_local)
         return output
 
@@ -148,6 +150,12 @@ class ToolActivity:
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)
         result = await self._code.run(checked, *call.args, **call.kwargs)
         return CodeOutput(result=_json(call.name, result))
+
+
+def _local_call(call: ToolInput) -> LocalCall:
+    return LocalCall(
+        invocation_id=call.invocation_id, call_id=call.function_call_id, confirmed=call.confirmation is not None
+    )
 
 
 def _times(started: float) -> RunTimes:

@@ -146,6 +146,8 @@ def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
 
     level: Level = options["log_level"]
     configure_logging(json=options["log_json"], level=level)
+    # Its checks, too, come first.
+    _worker_config(options)
     apps = [load_app(target) for target in targets]
     names = [app.name for app in apps]
     for name in sorted({name for name in names if names.count(name) > 1}):

@@ -10,6 +10,7 @@ from google.genai import types
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
+from perdure.expiry import DEADLINE_SUMMARY
 from perdure.journal import CallExpired, CallReminded
 from perdure.messages import AnswerInput, ToolInput
 from perdure.plan import LlmNode, ToolPlan
@@ -53,7 +54,7 @@ class Deadlines:
                     await workflow.wait_condition(
                         lambda due=due: self._next() != due,
                         timeout=due - workflow.time(),
-                        timeout_summary="deadline of an answer",
+                        timeout_summary=DEADLINE_SUMMARY,
                     )
             else:
                 self._act(workflow.time())

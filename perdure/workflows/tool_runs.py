@@ -34,7 +34,7 @@ async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
     # A local tool cannot ask for the state: its session is busy with it.
     output = await scope.effects.tool(call, tool.options, witness, local=tool.local and call.length is None)
     witness.returned(output)
-    return output.model_copy(update={"times": None})
+    return output.model_copy(update={"times": None, "call": None})
 
 
 def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:

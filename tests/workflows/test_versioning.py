@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
@@ -74,3 +74,9 @@ async def _continued(user: User, run_id: str) -> bool:
 def test_a_version_needs_a_deployment_and_a_build() -> None:
     with pytest.raises(DefinitionError, match="give both"):
         WorkerConfig(deployment="travel")
+
+
+@pytest.mark.parametrize("versioning", ["pinned", "auto-upgrade"])
+def test_versioning_needs_a_deployment(versioning: Literal["pinned", "auto-upgrade"]) -> None:
+    with pytest.raises(DefinitionError, match=f"versioning '{versioning}'; give a deployment and a build id"):
+        WorkerConfig(versioning=versioning)

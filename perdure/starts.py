@@ -1,0 +1,97 @@
+"""What a history tells of tools that were started, and not only of those that returned. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.expiry import DEADLINE_SUMMARY
+from perdure.journal import ToolOutput
+from perdure.messages import ToolInput
+from perdure.rebuilding import Rebuilder
+
+_NOT_REGISTERED = "NotRegistered"
+"""Error type of an activity whose worker lacks the code, so that its function was not started."""
+
+_LOCAL = "core_local_activity"
+"""Name of the marker in which Temporal's SDK records a local activity."""
+
+
+class Starts:
+    """Tells a journal what it gained as activities of tools were scheduled, and what local ones returned."""
+
+    def __init__(self, history: Sequence[HistoryEvent], journal: Rebuilder) -> None:
+        """Take the whole history, and the journal to be told."""
+        self._journal = journal
+        self._times = dict(_task_times(history))
+        """Seconds since the epoch at which a workflow task began, by the id of its completion."""
+        self._calls: dict[int, tuple[ToolInput, float]] = {}
+
+    def scheduled(self, event: HistoryEvent) -> None:
+        """Take in that an activity was scheduled: an at-most-once tool, or a reminder, which never starts twice."""
+        attributes = event.activity_task_scheduled_event_attributes
+        payloads = attributes.input.payloads
+        data: Any = json.loads(payloads[0].data) if payloads and payloads[0].data else None
+        if not isinstance(data, dict) or data.get("kind") not in ("tool", "reminder"):  # pyright: ignore[reportUnknownMemberType] -- JSON
+            return
+        call = ToolInput.model_validate(data)
+        if call.kind == "reminder":
+            self._journal.reminded(call)
+            return
+        time = self._times.get(attributes.workflow_task_completed_event_id, event.event_time.ToNanoseconds() / 1e9)
+        self._calls[event.event_id] = call, time
+        self._journal.tool_started(call, time)
+
+    def ended(self, event: HistoryEvent) -> None:
+        """Take in that an activity ended without a result: it may never have started."""
+        if event.HasField("activity_task_failed_event_attributes"):
+            failed = event.activity_task_failed_event_attributes
+            if failed.failure.application_failure_info.type == _NOT_REGISTERED:
+                self.not_started(failed.scheduled_event_id)
+        elif event.HasField("activity_task_canceled_event_attributes"):
+            canceled = event.activity_task_canceled_event_attributes
+            if not canceled.started_event_id:
+                self.not_started(canceled.scheduled_event_id)
+
+    def not_started(self, scheduled: int) -> None:
+        """Take in that the function of a scheduled tool did not start, so that it may start later."""
+        if scheduled in self._calls:
+            self._journal.tool_not_started(*self._calls[scheduled])
+
+    def recorded(self, event: HistoryEvent) -> None:
+        """Take in a marker: what a local tool returned, and for which call."""
+        marker = event.marker_recorded_event_attributes
+        result = marker.details["result"].payloads if "result" in marker.details else ()
+        if marker.marker_name != _LOCAL or not result:
+            return
+        try:
+            output = ToolOutput.model_validate_json(result[0].data)
+        except ValidationError:
+            return
+        if output.call is not None:
+            self._journal.local_tool_returned(output.call, output, event.event_time.ToNanoseconds() / 1e9)
+
+
+def is_beside(event: HistoryEvent) -> bool:
+    """Return whether an activity or a timer that begins here is none of an agent's: a deadline or a reminder."""
+    if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED:
+        return event.user_metadata.summary.data == json.dumps(DEADLINE_SUMMARY).encode()
+    return event.activity_task_scheduled_event_attributes.activity_type.name.endswith(":reminder")
+
+
+def _task_times(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, float]]:
+    began = {
+        event.event_id: event.event_time.ToNanoseconds() / 1e9
+        for event in history
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
+    }
+    for event in history:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            started = event.workflow_task_completed_event_attributes.started_event_id
+            if started in began:
+                yield event.event_id, began[started]
