@@ -82,16 +82,13 @@ def _planned(cut: BareCut, start: int, after: Sequence[int], reference: Outcome,
         driven = drive_log(cut.log, state=state, allow_pending_calls=True, fresh=_fresh)
     except InvalidTrajectory:
         return replace(cut, skipped=NO_TRIGGER)
-    told = [entry for entry in driven.entries if not isinstance(entry, InvocationSettled)]
     before = reference.journal[: reference.turn_ends[cut.turn - 1]] if cut.turn else []
-    failures = done_in(before, reference.steps) - done_in(
-        [entry for entry in before if not isinstance(entry, InvocationSettled)], reference.steps
-    )
+    failures = done_in(before, reference.steps) - done_in(_unsettled(before), reference.steps)
     shown = read_log(cut.log[:start], state=state, fresh=_fresh).entries
     failed_calls = _model_calls(before) - _model_calls(shown)
-    done = done_in(told, reference.steps) + failures
+    done = done_in(_unsettled(driven.entries), reference.steps) + failures
     done.update({(f"model of {agent}", ""): count for agent, count in failed_calls.items()})
-    journalled = done_in(reference.journal[: after[cut.length]], reference.steps)
+    journalled = done_in(_unsettled(reference.journal[: after[cut.length]]), reference.steps)
     again = {key for key, count in journalled.items() if not key[0].startswith("model ") and count > done[key]}
     answered = {response.id for event in cut.log for response in event.get_function_responses()}
     waiting = {call_id for event in cut.log for call_id in event.long_running_tool_ids or ()}
@@ -133,6 +130,11 @@ def _journal_lengths(journal: Sequence[Entry], events: int) -> list[int]:
         session.apply(entry)
         lengths[len(session.events)] = index
     return lengths
+
+
+def _unsettled(entries: Sequence[Entry]) -> list[Entry]:
+    """Leave out what tells of failures: a call without a response counts as failed once its invocation has."""
+    return [entry for entry in entries if not isinstance(entry, InvocationSettled)]
 
 
 def _model_calls(entries: Sequence[Entry]) -> Counter[str]:
