@@ -29,7 +29,7 @@ SELECTED: list[tuple[Mode, str]] = [
     ("replay", "lro_parallel_then_summary"),
     ("replay", "custom_same_step_twice"),
     ("prefix", "tool_failure"),
-    # A script goes on behind a failed call that the bare log does not hold.
+    # A failure lies before a cut of the bare log.
     ("prefix", "failure_in_sub_agent"),
     ("prefix", "state_and_output_key"),
     ("prefix", "lro_parallel_both_branches"),
