@@ -91,7 +91,12 @@ class Ledger:
         self._append({"line": "note", **values})
 
     def runs_before(self, workflow: str, counts: Mapping[str, int]) -> None:
-        """Say how often each tool ran before a session was cut off."""
+        """Say how often each tool ran before a session was cut off, or how many calls of a model its log leaves out.
+
+        Args:
+            workflow: The session's.
+            counts: By tool; for a model, by `model of AGENT`.
+        """
         for name, count in counts.items():
             self._append({"line": "before", "workflow": workflow, "name": name, "count": count})
 
@@ -118,6 +123,11 @@ class Ledger:
         self._catch_up()
         key = (step.workflow, step.name)
         return self._before.get(key, 0) + self._activities[key].index(step.activity) + 1
+
+    def left_out(self, workflow: str, agent: str) -> int:
+        """Return how many model calls of an agent a session's log does not tell of."""
+        self._catch_up()
+        return self._before.get((workflow, f"model of {agent}"), 0)
 
     def _append(self, line: dict[str, Any]) -> None:
         data = json.dumps(line, ensure_ascii=False, default=str).encode() + b"\n"
@@ -181,6 +191,7 @@ class _Watched(ActivityInboundInterceptor):
         step = self._ledger.start(describe)
         if step.kind == "tool":
             run_number.set(self._ledger.number_of(step))
+        self._skip_failed(input)
         try:
             result = await super().execute_activity(input)
             step.asked = bool(getattr(result, "needs_confirmation", False))
@@ -191,6 +202,13 @@ class _Watched(ActivityInboundInterceptor):
         finally:
             self._ledger.end(step)
             self._maybe_die(step.number, "end")
+
+    def _skip_failed(self, input: ExecuteActivityInput) -> None:
+        """Let a script go on behind the failed calls that a bare log does not hold."""
+        call = input.args[0] if input.args else None
+        if isinstance(call, ModelInput):
+            index = call.call_index + self._ledger.left_out(activity.info().workflow_id or "", call.agent)
+            input.args = [call.model_copy(update={"call_index": index}), *input.args[1:]]
 
     def _maybe_die(self, number: int, when: When) -> None:
         if self._kill == Kill(number, when):

@@ -14,12 +14,13 @@ from typing import Any, Literal, TypeVar
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure.errors import PerdureError
+from perdure.errors import InvocationFailed, PerdureError
 from perdure.journal import Entry
 from perdure.lifecycle import whole_steps
 from perdure.messages import Trial
 from perdure.plan import Plan
 from perdure.projection import SHARED, Projection
+from perdure.prove.bare_logs import NOT_PENDING, BareCut, bare_cuts, without_pending
 from perdure.prove.ledger import Kill, Ledger, When
 from perdure.prove.outcome import (
     Check,
@@ -39,6 +40,8 @@ from perdure.sharing import share_state
 from perdure.state_messages import ShareStateInput, state_workflow_id
 
 _P = TypeVar("_P")
+_Way = tuple[Callable[..., Coroutine[Any, Any, "Cut"]], "int | BareCut"]
+"""How to go on from a cut, and which cut."""
 
 Mode = Literal["prefix", "kill", "continue-as-new", "replay"]
 
@@ -51,6 +54,10 @@ class Cut:
     """Such as `killed at the end of step 3`."""
     problems: tuple[str, ...] = ()
     repeated: tuple[Repeated, ...] = ()
+    allowed: tuple[str, ...] = ()
+    """Differences that only a cut of the bare log may have, and that this one has."""
+    skipped: str | None = None
+    """Why nothing was cut here."""
 
 
 @dataclass
@@ -195,7 +202,16 @@ async def kill(stage: Stage) -> list[Cut]:
 
 
 async def prefix(stage: Stage) -> list[Cut]:
-    """Start a fresh session from the first entries of the journal, for every number of them, and go on from there."""
+    """Start fresh sessions from every prefix of the journal, and of the bare event log, and go on from there."""
+    bare = bare_cuts(stage.reference, stage.scenario.state, resumable=stage.plan.resumable)
+    skipped = [Cut(_after_event(cut), skipped=cut.skipped) for cut in bare if cut.skipped]
+    ways: list[_Way] = [(_continue, length) for length in stage.chosen(_cut_points(stage))]
+    ways += [(_drive, cut) for cut in stage.chosen([cut for cut in bare if not cut.skipped])]
+    return [*await _in_fresh_sessions(stage, ways), *skipped]
+
+
+async def _in_fresh_sessions(stage: Stage, ways: Sequence[_Way]) -> list[Cut]:
+    """Go each way in a session of its own, all of them in one worker process."""
     work = stage.work(stage.new_name())
     shares = stage.plan.shared_state or any(key.startswith(SHARED) for key in stage.reference.state)
     # Sessions that share state must not meet.
@@ -203,12 +219,12 @@ async def prefix(stage: Stage) -> list[Cut]:
     async with WorkerProcess(work) as process:
         ended = asyncio.create_task(process.killed())
 
-        async def one(length: int) -> Cut:
+        async def one(go: Callable[..., Coroutine[Any, Any, Cut]], where: int | BareCut) -> Cut:
             async with stage.slots, shared or _free():
-                return await _continue(stage, work, ended, length, shared=shared is not None)
+                return await go(stage, work, ended, where, shared=shared is not None)
 
         try:
-            return list(await asyncio.gather(*map(one, stage.chosen(_cut_points(stage)))))
+            return list(await asyncio.gather(*(one(*way) for way in ways)))
         finally:
             ended.cancel()
             await asyncio.gather(ended, return_exceptions=True)
@@ -246,7 +262,7 @@ async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length:
 
     async def run() -> None:
         if shared:
-            await _share(stage.client, work.app_name, entries)
+            await _share(stage.client, work.app_name, entries, player.workflow)
         await player.lifecycle.restore("u", f"cut-{length}", entries, interrupted="cut off")
         if complete:
             player.outcome.answered = list(reference.answered[:complete])
@@ -271,6 +287,45 @@ async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length:
     return Cut(f"cut after journal entry {length}", tuple(problems + wrong), tuple(repeated))
 
 
+async def _drive(stage: Stage, work: Work, ended: asyncio.Task[None], cut: BareCut, *, shared: bool) -> Cut:
+    reference = stage.reference
+    player = Player(stage.client, work.app_name, session_id=f"log-{cut.length}")
+    counts = _by_tool(cut.done)
+    counts.update({f"model of {agent}": count for agent, count in cut.failed_calls.items()})
+    Ledger(work.ledger).runs_before(player.workflow, counts)
+
+    async def run() -> None:
+        if shared:
+            await _share(stage.client, work.app_name, cut.entries, player.workflow)
+        state = stage.scenario.state
+        resumed = await player.runner.resume_from(cut.log, **player.who, state=state, allow_pending_calls=True)
+        player.outcome.turns = [[] for _ in range(cut.turn)]
+        player.outcome.answered = list(reference.answered[: cut.turn + 1])
+        with suppress(InvocationFailed):
+            async for _ in player.runner.follow(
+                **player.who, invocation_id=resumed.invocation.id, since=resumed.offset
+            ):
+                pass
+        await player.note()
+        await player.play(stage.scenario.turns[cut.turn + 1 :], reference)
+        await player.finish()
+
+    await stage._play(player, ended, run())  # pyright: ignore[reportPrivateUsage] -- the same module
+    outcome, allowed = player.outcome, cut.allowed
+    outcome.steps = [step for step in Ledger(work.ledger).steps if step.workflow == player.workflow]
+    problems = differences(reference, outcome, stage.authors, cut.done)
+    if problems and cut.cut_off:
+        wanted, got = (without_pending(one, cut.cut_off) for one in (reference, outcome))
+        if not differences(wanted, got, stage.authors, cut.done):
+            problems, allowed = [], (*allowed, NOT_PENDING)
+    repeated, wrong = repeats(outcome.steps, killed=False)
+    return Cut(_after_event(cut), tuple(problems + wrong), tuple(repeated), allowed)
+
+
+def _after_event(cut: BareCut) -> str:
+    return f"bare log cut after event {cut.length}"
+
+
 def _by_tool(done: Counter[Key]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for (what, _), count in done.items():
@@ -280,14 +335,14 @@ def _by_tool(done: Counter[Key]) -> Counter[str]:
     return counts
 
 
-async def _share(client: Client, app_name: str, entries: Sequence[Entry]) -> None:
+async def _share(client: Client, app_name: str, entries: Sequence[Entry], cut: str) -> None:
     """Bring the state that sessions share to where it was at the cut."""
     for user_id in (None, "u"):
         with suppress(RPCError):
             await client.get_workflow_handle(state_workflow_id(app_name, user_id)).terminate("a cut starts over")
     state = Projection.fold(entries).shared_state()
     if state:
-        request = ShareStateInput(user_id="u", write_id=f"cut-{len(entries)}", delta=state)
+        request = ShareStateInput(user_id="u", write_id=cut, delta=state)
         await share_state(client, app_name, request)
 
 

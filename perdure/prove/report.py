@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,21 @@ class Verdict:
         return self.error is None and not any(cut.problems for cut in self.cuts)
 
     @property
+    def made(self) -> list[Cut]:
+        """The cuts that were not skipped."""
+        return [cut for cut in self.cuts if cut.skipped is None]
+
+    @property
+    def allowed(self) -> Counter[str]:
+        """The allowed differences that cuts of the bare log had, and how many of the cuts."""
+        return Counter(what for cut in self.cuts for what in cut.allowed)
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Why cuts of the bare log were skipped, and how many of them."""
+        return Counter(cut.skipped for cut in self.cuts if cut.skipped is not None)
+
+    @property
     def repeated(self) -> list[tuple[Cut, Repeated]]:
         """The tools that ran again, and at which cut."""
         return [(cut, again) for cut in self.cuts for again in cut.repeated]
@@ -35,13 +51,15 @@ class Verdict:
     def lines(self) -> list[str]:
         """Return the verdict as it is printed: one line, and the first difference if there is one."""
         runs = sum(again.times for _, again in self.repeated)
-        counts = f"{len(self.cuts)} cut points, {runs} repeated tool runs"
+        counts = f"{len(self.made)} cut points, {runs} repeated tool runs"
         lines = [f"{'ok' if self.ok else 'FAIL'} {self.name} ({self.mode}, {counts})"]
+        lines += [f"  {count} of them: {what}" for what, count in self.allowed.items()]
+        lines += [f"  {count} skipped: {why}" for why, count in self.skipped.items()]
         if self.error is not None:
             return [*lines, f"  {self.error}"]
         failed = [cut for cut in self.cuts if cut.problems]
         if failed:
-            lines.append(f"  {len(failed)} of {len(self.cuts)} cuts differ; the first, {failed[0].where}:")
+            lines.append(f"  {len(failed)} of {len(self.made)} cuts differ; the first, {failed[0].where}:")
             lines += [f"  {line}" for line in failed[0].problems[:_SHOWN]]
         return lines
 
@@ -51,7 +69,9 @@ class Verdict:
             "name": self.name,
             "mode": self.mode,
             "ok": self.ok,
-            "cut_points": len(self.cuts),
+            "cut_points": len(self.made),
+            "allowed": dict(self.allowed),
+            "skipped": dict(self.skipped),
             "repeated": [
                 {"cut": cut.where, "tool": again.tool, "idempotency_key": again.key, "times": again.times}
                 for cut, again in self.repeated

@@ -29,6 +29,8 @@ SELECTED: list[tuple[Mode, str]] = [
     ("replay", "lro_parallel_then_summary"),
     ("replay", "custom_same_step_twice"),
     ("prefix", "tool_failure"),
+    # A failure lies before a cut of the bare log.
+    ("prefix", "failure_in_sub_agent"),
     ("prefix", "state_and_output_key"),
     ("prefix", "lro_parallel_both_branches"),
     ("prefix", "transfer_back_to_parent"),

@@ -1,0 +1,151 @@
+"""Where a bare log is cut, and what may come out differently there: no server needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from google.genai import types
+
+from perdure.events import USER, Event, EventActions, user_content
+from perdure.journal import (
+    Entry,
+    EventLogged,
+    Failure,
+    InvocationSettled,
+    InvocationStarted,
+    MessageAccepted,
+    ModelCalled,
+    ResumeAccepted,
+    SessionCreated,
+    ToolKept,
+    ToolOutput,
+)
+from perdure.prove.bare_logs import (
+    FAILURE_OVER,
+    HALF_SENT,
+    NO_TRIGGER,
+    NOT_RESUMABLE,
+    TOOL_AGAIN,
+    bare_cuts,
+    without_pending,
+)
+from perdure.prove.ledger import Step
+from perdure.prove.outcome import Outcome
+
+
+def said(author: str, words: str, invocation: str = "e-1") -> Event:
+    content = user_content(words) if author == USER else types.Content(role="model", parts=[types.Part(text=words)])
+    return Event(id=f"{author}-{invocation}-{words}", author=author, invocation_id=invocation, content=content)
+
+
+def called(*call_ids: str) -> Event:
+    parts = [types.Part(function_call=types.FunctionCall(id=call_id, name="pay", args={})) for call_id in call_ids]
+    content = types.Content(role="model", parts=parts)
+    return Event(id=f"m-{call_ids[0]}", author="clerk", invocation_id="e-1", content=content)
+
+
+def responded(*call_ids: str, author: str = "clerk") -> Event:
+    answers = [types.FunctionResponse(id=call_id, name="pay", response={"ok": True}) for call_id in call_ids]
+    content = types.Content(role="user", parts=[types.Part(function_response=answer) for answer in answers])
+    return Event(id=f"r-{author}", author=author, invocation_id="e-1", content=content)
+
+
+def paid(number: int, call_id: str, error: str | None = None) -> Step:
+    activity = f"run/{number}"
+    values = {"workflow": "w", "activity": activity, "attempt": 1, "process": 1, "key": f"e-1/{call_id}"}
+    return Step(number=number, kind="tool", name="pay", ended=True, error=error, **values)  # pyright: ignore[reportArgumentType] -- a mapping of several types
+
+
+def modelled(number: int) -> Step:
+    activity = f"run/{number}"
+    return Step(number, "model", "perdure:model", "w", activity, 1, 1, agent="clerk", call_index=number, ended=True)
+
+
+def started(event: Event) -> list[Entry]:
+    first = InvocationStarted(invocation_id=event.invocation_id, agent="clerk", plan="", timestamp=event.timestamp)
+    return [MessageAccepted(event=event), first]
+
+
+def logged(*events: Event) -> list[Entry]:
+    return [EventLogged(event=event) for event in events]
+
+
+def a_run(turns: Sequence[tuple[list[Event], list[Entry]]], steps: list[Step]) -> Outcome:
+    outcome = Outcome(journal=[SessionCreated()], steps=steps)
+    for events, entries in turns:
+        outcome.journal += entries
+        outcome.turns.append(events)
+        outcome.turn_ends.append(len(outcome.journal))
+    return outcome
+
+
+GO, CALL, BACK, END = said(USER, "go"), called("a", "b"), responded("a", "b"), said("clerk", "done")
+OVER = Event(
+    id="o", author="clerk", invocation_id="e-1", actions=EventActions(end_of_agent=True)
+)  # what a resumable app logs last
+
+
+def test_a_kept_result_is_not_in_the_log_so_its_tool_runs_again() -> None:
+    kept = ToolKept(invocation_id="e-1", call_id="a", output=ToolOutput(result=1))
+    entries = [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), kept, *logged(BACK)]
+    entries += [ModelCalled(agent="clerk"), *logged(END, OVER)]
+    reference = a_run([([GO, CALL, BACK, END, OVER], entries)], [modelled(0), paid(1, "a"), paid(2, "b"), modelled(3)])
+    cuts = bare_cuts(reference, {}, resumable=True)
+    assert [(cut.length, cut.allowed, cut.skipped) for cut in cuts] == [
+        (1, (), None),
+        (2, (TOOL_AGAIN,), None),
+        (3, (), None),
+        (4, (), NO_TRIGGER),
+        (5, (), NO_TRIGGER),
+    ]
+    assert cuts[1].done == {("model of clerk", ""): 1}
+    assert cuts[2].done == {("model of clerk", ""): 1, ("tool pay", "e-1/a"): 1, ("tool pay", "e-1/b"): 1}
+
+
+def test_failures_of_the_turns_before_are_over_and_those_of_the_same_turn_are_not() -> None:
+    call, back = called("a"), responded("a")
+    failure = Failure(agent="clerk", step="pay", cause="no")
+    failed = InvocationSettled(invocation_id="e-1", status="failed", failures=(failure,))
+    first = [*started(GO), ModelCalled(agent="clerk"), *logged(call), failed]
+    # The second model call failed as well: it is counted, and nothing is logged.
+    second = [ResumeAccepted(invocation_id="e-1"), *logged(back), ModelCalled(agent="clerk"), failed]
+    third = [ResumeAccepted(invocation_id="e-1"), ModelCalled(agent="clerk"), *logged(called("c"))]
+    steps = [modelled(0), paid(1, "a", "RuntimeError"), paid(2, "a"), modelled(3), modelled(4)]
+    reference = a_run([([GO, call], first), ([back], second), ([called("c")], third)], steps)
+    cuts = bare_cuts(reference, {}, resumable=True)
+    assert [(cut.turn, cut.allowed, cut.skipped) for cut in cuts] == [
+        (0, (), None),
+        (0, (), None),
+        (1, (FAILURE_OVER,), None),
+        (2, (FAILURE_OVER,), None),
+    ]
+    assert ("tool pay", "e-1/a") not in cuts[1].done
+    assert cuts[2].done[("tool pay", "e-1/a")] == 2
+    # The second turn's model fails behind the cut, and has failed before the last one.
+    assert [dict(cut.failed_calls) for cut in cuts] == [{}, {}, {}, {"clerk": 1}]
+    assert cuts[3].done[("model of clerk", "")] == 3
+
+
+def test_an_app_that_is_not_resumable_is_cut_behind_what_the_user_sends() -> None:
+    again, more = said(USER, "more", "e-2"), said("clerk", "again", "e-2")
+    turns = [
+        ([GO, END], [*started(GO), ModelCalled(agent="clerk"), *logged(END)]),
+        ([again, more], [*started(again), ModelCalled(agent="clerk"), *logged(more)]),
+    ]
+    cuts = bare_cuts(a_run(turns, [modelled(0), modelled(1)]), {}, resumable=False)
+    assert [cut.skipped for cut in cuts] == [None, NOT_RESUMABLE, None, NOT_RESUMABLE]
+
+
+def test_what_the_user_sent_at_once_is_not_cut() -> None:
+    answers = [responded("a", author=USER), said("clerk", "x"), said(USER, "p"), said(USER, "q")]
+    reference = a_run([(answers, [])], [])
+    assert bare_cuts(reference, {}, resumable=True)[2].skipped == HALF_SENT
+
+
+def test_a_pending_response_is_left_out_of_both_logs_but_nothing_else() -> None:
+    answer = responded("a", author=USER)
+    outcome = Outcome(turns=[[GO, CALL, BACK], [answer, END]])
+    left = without_pending(outcome, frozenset({"a"})).turns
+    assert [event.id for turn in left for event in turn] == [GO.id, CALL.id, BACK.id, answer.id, END.id]
+    assert [response.id for response in left[0][2].get_function_responses()] == ["b"]
+    assert without_pending(outcome, frozenset({"a", "b"})).turns == [[GO, CALL], [answer, END]]
