@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.brevity import unsaid
 from perdure.events import Event, ToolConfirmation
 from perdure.journal import Entry, Failure, unpack
 from perdure.plan import Plan
@@ -377,7 +378,7 @@ class JournalSlice(_Message):
     entries: tuple[Entry, ...] = ()
     packed: str | None = None
     """The entries, packed, where they are many bytes."""
-    count: int = 0
+    count: int = Field(default=0, exclude_if=unsaid)
     """How many entries are packed."""
 
     @property
