@@ -397,8 +397,8 @@ class ModelInput(_Message):
     agent: str
     invocation_id: str
     branch: str | None = None
-    plan: str
-    """Digest of the invocation's plan."""
+    plan: str | None = None
+    """Digest of the invocation's plan, where the journal does not name it."""
     call_index: int
     """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
     journal: JournalSlice
@@ -421,14 +421,17 @@ class ToolInput(_Message):
     function_call_id: str
     invocation_id: str
     branch: str | None = None
-    idempotency_key: str
-    """Equal in every attempt and every resume of the same call, and unique to it."""
     confirmation: ToolConfirmation | None = None
     """The person's decision, if the call needed one."""
     state: dict[str, Any] | None = None
     """The session's state where the tool takes a context and the state is small."""
     length: int | None = None
     """Otherwise the length of the journal that the state is to be folded from."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """Equal in every attempt and every resume of the same call, and unique to it."""
+        return f"{self.invocation_id}/{self.function_call_id}"
 
 
 class CodeInput(_Message):

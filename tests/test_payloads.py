@@ -166,7 +166,6 @@ SAMPLES: list[BaseModel] = [
         args=AWKWARD,
         function_call_id="adk-1",
         invocation_id="e-1",
-        idempotency_key="k",
         confirmation=ToolConfirmation(hint="sure?", confirmed=True, payload=AWKWARD),
         state=AWKWARD,
     ),
