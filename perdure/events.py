@@ -11,6 +11,8 @@ from typing import Any
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field, alias_generators, field_serializer, field_validator
 
+from perdure.brevity import is_brief, unsaid
+
 USER = "user"
 """The author of everything that a person or another system sent; no agent may be named so."""
 
@@ -51,9 +53,9 @@ class EventActions(BaseModel):
 
     skip_summarization: bool | None = None
     """The agent's turn ends with this response; its model is not called."""
-    state_delta: dict[str, Any] = Field(default_factory=dict[str, Any])
+    state_delta: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
     """Keys that the event writes into the session's state. Never holds a `temp:` key."""
-    artifact_delta: dict[str, int] = Field(default_factory=dict[str, int])
+    artifact_delta: dict[str, int] = Field(default_factory=dict[str, int], exclude_if=unsaid)
     """File names and the versions of artifacts that the event updates."""
     transfer_to_agent: str | None = None
     """The agent that takes over."""
@@ -61,9 +63,11 @@ class EventActions(BaseModel):
     """Why it takes over (ADK 2)."""
     escalate: bool | None = None
     """Every loop above the author ends after its current sub-agent."""
-    requested_auth_configs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    requested_auth_configs: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
     """Authentication that tool calls ask for, by function-call id."""
-    requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict[str, ToolConfirmation])
+    requested_tool_confirmations: dict[str, ToolConfirmation] = Field(
+        default_factory=dict[str, ToolConfirmation], exclude_if=unsaid
+    )
     """Confirmations that tool calls ask for, by function-call id."""
     compaction: dict[str, Any] | None = None
     """A summary that stands for a range of events."""
@@ -79,6 +83,14 @@ class EventActions(BaseModel):
     """Route of a workflow graph (ADK 2)."""
     set_model_response: Any | None = None
     """Structured output of the model (ADK 2)."""
+
+
+_NOTHING = EventActions()
+
+
+def no_actions(actions: EventActions) -> bool:
+    """Return whether actions are to be left out now: they do nothing."""
+    return is_brief() and actions == _NOTHING
 
 
 class ModelAnswer(BaseModel):
@@ -115,17 +127,17 @@ class Event(ModelAnswer):
     An event has an author, an invocation, a branch, content parts and actions. Frozen: what is logged does not change.
     """
 
-    id: str = ""
+    id: str = Field(default="", exclude_if=unsaid)
     """Unique in the session; filled in when the event is logged."""
-    timestamp: float = 0.0
+    timestamp: float = Field(default=0.0, exclude_if=unsaid)
     """Seconds since the epoch; filled in when the event is logged."""
-    author: str = ""
+    author: str = Field(default="", exclude_if=unsaid)
     """`user`, or the name of the agent."""
-    invocation_id: str = ""
+    invocation_id: str = Field(default="", exclude_if=unsaid)
     """`e-…`; filled in when the event is logged."""
     branch: str | None = None
     """`PARALLEL.SUBAGENT` steps from the root, joined by dots; `None` outside of parallel agents."""
-    actions: EventActions = Field(default_factory=EventActions)
+    actions: EventActions = Field(default_factory=EventActions, exclude_if=no_actions)
     """What the event does beside its content."""
     long_running_tool_ids: frozenset[str] | None = None
     """Ids of the calls in the content that wait for the user's answer."""

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from perdure.brevity import briefly, unsaid, unsaid_one
 from perdure.errors import LogError
-from perdure.events import Event, EventActions
+from perdure.events import Event, EventActions, no_actions
 from perdure.plan import Plan
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -50,7 +51,7 @@ class RunTimes(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    attempt: int = 1
+    attempt: int = Field(default=1, exclude_if=unsaid_one)
     """Which attempt came back, from 1."""
     started: float
     """Seconds since the epoch at which the first attempt started; of a retried one, at which it was scheduled."""
@@ -76,9 +77,9 @@ class ToolOutput(BaseModel):
 
     result: Any = None
     """The function's return value, as JSON."""
-    actions: EventActions = EventActions()
+    actions: EventActions = Field(default=EventActions(), exclude_if=no_actions)
     """What the function set through its context; its `state_delta` may hold `temp:` keys."""
-    needs_confirmation: bool = False
+    needs_confirmation: bool = Field(default=False, exclude_if=unsaid)
     """The predicate of `require_confirmation` said so; the function has not run."""
     times: RunTimes | None = None
     """When the function ran; `None` if it was never started, or once `ToolRan` holds it."""
@@ -98,7 +99,7 @@ class EventLogged(_Entry):
 
     kind: Literal["event"] = "event"
     event: Event
-    hidden: bool = False
+    hidden: bool = Field(default=False, exclude_if=unsaid)
     """A checkpoint or an end that readers do not see: the app is not resumable, or the agent logged none."""
 
 
@@ -236,7 +237,7 @@ class ToolRan(_Entry):
     """If it ran in another invocation than the one that called it."""
     outcome: Literal["failed", "stopped", "not_started"] | None = None
     """`None`: it returned. `not_started`: its function has not been started, whatever `ToolStarted` said."""
-    attempts: int = 1
+    attempts: int = Field(default=1, exclude_if=unsaid_one)
     started: float
     """Seconds since the epoch."""
     ended: float
@@ -308,8 +309,9 @@ ENTRIES: TypeAdapter[tuple[Entry, ...]] = TypeAdapter(tuple[Entry, ...])
 
 
 def dump_entries(entries: Sequence[Entry]) -> bytes:
-    """Return the JSON of entries, fields that are `None` left out."""
-    return ENTRIES.dump_json(tuple(entries), by_alias=True, exclude_none=True)
+    """Return the JSON of entries, fields that are `None` or say nothing left out."""
+    with briefly():
+        return ENTRIES.dump_json(tuple(entries), by_alias=True, exclude_none=True)
 
 
 def pack(entries: Sequence[Entry]) -> str:
@@ -363,5 +365,6 @@ def take(items: Sequence[_M], start: int, max_bytes: int) -> Iterable[_M]:
 
 
 def payload_size(model: BaseModel) -> int:
-    """Return the bytes that a value takes as JSON; text that is not ASCII takes more of them than characters."""
-    return len(model.model_dump_json(by_alias=True, exclude_none=True).encode())
+    """Return the bytes that a value takes in a payload; text that is not ASCII takes more of them than characters."""
+    with briefly():
+        return len(model.model_dump_json(by_alias=True, exclude_none=True).encode())

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.brevity import unsaid
 from perdure.events import Event, ToolConfirmation
 from perdure.journal import Entry, Failure, unpack
 from perdure.plan import Plan
@@ -338,7 +339,7 @@ class JournalSlice(_Message):
     entries: tuple[Entry, ...] = ()
     packed: str | None = None
     """The entries, packed, where they are many bytes."""
-    count: int = 0
+    count: int = Field(default=0, exclude_if=unsaid)
     """How many entries are packed."""
 
     @property
@@ -357,8 +358,8 @@ class ModelInput(_Message):
     agent: str
     invocation_id: str
     branch: str | None = None
-    plan: str
-    """Digest of the invocation's plan."""
+    plan: str | None = None
+    """Digest of the invocation's plan, where the journal does not name it."""
     call_index: int
     """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
     journal: JournalSlice
@@ -381,14 +382,17 @@ class ToolInput(_Message):
     function_call_id: str
     invocation_id: str
     branch: str | None = None
-    idempotency_key: str
-    """Equal in every attempt and every resume of the same call, and unique to it."""
     confirmation: ToolConfirmation | None = None
     """The person's decision, if the call needed one."""
     state: dict[str, Any] | None = None
     """The session's state where the tool takes a context and the state is small."""
     length: int | None = None
     """Otherwise the length of the journal that the state is to be folded from."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """Equal in every attempt and every resume of the same call, and unique to it."""
+        return f"{self.invocation_id}/{self.function_call_id}"
 
 
 class CodeInput(_Message):

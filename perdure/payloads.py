@@ -1,7 +1,8 @@
 """How values travel to and from Temporal: pydantic's JSON, readable in the Temporal UI, without null fields.
 
-Model fields that are `None` are left out and events keep ADK's camelCase names; a `None` inside a dictionary or a list
-is data (a tool's result, a state value) and stays. Bytes are base64. Safe in workflow code.
+Model fields that are `None` or say nothing (`brevity.py`) are left out and events keep ADK's camelCase names; a `None`
+inside a dictionary or a list is data (a tool's result, a state value) and stays. Bytes are base64. Safe in workflow
+code.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from temporalio.converter import (
     JSONPlainPayloadConverter,
 )
 
+from perdure.brevity import briefly
+
 __all__ = ["CompactJSONPayloadConverter", "PerdurePayloadConverter", "adapt", "data_converter"]
 
 
@@ -32,7 +35,8 @@ class CompactJSONPayloadConverter(PydanticJSONPlainPayloadConverter):
         Raises:
             pydantic_core.PydanticSerializationError: The value is not made of JSON's types and models.
         """
-        data = to_json(value, by_alias=True, exclude_none=True, bytes_mode="base64")
+        with briefly():
+            data = to_json(value, by_alias=True, exclude_none=True, bytes_mode="base64")
         return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
 
 

@@ -18,6 +18,7 @@ PACKAGE = ROOT / "perdure"
 VALUES = frozenset(
     {
         "errors",
+        "brevity",
         "events",
         "plan",
         "journal",
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "values": VALUES,
     "pure": VALUES | PURE,
     "logs": frozenset(),
-    "payloads": frozenset(),
+    "payloads": frozenset({"brevity"}),
     "config": frozenset({"errors", "payloads"}),
     "devserver": frozenset({"errors", "config"}),
     "sharing": VALUES,

@@ -17,7 +17,17 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from perdure import messages, state_messages
 from perdure.events import Event, EventActions, ToolConfirmation
-from perdure.journal import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept, ToolOutput, pack
+from perdure.journal import (
+    EventLogged,
+    Failure,
+    PlanLoaded,
+    RunTimes,
+    SessionCreated,
+    ToolKept,
+    ToolOutput,
+    pack,
+    unpack,
+)
 from perdure.messages import InvocationView, JournalSlice, PendingCall
 from perdure.payloads import adapt, data_converter
 from perdure.plan import LlmNode, Plan, SequentialNode, ToolOptions, ToolPlan
@@ -156,7 +166,6 @@ SAMPLES: list[BaseModel] = [
         args=AWKWARD,
         function_call_id="adk-1",
         invocation_id="e-1",
-        idempotency_key="k",
         confirmation=ToolConfirmation(hint="sure?", confirmed=True, payload=AWKWARD),
         state=AWKWARD,
     ),
@@ -200,6 +209,52 @@ async def test_events_keep_adks_names_and_lose_null_fields() -> None:
     assert "transferToAgent" not in event["actions"]
     # A checkpoint of an empty state is not the same as no checkpoint.
     assert event["actions"]["agentState"] == {}
+
+
+async def test_what_says_nothing_is_left_out_on_the_way_and_only_there() -> None:
+    event = Event(content=types.Content(role="user"), actions=EventActions(state_delta={"x": None}))
+    idle = Event(id="1", author="a", content=types.Content(role="user"))
+    entries = (EventLogged(event=event), EventLogged(event=idle))
+    part = await json_of(JournalSlice(offset=1, entries=entries))
+    assert part == {
+        "offset": 1,
+        "entries": [
+            {"kind": "event", "event": {"content": {"role": "user"}, "actions": {"stateDelta": {"x": None}}}},
+            {"kind": "event", "event": {"content": {"role": "user"}, "id": "1", "author": "a"}},
+        ],
+    }
+    assert await json_of(ToolOutput(result={}, times=RunTimes(started=1, ended=2))) == {
+        "result": {},
+        "times": {"started": 1.0, "ended": 2.0},
+    }
+    assert await through_temporal(entries[0], EventLogged) == entries[0]
+    assert unpack(pack(entries)) == entries
+    # Readers get ADK's JSON, whatever was sent before.
+    assert json.loads(idle.to_json()) == {
+        "content": {"role": "user"},
+        "id": "1",
+        "timestamp": 0.0,
+        "author": "a",
+        "invocationId": "",
+        "actions": {
+            "stateDelta": {},
+            "artifactDelta": {},
+            "requestedAuthConfigs": {},
+            "requestedToolConfirmations": {},
+        },
+    }
+
+
+async def test_what_says_something_is_never_left_out() -> None:
+    actions = EventActions.model_validate({"agentState": {}, "actionOfALaterVersion": 1})
+    output = ToolOutput(
+        result=None, actions=actions, needs_confirmation=True, times=RunTimes(attempt=0, started=1, ended=2)
+    )
+    assert await json_of(output) == {
+        "actions": {"agentState": {}, "actionOfALaterVersion": 1},
+        "needs_confirmation": True,
+        "times": {"attempt": 0, "started": 1.0, "ended": 2.0},
+    }
 
 
 async def test_null_inside_data_is_kept() -> None:

@@ -69,7 +69,8 @@ class ModelActivity:
         return output
 
     async def _answer(self, call: ModelInput, snapshot: Snapshot, workflow_id: str) -> LlmResponse:
-        plan = snapshot.projection.plans[call.plan]
+        session = snapshot.projection
+        plan = session.plans[call.plan or session.invocations[call.invocation_id].plan or ""]
         node = plan.nodes[call.agent]
         if not isinstance(node, LlmNode):
             raise DefinitionError(f"agent {call.agent!r} has no model")

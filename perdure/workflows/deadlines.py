@@ -103,7 +103,6 @@ class Deadlines:
             function_call_id=pending.id,
             invocation_id=pending.invocation_id,
             branch=pending.branch,
-            idempotency_key=f"{pending.invocation_id}/{pending.id}",
             state=state,
             length=length,
         )

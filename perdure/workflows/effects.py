@@ -287,7 +287,8 @@ def _retry_policy(options: ToolOptions) -> RetryPolicy:
         backoff_coefficient=options.backoff,
         maximum_interval=options.max_interval,
         maximum_attempts=options.max_attempts,
-        non_retryable_error_types=[NOT_REGISTERED, *options.non_retryable],
+        # The failure of code that a worker lacks says itself that it is not to be retried.
+        non_retryable_error_types=options.non_retryable,
     )
 
 

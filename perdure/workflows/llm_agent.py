@@ -112,7 +112,7 @@ class _LlmRun:
             agent=name,
             invocation_id=scope.invocation.id,
             branch=self._branch,
-            plan=scope.invocation.plan or scope.plan.digest,
+            plan=None if scope.invocation.plan else scope.plan.digest,
             call_index=scope.projection.model_calls[name],
             journal=scope.carrier.slice(scope.projection),
         )

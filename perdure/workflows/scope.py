@@ -20,8 +20,11 @@ from perdure.workflows.effects import EffectFailed, Effects
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
+_SMALL_ENTRIES_BYTES = 2_000
+"""Up to here a slice stays readable in the Temporal UI; beyond, it is packed if that saves a quarter of it."""
+
 _INLINE_ENTRIES_BYTES = 256_000
-"""Up to here a slice stays readable in the Temporal UI; beyond, it is packed."""
+"""Beyond this a slice is packed in any case."""
 
 _PACKED_ENTRIES_BYTES = 1_400_000
 """Beyond this a slice would not fit into a payload: workers ask for it, and history does not hold it."""
@@ -55,9 +58,13 @@ class Carrier:
         """
         offset, self._sent = self._sent, len(projection.entries)
         entries = tuple(projection.entries[offset:])
-        if sum(map(payload_size, entries)) <= _INLINE_ENTRIES_BYTES:
+        size = sum(map(payload_size, entries))
+        if size <= _SMALL_ENTRIES_BYTES:
             return JournalSlice(offset=offset, entries=entries)
+        # What a slice holds stands readable elsewhere in history: in messages and in what models and tools returned.
         packed = pack(entries)
+        if size <= _INLINE_ENTRIES_BYTES and len(packed) > size * 0.75:
+            return JournalSlice(offset=offset, entries=entries)
         if len(packed) > _PACKED_ENTRIES_BYTES:
             self._left_out.append((offset, self._sent))
             return JournalSlice(offset=self._sent)

@@ -160,7 +160,6 @@ class ToolCalls:
             function_call_id=call_id,
             invocation_id=invocation_id,
             branch=self._branch,
-            idempotency_key=f"{invocation_id}/{call_id}",
             confirmation=decision,
             state=state,
             length=length,
