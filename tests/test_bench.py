@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,17 @@ async def run(*arguments: str) -> dict[str, Any]:
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.timeout(300)
+async def test_history(tmp_path: Path) -> None:
+    """Bytes grow with the rounds, not with their square; the curve is drawn."""
+    picture = tmp_path / "history.svg"
+    report = await run("bench.history", "--rounds", "4,16", "--result-bytes", "1000", "--picture", str(picture))
+    assert [row["rounds"] for row in report["rows"]] == [4, 16]
+    assert set(report["rows"][0]) == {"rounds", "history_bytes", "history_events", "event_bytes", "seconds", "runs"}
+    assert report["slope"] < 1.1
+    assert picture.read_text().startswith("<svg")
 
 
 @pytest.mark.timeout(300)
