@@ -94,7 +94,9 @@ def test_the_command_proves_a_users_own_app(tmp_path: Path) -> None:
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.partition(",")[0] for line in lines] == ["ok order (replay", "ok order (prefix", "2 passed"]
+    # Lines that are indented tell what was skipped, and why.
+    verdicts = [line.partition(",")[0] for line in lines if not line.startswith(" ")]
+    assert verdicts == ["ok order (replay", "ok order (prefix", "2 passed"]
 
 
 @pytest.mark.usefixtures("pytestconfig")
