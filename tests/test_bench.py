@@ -55,6 +55,7 @@ async def test_scale() -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.skipif(not os.environ.get("PERDURE_SLOW_TESTS"), reason="slow")
 async def test_recovery() -> None:
     """A turn goes on after each kind of kill, and before the timeouts that other systems have."""
     report = await run("bench.recovery", "--repeat", "1", "--sessions", "3", "--tool-seconds", "1")

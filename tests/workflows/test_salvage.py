@@ -23,6 +23,7 @@ from tests.conformance import runner
 from tests.conformance.runner import run_scenario
 from tests.conformance.scenario import load
 from tests.replay.record import HISTORIES, RECORDED, SCENARIOS
+from tests.workflows.support import eventually
 
 FILES = sorted(HISTORIES.rglob("*.json"))
 
@@ -81,8 +82,13 @@ class TakenOver(Runner):
         who = {name: what[name] for name in ("user_id", "session_id")}
         if (await self.get_session(**who)).invocations:
             await Lifecycle(self.app_name, self._client, reenter=False).take_over(who["user_id"], who["session_id"])
+            # The agents that were taken over log again what no slice told, their ends above all, before the turn.
+            await eventually(lambda: self._is_settled(who))
         async for event in super().run_async(**what):
             yield event
+
+    async def _is_settled(self, who: dict[str, Any]) -> bool:
+        return (await self.get_session(**who)).status != "running"
 
 
 @pytest.mark.server
