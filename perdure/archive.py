@@ -51,6 +51,8 @@ class _Reader:
         self._converter = client.data_converter
         self._handle = handle
         self._loads: set[int] = set()
+        self._sent: dict[int, Payloads] = {}
+        """Parts that a client sent, by the event that accepted them; some were refused all the same."""
         self.start = SessionInput()
 
     async def parts(self) -> AsyncIterator[tuple[int, tuple[Entry, ...]]]:
@@ -85,7 +87,12 @@ class _Reader:
             return completed.result if completed.scheduled_event_id in self._loads else None
         if event.HasField("workflow_execution_update_accepted_event_attributes"):
             request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
-            return request.args if request.name == EXTEND_JOURNAL else None
+            if request.name == EXTEND_JOURNAL:
+                self._sent[event.event_id] = request.args
+        elif event.HasField("workflow_execution_update_completed_event_attributes"):
+            done = event.workflow_execution_update_completed_event_attributes
+            part = self._sent.pop(done.accepted_event_id, None)
+            return part if done.outcome.HasField("success") else None
         return None
 
     async def _decode(self, payloads: Payloads, kind: type[_T]) -> _T:

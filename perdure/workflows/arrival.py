@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 from perdure.errors import LogError
 from perdure.journal import SessionCreated, pack, unpack
 from perdure.messages import LOADING, JournalPage, LoadJournalInput, SessionInput
+from perdure.projection import Projection
 from perdure.workflows.effects import load_journal
 from perdure.workflows.log import SessionLog
 
@@ -67,7 +68,10 @@ class Arrival:
         try:
             if page.offset > have:
                 raise LogError(f"the part starts at entry {page.offset}, but the journal ends at {have}")
-            for entry in page.entries[have - page.offset :]:
+            new = page.entries[have - page.offset :]
+            # On a copy first: a part is taken whole or not at all.
+            Projection.fold((*self.log.projection.entries, *new))
+            for entry in new:
                 self.log.append(entry)
         except (LogError, KeyError, ValueError) as error:
             raise ApplicationError(f"{type(error).__name__}: {error}", type="LogError", non_retryable=True) from error

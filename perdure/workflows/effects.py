@@ -218,7 +218,7 @@ class Effects:
             )
 
     async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
-        with self._at_work(), _cancellable():
+        with self._at_work():
             return await workflow.execute_local_activity(
                 name,
                 arg,

@@ -51,7 +51,7 @@ class Turns:
         self._user_id = user_id
         self._visibility = visibility
         self._reenter = reenter
-        self._effects = Effects(trial or Trial())
+        self._effects = Effects(trial)
         self._carrier = Carrier(inherited)
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger

@@ -11,8 +11,9 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
 from perdure import journal
+from perdure.archive import read_archive
 from perdure.errors import SessionFull
-from perdure.journal import Entry, EventLogged, SessionCreated, pack
+from perdure.journal import Entry, EventLogged, ResumeAccepted, SessionCreated, pack
 from perdure.lifecycle import Lifecycle
 from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput
 from perdure.workflows import limits
@@ -180,9 +181,11 @@ async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Cli
             return await handle.execute_update(EXTEND_JOURNAL, page, result_type=int)
 
         bad: list[Entry] = [EventLogged.model_validate({"event": {"author": "clerk"}})]
+        resume: Entry = ResumeAccepted(invocation_id="e-none")
         for page in (
             JournalPage(packed="no journal", offset=1, total=3),
             JournalPage(packed=pack(bad), offset=2, total=3),
+            JournalPage(packed=pack([*bad, resume]), offset=1, total=3),
         ):
             with pytest.raises(WorkflowUpdateFailedError):
                 await extend(page)
@@ -191,6 +194,11 @@ async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Cli
         assert (await user.settled(await sending)).status == "finished"
         with pytest.raises(WorkflowUpdateFailedError):
             await extend(JournalPage(packed=pack(bad), offset=3, total=4))
+        # What was refused is no part of the journal either where it is read out of the history.
+        lifecycle_entries = await lifecycle.read_journal("u", "s")
+        archived = await read_archive(client, user.key, None)
+        assert archived == lifecycle_entries[: len(archived)]
+        assert len(archived) >= 3
 
 
 async def test_a_cancellation_while_the_journal_comes_in_keeps_the_session(client: Client, app_name: str) -> None:
