@@ -34,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from temporalio.google_adk.workflow import activity_as_tool
 
 QUEUE = "bench_plugins_temporal"
+TEXT = " ".join((Path(__file__).parents[1] / "LICENSE").read_text().split())
 
 
 class ScriptedLlm(BaseLlm):
@@ -62,7 +63,7 @@ LLMRegistry.register(ScriptedLlm)
 @activity.defn(name="look_up")
 async def look_up(size: int) -> str:
     """Look something up."""
-    return "x" * size
+    return TEXT[:size]
 
 
 async def _drive(runner: Any, app: str) -> None:

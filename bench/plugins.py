@@ -38,13 +38,15 @@ from perdure.worker import create_workers
 APP = "bench_plugins"
 LOCAL_APP = "bench_plugins_local"
 SIDES = Path(__file__).with_name("plugin_sides.py")
+TEXT = " ".join((Path(__file__).parents[1] / "LICENSE").read_text().split())
+"""Prose, since history is packed: one letter repeated would flatter, random letters are what no tool returns."""
 Turn = Callable[[], Awaitable[dict[str, float]]]
 
 
 def make_app(name: str, rounds: int, result_bytes: int, *, local: bool) -> App:
     def look_up(size: int) -> str:
         """Look something up."""
-        return "x" * size
+        return TEXT[:size]
 
     steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"size": result_bytes}}]} for _ in range(rounds)]
     model = ScriptedModel([*steps, {"text": "done"}])

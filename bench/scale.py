@@ -5,8 +5,8 @@
 The worker is a process of its own; the client, with a follower for each session, is another.
 
 `throughput`: sessions at once, one turn of three tool calls each (four model calls, three tools), against a bare
-workflow that runs the same activities, by turns. `whole` counts creating the sessions, `turn` only the turns; the bare
-workflow's start is counted in both.
+workflow that runs the same activities, by turns. `whole` counts creating the sessions, `turn` and `local` only the
+turns; the bare workflow's start is counted. `local` has the tool as a local activity.
 
 `paused`: sessions that wait for the answer of a long-running tool: the worker's memory for each (slope over the number
 of sessions), then all are answered, some at once; seconds from an answer to the final text. `evicted`: the same by a
@@ -32,7 +32,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 with workflow.unsafe.imports_passed_through():
     from bench.processes import READY, cpu_seconds, percentile, print_report, process, ready, resident_kb
-    from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
+    from perdure.agents import App, FunctionTool, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
     from perdure.client import Runner
     from perdure.config import ConnectionConfig, WorkerConfig, connect
     from perdure.devserver import DevServer, DevServerConfig
@@ -40,6 +40,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.worker import create_workers
 
 TURN_APP = "bench_scale_turn"
+LOCAL_APP = "bench_scale_local"
 PAUSED_APP = "bench_scale_paused"
 BARE_QUEUE = "bench_scale_bare"
 TOOLS = 3
@@ -84,7 +85,9 @@ def ask(question: str) -> dict[str, str]:
 
 def make_apps() -> list[App]:
     steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"query": "q"}}]} for _ in range(TOOLS)]
-    turn = LlmAgent(name="worker", model=ScriptedModel([*steps, {"text": "done"}]), tools=[look_up])
+    script = [*steps, {"text": "done"}]
+    turn = LlmAgent(name="worker", model=ScriptedModel(script), tools=[look_up])
+    local = LlmAgent(name="worker", model=ScriptedModel(script), tools=[FunctionTool(look_up, local=True)])
     question: dict[str, Any] = {"calls": [{"name": "ask", "args": {"question": "May I?"}}]}
     asker = LlmAgent(
         name="asker", model=ScriptedModel([question, {"text": "done"}]), tools=[LongRunningFunctionTool(ask)]
@@ -92,6 +95,7 @@ def make_apps() -> list[App]:
     resumable = ResumabilityConfig(is_resumable=True)
     return [
         App(name=TURN_APP, root_agent=turn, resumability_config=resumable),
+        App(name=LOCAL_APP, root_agent=local, resumability_config=resumable),
         App(name=PAUSED_APP, root_agent=asker, resumability_config=resumable),
     ]
 
@@ -120,6 +124,7 @@ class Bench:
         self._client = client
         self._address = address
         self._turns = Runner(TURN_APP, client)
+        self._local = Runner(LOCAL_APP, client)
         self._paused = Runner(PAUSED_APP, client)
 
     def worker(self, sessions: int) -> Any:
@@ -127,15 +132,17 @@ class Bench:
 
     async def throughput(self, sessions: int, repeat: int) -> dict[str, Any]:
         """Return steps per second of each way, and what they cost the worker's and the client's process."""
-        found: dict[str, list[dict[str, float]]] = {"bare": [], "whole": [], "turn": []}
+        found: dict[str, list[dict[str, float]]] = {"bare": [], "whole": [], "turn": [], "local": []}
         async with self.worker(10 * sessions) as worker:
             await ready(worker)
             for index in range(repeat + 1):
-                created = [await self._created() for _ in range(sessions)]
+                turns = [await self._created(self._turns) for _ in range(sessions)]
+                local = [await self._created(self._local) for _ in range(sessions)]
                 ways: dict[str, list[Callable[[], Awaitable[None]]]] = {
                     "bare": [self._bare] * sessions,
                     "whole": [self._whole] * sessions,
-                    "turn": [lambda session=session: self._turn(session) for session in created],
+                    "turn": [lambda session=session: self._turn(self._turns, session) for session in turns],
+                    "local": [lambda session=session: self._turn(self._local, session) for session in local],
                 }
                 for name, runs in ways.items():
                     result = await _timed(worker.pid, runs)
@@ -145,22 +152,22 @@ class Bench:
             name: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for name, rows in found.items()
         }
         bare = medians["bare"]["steps_per_second"]
-        ratios = {name: medians[name]["steps_per_second"] / bare for name in ("whole", "turn")}
+        ratios = {name: medians[name]["steps_per_second"] / bare for name in ("whole", "turn", "local")}
         return {"sessions": sessions, **medians, "ratio": ratios}
 
     async def _bare(self) -> None:
         await self._client.execute_workflow("bare_turn", id=f"bare-{uuid.uuid4()}", task_queue=BARE_QUEUE)
 
-    async def _created(self) -> str:
+    async def _created(self, runner: Runner) -> str:
         session = str(uuid.uuid4())
-        await self._turns.create_session(user_id="u", session_id=session)
+        await runner.create_session(user_id="u", session_id=session)
         return session
 
     async def _whole(self) -> None:
-        await self._turn(await self._created())
+        await self._turn(self._turns, await self._created(self._turns))
 
-    async def _turn(self, session: str) -> None:
-        async for _ in self._turns.run_async(user_id="u", session_id=session, new_message="go"):
+    async def _turn(self, runner: Runner, session: str) -> None:
+        async for _ in runner.run_async(user_id="u", session_id=session, new_message="go"):
             pass
 
     async def paused(self, sessions: int, cached: int, at_once: int) -> dict[str, Any]:

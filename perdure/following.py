@@ -24,11 +24,23 @@ _SHORT_HISTORY = 400
 
 _FIRST_SPACING = 0.02
 _LAST_SPACING = 0.15
-"""Seconds between two looks at least: the longer a run is at work without a pause, the fewer looks it costs."""
+"""Seconds between two polls at least: the longer a run is at work without a pause, the fewer it costs."""
+
+_LAST_WAIT = 0.5
+"""Seconds, at the most, for which what a run has logged is not asked for while it is at work on more."""
 
 _LOOK_SHARE = 3
 _BUSY_SPACING = 1.0
 """After a look, as many times as long as it took, this at the most: a worker that answers late has more to do."""
+
+_ENDED = frozenset(
+    {
+        EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
+    }
+)
 
 _FIRST_PAUSE = 0.02
 _LAST_PAUSE = 1.0
@@ -47,6 +59,11 @@ class Follower:
         self._pause = _FIRST_PAUSE
         self._looked = 0.0
         self._spacing = _FIRST_SPACING
+        self._wait = _FIRST_SPACING
+        self._grown = False
+        """A workflow task was completed since the last look."""
+        self._at_work = 0
+        """Activities that are scheduled and have not ended."""
 
     async def news(self, *, found: bool, took: float = 0.0) -> None:
         """Return when the log may have grown.
@@ -61,11 +78,29 @@ class Follower:
             return
         # Many changes in a row cost one look, since a look costs the worker more than a step does.
         since = time.monotonic() - self._looked
+        busy = min(took * _LOOK_SHARE, _BUSY_SPACING)
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
-        await asyncio.sleep(max(self._spacing - since, min(took * _LOOK_SHARE, _BUSY_SPACING)))
-        while not await self._poll():
-            pass
+        self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
+        await self._until(self._looked + max(self._wait, busy), max(self._spacing, busy))
+        self._grown = False
         self._looked = time.monotonic()
+
+    async def _until(self, due: float, spacing: float) -> None:
+        """Poll until there is something to look at: at once where the run stands still, else when a look is due."""
+        polled = self._looked
+        while True:
+            now = time.monotonic()
+            if self._grown and (not self._at_work or now >= due):
+                return
+            await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
+            polled = time.monotonic()
+            try:
+                async with asyncio.timeout_at(_loop_time(due) if self._grown else None):
+                    await self._poll()
+            except TimeoutError:
+                return
+            if self._token is None:
+                return
 
     async def _stand_at_start(self) -> bool:
         handle: WorkflowHandle[object, object] = self._client.get_workflow_handle(self._workflow_id)
@@ -74,11 +109,11 @@ class Follower:
                 return False
         except RPCError:
             return False
-        self._token = b""
+        self._token, self._at_work = b"", 0
         return True
 
-    async def _poll(self) -> bool:
-        """Read one page of history, waiting for it if need be; returns whether a workflow task was completed."""
+    async def _poll(self) -> None:
+        """Read one page of history, waiting for it if need be."""
         request = GetWorkflowExecutionHistoryRequest(
             namespace=self._client.namespace,
             execution=WorkflowExecution(workflow_id=self._workflow_id),
@@ -92,8 +127,14 @@ class Follower:
             # The server is away, or forgot the token: the next look says more, and it waits for the server.
             _logger.debug("history poll failed", reason=error.status.name.lower())
             self._token = None
-            return True
+            return
         # Without a token the run is closed; another may have taken over.
         self._token = answer.next_page_token or None
-        completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-        return self._token is None or any(event.event_type == completed for event in answer.history.events)
+        for event in answer.history.events:
+            self._grown |= event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+            self._at_work += event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+            self._at_work -= event.event_type in _ENDED
+
+
+def _loop_time(moment: float) -> float:
+    return asyncio.get_running_loop().time() + moment - time.monotonic()
