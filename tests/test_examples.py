@@ -21,8 +21,10 @@ from examples.story_flow.flow import Step
 from perdure import Event, InvocationFailed, Runner
 from perdure.loading import load_app
 from perdure.messages import InvocationResult
+from tests.workflows.support import serving
 
 ROOT = Path(__file__).parent.parent
+STORY_FLOW = str(ROOT / "examples" / "story_flow")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "GOOGLE_API_KEY"}
 
 STORY = [
@@ -155,12 +157,12 @@ def test_story_flow_runs_by_itself() -> None:
 
 
 @pytest.mark.server
-async def test_story_flow_is_stopped_and_resumed_at_each_of_its_steps(temporal_server: str, client: Client) -> None:
+async def test_story_flow_is_stopped_and_resumed_at_each_of_its_steps(client: Client) -> None:
     """What a custom agent did before the stop is not done again, whether it is behind a checkpoint or not."""
     runner = Runner("story_flow", client)
     await runner.create_session(user_id="ann", session_id="stopped")
     names = names_of("stopped")
-    async with story_worker(temporal_server):
+    async with serving(client, load_app(STORY_FLOW)):
         result = await runner.send_message(**names, message="A kitten")
         invocation_id = result.invocation.id
         for stop_after in ("story_generator", "critic", "tone_check"):
@@ -193,11 +195,11 @@ async def test_story_flow_survives_the_death_of_its_worker(temporal_server: str,
 
 
 @pytest.mark.server
-async def test_story_flow_comes_back_from_a_terminated_workflow(temporal_server: str, client: Client) -> None:
+async def test_story_flow_comes_back_from_a_terminated_workflow(client: Client) -> None:
     runner = Runner("story_flow", client)
     await runner.create_session(user_id="ann", session_id="terminated")
     names = names_of("terminated")
-    async with story_worker(temporal_server):
+    async with serving(client, load_app(STORY_FLOW)):
         result = await runner.send_message(**names, message="A kitten")
         with pytest.raises(InvocationFailed, match="terminated"):
             await terminate_after(runner, result, "grammar_check", client)

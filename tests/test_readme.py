@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli import run_command
 from perdure.devserver import find_temporal
 from tests.test_examples import free_port
 
@@ -36,11 +37,8 @@ def test_the_links_of_the_documentation_lead_somewhere() -> None:
 class Tour:
     """The folder in which the tour is taken, and the ids that the commands print on the way."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self._folder = folder
-        path = os.pathsep.join((str(find_temporal().parent), os.environ["PATH"]))
-        self._environment = os.environ | {"TEMPORAL_ADDRESS": f"localhost:{port}", "PATH": path}
-        self._environment.pop("GOOGLE_API_KEY", None)
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
         self._ids: dict[str, str] = {}
 
     async def start(self, *command: str) -> asyncio.subprocess.Process:
@@ -49,32 +47,45 @@ class Tour:
         return await asyncio.create_subprocess_exec(
             *program,
             *command[1:],
-            cwd=self._folder,
-            env=self._environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
 
     async def run(self, *command: str) -> tuple[int | None, str]:
-        """Run a command, the ids that were printed last put in; returns its exit code and output."""
+        """Run a command, the ids that were printed last put in; returns its exit code and output.
+
+        `perdure` runs in this process: a Python of its own, for each command, would be most of the test's time.
+        """
         for name, value in self._ids.items():
             command = tuple(word.replace(name, value) for word in command)
-        process = await self.start(*command)
+        code: int | None
         async with asyncio.timeout(60):
-            output = (await process.communicate())[0].decode()
+            if command[0] == "perdure":
+                self._capsys.readouterr()
+                code = await asyncio.to_thread(run_command, command[1:])
+                output = "".join(self._capsys.readouterr())
+            else:
+                process = await self.start(*command)
+                output = (await process.communicate())[0].decode()
+                code = process.returncode
         for name, pattern in (("CALL_ID", r"\badk-[0-9a-f-]{36}"), ("INVOCATION_ID", r"\be-[0-9a-f-]{36}")):
             if found := re.findall(pattern, output):
                 self._ids[name] = found[-1]
-        return process.returncode, output
+        return code, output
 
 
 @pytest.fixture
-async def tour(tmp_path: Path) -> AsyncGenerator[Tour]:
+async def tour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> AsyncGenerator[Tour]:
     """The README's app, served by the README's first command."""
     (tmp_path / "travel").mkdir()
     (tmp_path / "travel" / "agent.py").write_text(DEFINITION, encoding="utf-8")
-    port = free_port()
-    tour = Tour(tmp_path, port)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", f"localhost:{free_port()}")
+    monkeypatch.setenv("PATH", os.pathsep.join((str(find_temporal().parent), os.environ["PATH"])))
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    tour = Tour(capsys)
     dev = await tour.start(*shlex.split(COMMANDS[0], comments=True), "--ui-port", str(free_port()))
     try:
         assert dev.stdout is not None

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from temporalio import activity
 
@@ -26,7 +26,8 @@ _log = get_logger("perdure.worker")
 _BEAT_SECONDS = 1.0
 _BEATS_PER_TIMEOUT = 3.5
 _GRACE_SECONDS = 5.0
-"""How long a cancelled sync function, which nothing can interrupt, may take to finish and keep its result."""
+"""How long what is cancelled may take to be over, and to keep its result if it finishes all the same: a sync function,
+which nothing can interrupt, and an async one that cleans up."""
 
 
 @contextmanager
@@ -73,12 +74,12 @@ class CodeRunner:
         """Run a coroutine on the loop for user code, heartbeating all the while.
 
         Raises:
-            asyncio.CancelledError: The activity was cancelled; so is the coroutine.
+            asyncio.CancelledError: The activity was cancelled; so was the coroutine, which is over by then unless that
+                took it too long.
         """
-        future = asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
-        wrapped = asyncio.wrap_future(future)
-        with beating():
-            return await wrapped
+        job = _Job(coroutine)
+        future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.run(), self._loop))
+        return await _finish(future, cancel=lambda: self._loop.call_soon_threadsafe(job.cancel))
 
     def close(self) -> None:
         """Stop the loop; threads that still run are left to their end."""
@@ -87,23 +88,43 @@ class CodeRunner:
         self._thread.join(timeout=_GRACE_SECONDS)
 
 
-async def _finish(future: asyncio.Future[Any]) -> Any:
+class _Job(Generic[_T]):
+    """A coroutine on the loop for user code; it is over only when the coroutine is, also where it is cancelled."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    async def run(self) -> _T:
+        self._task = asyncio.current_task()
+        if self._cancelled:
+            self._coroutine.close()
+            raise asyncio.CancelledError
+        try:
+            return await self._coroutine
+        except (SystemExit, KeyboardInterrupt) as error:
+            # One that asks for the process's end must not end the loop of all the others.
+            raise RuntimeError(f"the code asked the process to exit: {error!r}") from error
+
+    def cancel(self) -> None:
+        """Cancel the coroutine; called on its loop."""
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def _finish(future: asyncio.Future[_T], cancel: Callable[[], object] | None = None) -> _T:
     with beating():
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
+            if cancel is not None:
+                cancel()
             done, _ = await asyncio.wait({future}, timeout=_GRACE_SECONDS)
             if done:
                 return future.result()
             raise
-
-
-async def _without_exit(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Await a coroutine; one that asks for the process's end must not end the loop of all the others."""
-    try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"the code asked the process to exit: {error!r}") from error
 
 
 async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:

@@ -22,9 +22,8 @@ from perdure.prove.scenario import ProofScenario
 from tests.conformance.proofs import ScenarioSource
 from tests.conformance.scenario import Scenario
 
-pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(3600)]
-
 LONG = os.environ.get("PERDURE_PROVE") == "long"
+pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(3600 if LONG else 300)]
 EXAMPLES = 150 if LONG else 8
 _DEPTH = 3
 _CUTS = None if LONG else 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import string
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ def small_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def noise(size: int, seed: int = 0) -> str:
     """Return a text that packs badly."""
-    return "".join(random.Random(seed).choices(string.ascii_letters + string.digits, k=size))
+    return b64encode(random.Random(seed).randbytes(size)).decode()[:size]
 
 
 async def loads(user: User) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -82,6 +83,53 @@ async def test_a_sync_tool_that_takes_too_long_does_not_hold_a_stop_up(client: C
         gate.open()
         assert (await user.resumed(invocation)).status == "finished"
         assert len(set(gate.keys)) == 1
+
+
+async def test_a_stop_waits_until_an_async_tool_has_cleaned_up(client: Client, app_name: str) -> None:
+    """A resume must not start the tool beside what is left of its first run."""
+    started, left = asyncio.Event(), list[str]()
+
+    async def work() -> str:
+        """Work."""
+        if left:
+            return "done"
+        try:
+            started.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.7)
+            left.append("cleaned up")
+        return "never"
+
+    clerk = agent("clerk", [calls("work"), text("done")], [work])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        invocation = await user.send("a")
+        await eventually(started.is_set)
+        assert (await user.stop(invocation)).status == "stopped"
+        assert left == ["cleaned up"]
+        assert (await user.resumed(invocation)).status == "finished"
+
+
+async def test_an_async_tool_that_finishes_all_the_same_keeps_its_result(client: Client, app_name: str) -> None:
+    started: list[int] = []
+
+    async def work() -> str:
+        """Work."""
+        started.append(1)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "mine"
+
+    clerk = agent("clerk", [calls("work"), text("done")], [work])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        invocation = await user.send("a")
+        await eventually(lambda: bool(started))
+        assert (await user.stop(invocation)).status == "stopped"
+        assert (await user.resumed(invocation)).status == "finished"
+        assert responses(await user.events(), "work") == [{"result": "mine"}]
+        assert len(started) == 1
 
 
 async def test_a_model_call_is_cancelled_and_made_again(client: Client, app_name: str) -> None:

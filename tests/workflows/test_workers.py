@@ -132,7 +132,7 @@ async def test_an_invocation_waits_while_no_worker_runs(client: Client, app_name
 _SLOW = pytest.param(30, 10, marks=pytest.mark.skipif(not os.environ.get("PERDURE_SLOW_TESTS"), reason="slow"))
 
 
-@pytest.mark.parametrize(("blocks", "heartbeat"), [(12, 3), _SLOW])
+@pytest.mark.parametrize(("blocks", "heartbeat"), [(6, 2), _SLOW])
 async def test_an_async_tool_that_blocks_its_loop_runs_once(
     client: Client, app_name: str, blocks: int, heartbeat: int
 ) -> None:
