@@ -63,6 +63,9 @@ async def replay_history(
         HistoryDiffers: The code would do something else, or fails.
         DefinitionError: An app is defined wrongly.
     """
+    if not any(event.HasField("workflow_task_scheduled_event_attributes") for event in history.events):
+        # A run that has just begun: no code has run yet, and the SDK's replayer would wait for it without an end.
+        return
     replayer = Replayer(
         workflows=[SessionWorkflow, SharedStateWorkflow],
         data_converter=data_converter,

@@ -137,6 +137,10 @@ async def test_the_version_is_printed(perdure: Perdure) -> None:
         ["pending", "app", "--session", "s"],
         ["dev", "target", "--address", "localhost:1", "--temporal-port", "2"],
         ["run", "app", "hello", "--state", "no-pair"],
+        ["worker", "target", "--versioning", "pinned"],
+        ["worker", "target", "--versioning", "no-such-way"],
+        ["worker", "target", "--deployment", "shop"],
+        ["dev", "target", "--build-id", "b1"],
     ],
     ids=" ".join,
 )
@@ -145,6 +149,13 @@ async def test_wrong_usage_has_a_code_of_its_own(perdure: Perdure, arguments: li
     done = await perdure(*arguments)
     assert (done.code, done.out) == (64, "")
     assert "Error: " in done.err
+
+
+async def test_versioning_without_a_deployment_says_what_is_missing(perdure: Perdure) -> None:
+    done = await perdure("worker", "target", "--versioning", "auto-upgrade")
+    assert done.code == 64
+    assert "has versioning 'auto-upgrade'; give a deployment and a build id" in done.err
+    assert "perdure worker --help" in done.err
 
 
 async def test_no_server_is_told_apart_from_a_failure(perdure: Perdure) -> None:

@@ -13,7 +13,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options
-from perdure.errors import ConnectionFailed
+from perdure.errors import ConnectionFailed, DefinitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,6 +87,7 @@ def dev(
         if connection.address is not None:
             raise click.UsageError("--temporal-port and --address both name the server; give one")
         connection = replace(connection, address=f"localhost:{temporal_port}")
+    _check_worker(options)
     return asyncio.run(_dev(targets, connection, ui_port, data, options))
 
 
@@ -105,6 +106,7 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
     Example:
       perdure worker travel.agent:app hotel.agent:app --profile production
     """
+    _check_worker(options)
     return asyncio.run(_worker(targets, connection, options))
 
 
@@ -146,8 +148,6 @@ def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
 
     level: Level = options["log_level"]
     configure_logging(json=options["log_json"], level=level)
-    # Its checks, too, come first.
-    _worker_config(options)
     apps = [load_app(target) for target in targets]
     names = [app.name for app in apps]
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -155,6 +155,13 @@ def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
     for app in apps:
         register(app)
     return apps
+
+
+def _check_worker(options: dict[str, Any]) -> None:
+    try:
+        _worker_config(options)
+    except DefinitionError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _worker_config(options: dict[str, Any]) -> WorkerConfig:

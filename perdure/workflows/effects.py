@@ -36,6 +36,7 @@ from perdure.state_messages import (
     SHARE_STATE,
     ShareStateInput,
 )
+from perdure.workflows.outbox import Outbox
 
 _T = TypeVar("_T")
 
@@ -91,6 +92,7 @@ class Effects:
 
     def __init__(self, trial: Trial | None = None) -> None:
         self._trial = trial or Trial()
+        self._outbox = Outbox()
         self.scheduled = 0
         """Activities that were ever started."""
         self.busy = 0
@@ -202,6 +204,7 @@ class Effects:
         attempt = 0
         while True:
             await self._gate()
+            await self._room(arg)
             if witness is not None:
                 witness.starting()
             try:
@@ -263,6 +266,16 @@ class Effects:
             await workflow.wait_condition(lambda: self.urgent)
         finally:
             self.held -= 1
+
+    async def _room(self, arg: Any) -> None:
+        """Wait until a workflow task has room for an activity's argument; the invocation is at work meanwhile."""
+        self.busy += 1
+        try:
+            waited = await self._outbox.take(arg)
+        finally:
+            self.busy -= 1
+        if waited:
+            await self._gate()
 
     @contextmanager
     def _at_work(self) -> Generator[None]:

@@ -83,9 +83,7 @@ class _Journalist:
     def failed(self, error: FailureError) -> None:
         """Note how it ended instead."""
         stopped = is_cancelled_exception(error)
-        if error_type(error) == NOT_REGISTERED or (
-            stopped and isinstance(error, ActivityError) and not error.started_event_id
-        ):
+        if error_type(error) == NOT_REGISTERED or (stopped and _never_started(error)):
             self._not_started()
             return
         times = _times(error) or RunTimes(attempt=self._attempts(error), started=self._since, ended=workflow.time())
@@ -115,6 +113,11 @@ class _Journalist:
                 **fields,
             )
         )
+
+
+def _never_started(error: FailureError) -> bool:
+    """Return whether the server says that no worker took the activity; of a local one it knows no event at all."""
+    return isinstance(error, ActivityError) and bool(error.scheduled_event_id) and not error.started_event_id
 
 
 def _times(error: FailureError) -> RunTimes | None:

@@ -48,18 +48,18 @@ async def record(client: Client, name: str, mode: Mode, folder: Path) -> None:
         if execution.id.endswith("/u/s") and (newest is None or execution.start_time > newest.start_time):
             newest = execution
     history = await client.get_workflow_handle(newest.id, run_id=newest.run_id).fetch_history()
-    document = {"scenario": name, "workflow_id": newest.id, "history": _scrub(json.loads(history.to_json()))}
+    document = {"scenario": name, "workflow_id": newest.id, "history": scrub(json.loads(history.to_json()))}
     (folder / f"{name}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
 
 
-def _scrub(value: Any) -> Any:
+def scrub(value: Any) -> Any:
     """Leave out what tells of the machine: paths in stack traces, process ids and host names."""
     if isinstance(value, list):
-        return [_scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType] -- JSON
+        return [scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType] -- JSON
     if not isinstance(value, dict):
         return value
     private = ("stackTrace", "identity", "stickyTaskQueue", "workerVersion", "binaryChecksum")
-    return {key: _scrub(item) for key, item in value.items() if key not in private}  # pyright: ignore[reportUnknownVariableType] -- JSON
+    return {key: scrub(item) for key, item in value.items() if key not in private}  # pyright: ignore[reportUnknownVariableType] -- JSON
 
 
 async def main() -> None:

@@ -30,6 +30,9 @@ PENDING = {"status": "pending"}
 _PATIENCE = 20.0
 """Seconds after which what a test waits for has failed to come."""
 
+ON_END: list[Callable[[Client, App], Awaitable[None]]] = []
+"""Called when an app has been served to its end; `tests/replay/features.py` records what is there then."""
+
 
 class Gate:
     """Where tools and models wait until the test lets them go. They come from other threads and loops."""
@@ -163,6 +166,8 @@ async def serving(client: Client, app: App, *, cached: int = 100, **config: Any)
         yield User(client, app.name)
         defects = f"WorkflowType = '{app.name}' AND ExecutionStatus = 'Failed'"
         assert not [run.id async for run in client.list_workflows(defects)], "a session's workflow failed"
+        for listener in ON_END:
+            await listener(client, app)
 
 
 class User:

@@ -135,6 +135,27 @@ async def test_every_outcome_of_a_run(client: Client, app_name: str) -> None:
 async def _ran(user: User, tool: str) -> bool:
     return (await ledger(user))[tool].attempts == 1
 
+async def test_a_stopped_local_tool_stands_in_the_ledger(client: Client, app_name: str) -> None:
+    """It has started, so it may have taken effect: its attempt counts, and it is not told as if it had never run."""
+    gate = Gate()
+    slow = FunctionTool(gate.tool("slow"), local=True, timeout=timedelta(seconds=50))
+    clerk = agent("clerk", [calls("slow"), text("done")], [slow])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        invocation = await user.send("a")
+        await gate.reached()
+        await user.stop(invocation)
+        stopped = (await ledger(user))["slow"]
+        assert (stopped.outcome, stopped.attempts, stopped.cause) == ("interrupted", 1, None)
+        assert stopped.started is not None
+        assert stopped.ended is not None
+        assert stopped.started <= stopped.ended
+        gate.open()
+        assert (await user.resumed(invocation)).status == "finished"
+        done = (await ledger(user))["slow"]
+        assert (done.outcome, done.attempts, done.started) == ("done", 2, stopped.started)
+        assert (done.idempotency_key, len(gate.keys)) == (stopped.idempotency_key, 2)
+
 
 async def test_every_outcome_that_a_person_decides(client: Client, app_name: str) -> None:
     def fails() -> None:

@@ -1,0 +1,71 @@
+"""What tests of newer features left replays against today's workflow code, continued runs and shared state included."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+
+from perdure import journal
+from perdure.agents.registry import register
+from perdure.errors import DefinitionWarning, HistoryDiffers
+from perdure.replay import replay_history
+from tests.replay.features import RECORDED, custom_app, file_name, read_feature
+from tests.replay.record import HISTORIES
+
+FILES = sorted(HISTORIES.rglob("features/*.json.gz"))
+
+
+async def replay(path: Path, *, other: tuple[str, str] = ("", "")) -> int:
+    """Replay all workflows of a file, with a text in them put in another's place; returns how many there are."""
+    document = read_feature(path)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DefinitionWarning)
+        for name, value in document["limits"].items():
+            patch.setattr(journal, name, value)
+        app = custom_app(document["test"], document["app"])
+        for workflow in document["workflows"]:
+            history = WorkflowHistory.from_json(workflow["workflow_id"], workflow["history"])
+            if other[0]:
+                text = history.to_json().replace(*other)
+                history = WorkflowHistory.from_json(workflow["workflow_id"], text)
+            if app is not None:
+                register(app)
+            await replay_history(history, [app] if app is not None else [])
+    return len(document["workflows"])
+
+
+def test_every_feature_of_the_list_is_recorded() -> None:
+    wanted = {file_name(test.removeprefix("test_")) for tests in RECORDED.values() for test in tests}
+    assert wanted <= {path.name.removesuffix(".json.gz") for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parents[1].name}/{path.name.partition('.')[0]}")
+async def test_a_feature_replays(path: Path) -> None:
+    """Raises if the code would do anything else than what was recorded."""
+    assert await replay(path) >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "recorded", "other"),
+    [
+        ("a_silent_end_is_in_doubt_at_once", '"pay"', '"buy"'),
+        ("a_local_tool_runs_once_and_is_recorded_100", '"core_local_activity"', '"Version"'),
+        ("a_local_tool_is_retried_by_its_policy", "TIMER_STARTED", "WORKFLOW_EXECUTION_SIGNALED"),
+        ("nobody_is_reminded_of_what_is_answered", "TIMER_STARTED", "WORKFLOW_EXECUTION_SIGNALED"),
+    ],
+)
+async def test_another_history_would_be_noticed(name: str, recorded: str, other: str) -> None:
+    (path,) = [path for path in FILES if path.name == f"{name}.json.gz"]
+    with pytest.raises(HistoryDiffers):
+        await replay(path, other=(recorded, other))
+
+
+async def test_a_run_that_has_just_begun_replays_at_once() -> None:
+    """Of the last run only its start is recorded: it was held back until the run before it was a second old."""
+    (path,) = [path for path in FILES if path.name == "answers_and_stops_find_the_next_run.json.gz"]
+    newest = read_feature(path)["workflows"][-1]["history"]
+    assert len(newest["events"]) == 1
+    await replay_history(WorkflowHistory.from_json("app/u/s", newest))

@@ -1,0 +1,123 @@
+"""Large arguments of many calls at once: what one workflow task sends is bounded, whatever the models ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from perdure.agents import App, FunctionTool, ParallelAgent, ToolContext
+from perdure.agents.custom import BaseAgent
+from perdure.replay import replay_history
+from perdure.workflows.outbox import BOUNDED
+from tests.workflows.support import Gate, User, agent, calls, make_app, named, responses, serving, text
+
+pytestmark = pytest.mark.server
+
+MEGABYTE = 1_000_000
+BRANCHES = 6
+
+
+class Store:
+    """A tool that takes large texts and waits at a gate with them."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.lengths: list[int] = []
+
+        async def store(text: str, tool_context: ToolContext) -> str:
+            self.lengths.append(len(text))
+            await self.gate.pass_through(tool_context.idempotency_key)
+            return text
+
+        self.tool = FunctionTool(named(store, "store"))
+
+    def app(self, name: str, rounds: int = 1) -> App:
+        """Return an app whose branches call the tool all at once; it returns what it was given."""
+        branches: list[BaseAgent] = [
+            agent(f"b{n}", [*[calls("store", text=str(n) * MEGABYTE)] * rounds, text(f"stored {n}")], [self.tool])
+            for n in range(BRANCHES)
+        ]
+        return make_app(name, ParallelAgent(name="fan", sub_agents=branches))
+
+
+def sent(events: Sequence[HistoryEvent]) -> list[int]:
+    """Return the bytes of what each workflow task has scheduled."""
+    sizes = Counter[int]()
+    for event in events:
+        if event.HasField("activity_task_scheduled_event_attributes"):
+            scheduled = event.activity_task_scheduled_event_attributes
+            sizes[scheduled.workflow_task_completed_event_id] += event.ByteSize()
+    return list(sizes.values())
+
+
+async def history(user: User) -> list[HistoryEvent]:
+    return list((await user.workflow.fetch_history()).events)
+
+
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_branches_that_send_and_return_large_texts_at_once(client: Client, app_name: str, cached: int) -> None:
+    """Six of a megabyte each are more than the 4 MB that Temporal takes in one message."""
+    store = Store()
+    async with serving(client, store.app(app_name), cached=cached) as user:
+        await user.create()
+        invocation = await user.send("a")
+        store.gate.open()
+        assert (await user.settled(invocation, patience=60)).status == "finished"
+        assert store.lengths == [MEGABYTE] * BRANCHES
+        assert {len(found["result"]) for found in responses(await user.events(), "store")} == {MEGABYTE}
+        assert len(responses(await user.events(), "store")) == BRANCHES
+        runs = [run async for run in client.list_workflows(f"WorkflowType = '{app_name}'")]
+        # So much history makes it continue as new, too.
+        assert len(runs) > 1
+        waited = False
+        for run in runs:
+            found = await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
+            assert max(sent(found.events), default=0) < 3 * MEGABYTE
+            waited = waited or any(event.HasField("timer_started_event_attributes") for event in found.events)
+            await replay_history(found)
+        assert waited
+
+
+async def test_a_stop_reaches_what_waits_for_room(client: Client, app_name: str) -> None:
+    store = Store()
+    async with serving(client, store.app(app_name)) as user:
+        await user.create()
+        invocation = await user.send("a")
+        await store.gate.reached()
+        assert (await user.stop(invocation)).status == "stopped"
+        store.gate.open()
+        assert (await user.settled((await user.resume(invocation)).id, patience=60)).status == "finished"
+        assert len(responses(await user.events(), "store")) == BRANCHES
+
+
+async def test_a_usual_session_waits_for_nothing(client: Client, app_name: str) -> None:
+    """No timer, and no mark of the patch: histories from before replay as they are."""
+    gate = Gate()
+    gate.open()
+    branches: list[BaseAgent] = [
+        agent(f"b{n}", [*[calls("work")] * 3, text("x" * 9_000)], [gate.tool("work", "y" * 9_000)]) for n in range(8)
+    ]
+    async with serving(client, make_app(app_name, ParallelAgent(name="fan", sub_agents=branches))) as user:
+        await user.create()
+        assert (await user.run("a")).status == "finished"
+        found = await history(user)
+        assert not any(event.HasField("timer_started_event_attributes") for event in found)
+        assert BOUNDED not in str(found)
+
+
+async def test_messages_are_taken_while_large_arguments_wait(client: Client, app_name: str) -> None:
+    store = Store()
+    async with serving(client, store.app(app_name, rounds=2)) as user:
+        await user.create()
+        invocation = await user.send("a")
+        store.gate.open()
+        others = await asyncio.gather(*(user.send(f"m{n}") for n in range(3)))
+        for one in (invocation, *others):
+            assert (await user.settled(one, patience=90)).status in ("finished", "failed")
+        assert await user.status(invocation) == "finished"
+        assert len(responses(await user.events(), "store")) == 2 * BRANCHES
