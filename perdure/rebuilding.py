@@ -15,9 +15,13 @@ from perdure.journal import (
     MAX_EVENT_BYTES,
     ActivityKept,
     AnswerAccepted,
+    CallExpired,
     CallReminded,
     Entry,
     EventLogged,
+    Failure,
+    InvocationResumed,
+    InvocationSettled,
     LocalCall,
     MessageAccepted,
     ModelCalled,
@@ -39,9 +43,10 @@ from perdure.messages import (
     ToolInput,
 )
 from perdure.plan import LlmNode
-from perdure.projection import Invocation, Projection, split_state_delta
-from perdure.requests import by_branch, check_answer, named
+from perdure.projection import Call, Invocation, Projection, split_state_delta
+from perdure.requests import by_branch, check_answer, expired_answer, named
 from perdure.responses import confirmation_request, requested_confirmation, response_event
+from perdure.views import expired_cause
 
 _SAME_TIME = 0.002
 """Seconds by which the journal's time of a workflow task may differ from history's."""
@@ -122,9 +127,29 @@ class Rebuilder:
             event = self._event(time, USER, invocation_id, content=content).model_copy(update=update)
             projection.apply(MessageAccepted(event=event, request_id=answer.request_id))
             return
+        late = next((call for call in calls if call.expired is not None), None)
+        if late is not None:
+            self._fail(invocation, late)
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
             projection.apply(AnswerAccepted(event=event, request_id=answer.request_id))
+
+    def expired(self, time: float) -> None:
+        """Answer for the person, or fail, where a deadline had passed by this time, unless that was done."""
+        for call in _overdue(self.projection, time):
+            answer = expired_answer(call)
+            if answer is None:
+                self.projection.apply(CallExpired(call_id=call.pending.id))
+            else:
+                self.answer(answer, f"e-{derived_id(self._seed, 'expired', call.pending.id)}", time)
+
+    def _fail(self, invocation: Invocation, call: Call) -> None:
+        """Let a deadline fail its invocation, as it has by the time of an answer that comes later."""
+        if invocation.status == "queued":
+            self.projection.apply(InvocationResumed(invocation_id=invocation.id))
+        failure = Failure(agent=call.pending.agent, step=call.pending.name, cause=expired_cause(call))
+        settled = InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,))
+        self.projection.apply(settled)
 
     def model_answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
         """Log a model's answer, unless that was done."""
@@ -140,7 +165,7 @@ class Rebuilder:
             names = [made.name for made in output.event.get_function_calls()]
             ids = self._drawn.of_calls(self._seed, call.agent, names, projection.call_ids)
         event = model_event(node, call.branch, output.event, projection.call_ids, ids)
-        logged = self._log(event, call.invocation_id, time)
+        logged = self.log(event, call.invocation_id, time)
         self._respond(logged, time)
 
     def tool_started(self, call: ToolInput, time: float) -> None:
@@ -253,7 +278,7 @@ class Rebuilder:
         response = response_event(calls, outputs, long_running)
         for event in (request, response):
             if event is not None:
-                self._log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+                self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
         answered = {part.id for part in response.get_function_responses()} if response is not None else set[str]()
         for call in calls:
             if call.id in long_running and call.id not in answered and call.id not in invocation.kept:
@@ -291,7 +316,8 @@ class Rebuilder:
         event_id = derived_id(self._seed, "event", len(self.projection.entries))
         return Event(id=event_id, timestamp=time, author=author, invocation_id=invocation_id, **fields)
 
-    def _log(self, event: Event, invocation_id: str, time: float) -> Event:
+    def log(self, event: Event, invocation_id: str, time: float) -> Event:
+        """Log an agent's event, unless it is too large; returns it with its id and time."""
         delta, temp = split_state_delta(event.actions.state_delta)
         if temp:
             self.projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
@@ -302,6 +328,18 @@ class Rebuilder:
         if payload_size(logged) <= MAX_EVENT_BYTES:
             self.projection.apply(EventLogged(event=logged))
         return logged
+
+
+def _overdue(projection: Projection, time: float) -> list[Call]:
+    """Return the open calls whose deadline had passed by this time."""
+    return [
+        call
+        for call in projection.timed.values()
+        if call.answer == "open"
+        and call.pending.deadline is not None
+        and call.pending.deadline <= time
+        and projection.takes_answers(call.pending.invocation_id)
+    ]
 
 
 def _is_same_start(known: Entry, entry: ToolStarted) -> bool:

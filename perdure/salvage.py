@@ -46,9 +46,10 @@ from perdure.messages import (
     ToolInput,
 )
 from perdure.projection import Invocation, Projection
+from perdure.questions import Questions
 from perdure.rebuilding import Drawn, Rebuilder
 from perdure.requests import parse_signal
-from perdure.starts import Starts, is_beside
+from perdure.starts import DeadlineTimers, Starts, is_beside
 
 _Call = ModelInput | ToolInput | CodeInput
 
@@ -108,7 +109,9 @@ class _Reader:
             tools = [call for call in self._calls.values() if isinstance(call, ToolInput)]
             drawn = Drawn(tools, list(_answered_ids(history)))
         self.journal = Rebuilder(_first_entries(history, start, begun), self._seed, drawn)
-        self._starts = Starts(history, self.journal)
+        self._questions = Questions(self.journal, self._seed if start.derived_ids else None)
+        self._starts = Starts(history, self.journal, self._questions)
+        self._deadlines = DeadlineTimers(self.journal, self._starts)
         if start.interrupted is not None:
             for invocation in list(self.projection.invocations.values()):
                 if invocation.status == "running":
@@ -162,6 +165,8 @@ class _Reader:
             match event.event_type:
                 case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                     task = event.event_id
+                    if task >= self._told:
+                        self._deadlines.task_completed(task)
                     if event.workflow_task_completed_event_attributes.started_event_id > self._news:
                         self._dealt = True
                 case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
@@ -172,18 +177,16 @@ class _Reader:
                     if stop is not None and task > self._told:
                         self._stop_named(stop)
                 case _:
+                    self._deadlines.expire()
                     self._input(event)
+        self._deadlines.expire()
 
     def _input(self, event: HistoryEvent) -> None:
         """Take in what a workflow task would be given."""
         time = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED | EventType.EVENT_TYPE_TIMER_STARTED:
-                if not is_beside(event):
-                    self._open.add(event.event_id)
-                self._starts.scheduled(event)
-                if event.event_id in self._calls:
-                    self._failed.pop(_key(self._calls[event.event_id]), None)
+                self._began(event)
                 return
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 completed = event.activity_task_completed_event_attributes
@@ -203,6 +206,16 @@ class _Reader:
                 pass
         self._news, self._dealt = event.event_id, False
 
+    def _began(self, event: HistoryEvent) -> None:
+        """Take in that an activity or a timer began."""
+        if not is_beside(event):
+            self._open.add(event.event_id)
+        elif event.event_type == EventType.EVENT_TYPE_TIMER_STARTED:
+            self._deadlines.began(event.event_id)
+        self._starts.scheduled(event)
+        if event.event_id in self._calls:
+            self._failed.pop(_key(self._calls[event.event_id]), None)
+
     def _ended(self, event: HistoryEvent) -> bool:
         """Take in an end of an activity without a result, or of a timer; returns whether it is one."""
         self._starts.ended(event)
@@ -216,8 +229,10 @@ class _Reader:
             self._open.discard(event.activity_task_canceled_event_attributes.scheduled_event_id)
         elif event.HasField("timer_fired_event_attributes"):
             self._open.discard(event.timer_fired_event_attributes.started_event_id)
+            self._deadlines.ended(event.timer_fired_event_attributes.started_event_id)
         elif event.HasField("timer_canceled_event_attributes"):
             self._open.discard(event.timer_canceled_event_attributes.started_event_id)
+            self._deadlines.ended(event.timer_canceled_event_attributes.started_event_id)
         else:
             return False
         return True
@@ -239,9 +254,9 @@ class _Reader:
             return
         match request.name:
             case name if name == SEND_MESSAGE:
-                self.journal.message(MessageInput.model_validate(data), self._invocation_id(event), time)
+                self.journal.message(MessageInput.model_validate(data), self._told_id(event), time)
             case name if name == RESPOND:
-                self.journal.answer(AnswerInput.model_validate(data), self._invocation_id(event), time)
+                self._answer(AnswerInput.model_validate(data), self._told_id(event), time)
             case name if name == RESUME:
                 invocation = self.projection.invocations.get(InvocationInput.model_validate(data).invocation_id)
                 if invocation is not None and invocation.status in ("failed", "stopped"):
@@ -249,21 +264,19 @@ class _Reader:
             case _:
                 return
 
-    def _invocation_id(self, accepted: HistoryEvent) -> str:
-        """Return the invocation that an update was told of, or a fresh id if it was not told yet."""
-        completed = self._results.get(accepted.event_id)
-        if completed is not None:
-            outcome = completed.workflow_execution_update_completed_event_attributes.outcome
-            if outcome.HasField("success"):
-                return str(_json(outcome.success)["invocation"]["id"])
-        return f"e-{derived_id(self._seed, 'update', accepted.event_id)}"
+    def _told_id(self, accepted: HistoryEvent) -> str:
+        return _invocation_id(accepted, self._results.get(accepted.event_id), self._seed)
 
     def _signal(self, data: Payloads, time: float, event_id: int) -> None:
         try:
             answer = parse_signal(_json(data))
         except (RequestRefused, ValueError, TypeError):
             return
-        self.journal.answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
+        self._answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
+
+    def _answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
+        self._questions.answered(answer, time)
+        self.journal.answer(answer, invocation_id, time)
 
     # What activities returned.
 
@@ -271,6 +284,7 @@ class _Reader:
         self._open.discard(scheduled)
         call = self._calls.get(scheduled)
         if call is None:
+            self._questions.returned(scheduled, result, time)
             return
         self._failed.pop(_key(call), None)
         invocation = self.projection.invocations.get(call.invocation_id or "")
@@ -281,6 +295,7 @@ class _Reader:
             self.journal.model_answered(call, ModelOutput.model_validate(data), time)
         elif isinstance(call, ToolInput):
             output = ToolOutput.model_validate(data)
+            self._questions.cancelled(scheduled)
             if output.times is None:
                 # It asks for a confirmation, or the model's arguments do not fit.
                 self._starts.not_started(scheduled)
@@ -290,15 +305,12 @@ class _Reader:
 
     def _failure(self, scheduled: int, failure: FailureProto) -> None:
         self._open.discard(scheduled)
-        call = self._calls.get(scheduled)
-        if call is None:
+        call, is_asked = self._calls.get(scheduled), self._questions.failed(scheduled, failure)
+        if call is None or is_asked:
             return
         if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
             self.projection.apply(ModelCalled(agent=call.agent))
-        step = "model" if isinstance(call, ModelInput) else call.tool if isinstance(call, ToolInput) else call.name
-        kind = failure.application_failure_info.type
-        cause = f"{kind}: {failure.message}" if kind else failure.message
-        self._failed[_key(call)] = call.invocation_id or "", Failure(agent=call.agent or "?", step=step, cause=cause)
+        self._failed[_key(call)] = call.invocation_id or "", _failed(call, failure)
 
     # What became of the invocations.
 
@@ -307,17 +319,17 @@ class _Reader:
         for stop in self._stops.values():
             self._stop_named(stop)
         for invocation in list(self.projection.invocations.values()):
-            if invocation.status != "running" or self._open:
+            if invocation.status not in ("running", "queued"):
                 continue
             failures = tuple(failure for owner, failure in self._failed.values() if owner == invocation.id)
+            if invocation.status == "queued" or not failures:
+                self._questions.ask(invocation, self._history[-1].event_time.ToNanoseconds() / 1e9)
+            if invocation.status != "running" or self._open:
+                continue
             if failures:
-                self._settle(invocation, "failed", failures)
-            elif not goes_on and self._dealt and self._waits(invocation):
-                self._settle(invocation, "waiting")
-
-    def _waits(self, invocation: Invocation) -> bool:
-        is_open = bool(self.projection.open_calls(invocation.id)) and not invocation.answers
-        return is_open and self.projection.is_resumable(invocation)
+                self.projection.apply(_settled(invocation, "failed", failures))
+            elif not goes_on and self._dealt and _waits(self.projection, invocation):
+                self.projection.apply(_settled(invocation, "waiting"))
 
     def _stop_named(self, stop: InvocationInput) -> None:
         invocation = self.projection.invocations.get(stop.invocation_id)
@@ -327,10 +339,32 @@ class _Reader:
     def _stop(self, invocation: Invocation, reason: str | None) -> None:
         self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
 
-    def _settle(
-        self, invocation: Invocation, status: Literal["waiting", "failed"], failures: tuple[Failure, ...] = ()
-    ) -> None:
-        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status=status, failures=failures))
+
+def _invocation_id(accepted: HistoryEvent, completed: HistoryEvent | None, seed: str) -> str:
+    """Return the invocation that an update was told of, or a fresh id if it was not told yet."""
+    if completed is not None:
+        outcome = completed.workflow_execution_update_completed_event_attributes.outcome
+        if outcome.HasField("success"):
+            return str(_json(outcome.success)["invocation"]["id"])
+    return f"e-{derived_id(seed, 'update', accepted.event_id)}"
+
+
+def _settled(
+    invocation: Invocation, status: Literal["waiting", "failed"], failures: tuple[Failure, ...] = ()
+) -> InvocationSettled:
+    return InvocationSettled(invocation_id=invocation.id, status=status, failures=failures)
+
+
+def _waits(projection: Projection, invocation: Invocation) -> bool:
+    is_open = bool(projection.open_calls(invocation.id)) and not invocation.answers
+    return is_open and projection.is_resumable(invocation)
+
+
+def _failed(call: _Call, failure: FailureProto) -> Failure:
+    step = "model" if isinstance(call, ModelInput) else call.tool if isinstance(call, ToolInput) else call.name
+    kind = failure.application_failure_info.type
+    cause = f"{kind}: {failure.message}" if kind else failure.message
+    return Failure(agent=call.agent or "?", step=step, cause=cause)
 
 
 def _start(data: Payloads) -> SessionInput:
