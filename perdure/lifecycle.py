@@ -38,6 +38,7 @@ from perdure.messages import (
     workflow_id,
 )
 from perdure.search import STATUS
+from perdure.sharing import share_again
 
 _Handle = WorkflowHandle[Any, Any]
 
@@ -121,10 +122,13 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
+        shared = set[str]()
         try:
             run_id, entries = await self._journals.read_closed(description)
         except SessionUnreadable as error:
-            run_id, entries = "", await self._journals.salvage(handle.id, description.run_id, error)
+            run_id = ""
+            entries, shared = await self._journals.salvage(handle.id, description.run_id, error)
+        await share_again(self._client, self._app, user_id, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         # Where somebody else has brought it back meanwhile, all is well.
         with contextlib.suppress(WorkflowAlreadyStartedError):
@@ -152,7 +156,8 @@ class Lifecycle:
         run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
         with contextlib.suppress(RPCError):
             await run.terminate(reason="taken over by a run with the code of today")
-        entries = await self._journals.salvage(handle.id, description.run_id)
+        entries, shared = await self._journals.salvage(handle.id, description.run_id)
+        await share_again(self._client, self._app, user_id, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         with contextlib.suppress(WorkflowAlreadyStartedError):
             await self.restore(user_id, session_id, entries, search_attributes=known, again=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from google.genai import types
@@ -43,9 +43,10 @@ from perdure.messages import (
     ToolInput,
 )
 from perdure.plan import LlmNode
-from perdure.projection import Call, Invocation, Projection, split_state_delta
+from perdure.projection import SHARED, Call, Invocation, Projection, split_state_delta
 from perdure.requests import by_branch, check_answer, expired_answer, named
 from perdure.responses import confirmation_request, requested_confirmation, response_event
+from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
 
 _SAME_TIME = 0.002
@@ -85,17 +86,21 @@ class Drawn:
 class Rebuilder:
     """A journal, and what it gains by one thing after another that happened to its session."""
 
-    def __init__(self, entries: Sequence[Entry], seed: str, drawn: Drawn | None) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], seed: str, drawn: Drawn | None, writes: Collection[ShareStateInput] = ()
+    ) -> None:
         """Begin with a journal.
 
         Args:
             entries: The journal, as far as it is known.
             seed: What the run derived ids from.
             drawn: Where they come from in a run that drew them.
+            writes: What its events shared, by which they are known.
         """
         self.projection = Projection.fold(entries)
         self._seed = seed
         self._drawn = drawn
+        self._writes = writes
         self._outputs: dict[str, ToolOutput] = {}
         """Outputs of tools that only asked for a confirmation, by call id."""
 
@@ -148,8 +153,7 @@ class Rebuilder:
         if invocation.status == "queued":
             self.projection.apply(InvocationResumed(invocation_id=invocation.id))
         failure = Failure(agent=call.pending.agent, step=call.pending.name, cause=expired_cause(call))
-        settled = InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,))
-        self.projection.apply(settled)
+        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
     def model_answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
         """Log a model's answer, unless that was done."""
@@ -220,7 +224,7 @@ class Rebuilder:
         self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
     ) -> None:
         calling = self.projection.event_of_call(call_id)
-        responses = self._responses(call_id)
+        responses = _responses(self.projection, call_id)
         if calling is None or call_id in invocation.kept or responses >= (2 if confirmed else 1):
             return
         if output.times is not None:
@@ -263,7 +267,7 @@ class Rebuilder:
         """Log what an agent's tools responded, once all of a model's calls have their output."""
         node = self._node(calling.invocation_id, calling.author)
         calls = calling.get_function_calls()
-        if node is None or not calls or any(self._responses(call.id or "") for call in calls):
+        if node is None or not calls or any(_responses(self.projection, call.id or "") for call in calls):
             return
         invocation = self.projection.invocations[calling.invocation_id]
         outputs: dict[str, ToolOutput] = {}
@@ -296,16 +300,6 @@ class Rebuilder:
         drawn = self._drawn.of_request(self.projection.call_ids) if self._drawn is not None and asked == 1 else None
         return iter([drawn]) if drawn is not None else call_ids(self._seed, "confirm", calls[0].id)
 
-    def _responses(self, call_id: str) -> int:
-        """Return how many response events of an agent hold a call's response."""
-        counted = Counter(
-            response.id
-            for event in self.projection.events
-            if event.author != USER
-            for response in event.get_function_responses()
-        )
-        return counted[call_id]
-
     def _node(self, invocation_id: str, agent: str) -> LlmNode | None:
         invocation = self.projection.invocations.get(invocation_id)
         plan = self.projection.plan_of(invocation) if invocation is not None else None
@@ -313,8 +307,19 @@ class Rebuilder:
         return node if isinstance(node, LlmNode) else None
 
     def _event(self, time: float, author: str, invocation_id: str, **fields: Any) -> Event:
-        event_id = derived_id(self._seed, "event", len(self.projection.entries))
-        return Event(id=event_id, timestamp=time, author=author, invocation_id=invocation_id, **fields)
+        return Event(
+            id=self._event_id(fields.get("actions")),
+            timestamp=time,
+            author=author,
+            invocation_id=invocation_id,
+            **fields,
+        )
+
+    def _event_id(self, actions: EventActions | None) -> str:
+        shared = {key: value for key, value in actions.state_delta.items() if key.startswith(SHARED)} if actions else {}
+        known = {event.id for event in self.projection.events} if shared else set[str]()
+        found = (write.write_id for write in self._writes if write.delta == shared and write.write_id not in known)
+        return next(found, None) or derived_id(self._seed, "event", len(self.projection.entries))
 
     def log(self, event: Event, invocation_id: str, time: float) -> Event:
         """Log an agent's event, unless it is too large; returns it with its id and time."""
@@ -322,12 +327,23 @@ class Rebuilder:
         if temp:
             self.projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
         update: dict[str, object] = {"timestamp": time, "invocation_id": invocation_id}
-        update["id"] = derived_id(self._seed, "event", len(self.projection.entries))
+        update["id"] = self._event_id(event.actions)
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:
             self.projection.apply(EventLogged(event=logged))
         return logged
+
+
+def _responses(projection: Projection, call_id: str) -> int:
+    """Return how many response events of an agent hold a call's response."""
+    counted = Counter(
+        response.id
+        for event in projection.events
+        if event.author != USER
+        for response in event.get_function_responses()
+    )
+    return counted[call_id]
 
 
 def _overdue(projection: Projection, time: float) -> list[Call]:

@@ -19,10 +19,13 @@ from temporalio.service import RPCError
 from perdure.archive import read_archive
 from perdure.errors import SessionStuck
 from perdure.journal import Entry
-from perdure.salvage import length_outside, salvage
+from perdure.salvage import length_outside, salvage, shared_writes
 
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""
+
+_NOT_REGISTERED = "NotRegistered"
+"""Error type of a workflow task whose worker lacks an agent."""
 
 _LOOKED_AT = 20
 """History events at the end among which a failed workflow task would stand."""
@@ -52,14 +55,21 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
             return None
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
+            if client.data_converter.payload_codec is not None:
+                await _decode(failed, client.data_converter)
+            missing = failed.failure.application_failure_info.type == _NOT_REGISTERED
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
-            return SessionStuck(workflow_id, cause=cause, nondeterministic=different)
+            return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)
     return None
 
 
-async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool) -> list[Entry]:
-    """Return a session's journal from the history of one run, payloads decoded as the client does.
+async def read_from_history(
+    client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool
+) -> tuple[list[Entry], set[str]]:
+    """Return a session's journal from the history of one run, and the events whose shared state is known to be shared.
+
+    Payloads are decoded as the client does.
 
     Args:
         client: The client.
@@ -78,7 +88,7 @@ async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any], *,
     begun: list[Entry] = []
     if length_outside(events):
         begun = await read_archive(client, handle.id, handle.run_id)
-    return salvage(events, begun=begun, goes_on=goes_on)
+    return salvage(events, begun=begun, goes_on=goes_on), shared_writes(events, begun=begun)
 
 
 async def _decode(message: Message, converter: DataConverter) -> None:
