@@ -175,7 +175,7 @@ class Rebuilder:
     def tool_started(self, call: ToolInput, time: float) -> None:
         """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""
         invocation = self.projection.invocations.get(call.invocation_id)
-        if invocation is None or not self._is_at_most_once(invocation, call):
+        if invocation is None or not _is_at_most_once(self.projection, invocation, call):
             return
         entry = ToolStarted(
             invocation_id=invocation.id,
@@ -195,13 +195,6 @@ class Rebuilder:
         if noted is not None and abs(noted.timestamp - time) < _SAME_TIME:
             ran = ToolRan(call_id=call.function_call_id, outcome="not_started", started=round(time, 3), ended=time)
             self.projection.apply(ran)
-
-    def _is_at_most_once(self, invocation: Invocation, call: ToolInput) -> bool:
-        # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
-        plan = self.projection.plan_of(invocation) or self.projection.plans.get(self.projection.newest_plan or "")
-        node = plan.nodes.get(call.agent) if plan is not None else None
-        tool = node.tool(call.tool) if isinstance(node, LlmNode) else None
-        return tool is not None and tool.at_most_once
 
     def reminded(self, call: ToolInput) -> None:
         """Note that a call's reminder was started, unless that was done."""
@@ -258,6 +251,7 @@ class Rebuilder:
             branch=call.branch,
             name=call.name,
             index=call.index,
+            arguments=call.arguments,
             result=output.result,
         )
         if kept not in self.projection.entries[length:]:
@@ -344,6 +338,14 @@ def _responses(projection: Projection, call_id: str) -> int:
         for response in event.get_function_responses()
     )
     return counted[call_id]
+
+
+def _is_at_most_once(projection: Projection, invocation: Invocation, call: ToolInput) -> bool:
+    # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
+    plan = projection.plan_of(invocation) or projection.plans.get(projection.newest_plan or "")
+    node = plan.nodes.get(call.agent) if plan is not None else None
+    tool = node.tool(call.tool) if isinstance(node, LlmNode) else None
+    return tool is not None and tool.at_most_once
 
 
 def _overdue(projection: Projection, time: float) -> list[Call]:
