@@ -59,6 +59,11 @@ _NO_WORKER = frozenset(
 
 _logger = get_logger("perdure.client")
 
+_HIDDEN = "Encoded failure"
+"""What is left of a query's error under Temporal's failure converter that encrypts messages."""
+_HIDDEN_ATTEMPTS = 20
+"""How often such a query is asked again, for somewhat more than a minute in all."""
+
 
 class SessionCalls:
     """What can be asked of the workflows of one app's sessions."""
@@ -133,14 +138,16 @@ class SessionCalls:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
         handle = self._handle(user_id, session_id)
         condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
-        pause = _FIRST_PAUSE
+        pause, hidden = _FIRST_PAUSE, 0
         while True:
             try:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
                 return await self._patiently(query, handle.id)
             except WorkflowQueryFailedError as error:
-                # A session whose journal is on its way is asked again.
-                if LOADING not in str(error):
+                # A session whose journal is on its way is asked again; an encrypted error might say that.
+                hidden += str(error) == _HIDDEN
+                may_load = str(error) == _HIDDEN and hidden < _HIDDEN_ATTEMPTS
+                if LOADING not in str(error) and not may_load:
                     raise await why_stuck(self._client, handle.id, error) or error from error
             except WorkflowQueryRejectedError as error:
                 if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from temporalio.client import Client
-from temporalio.converter import ExternalStorage
+from temporalio.converter import DataConverter, ExternalStorage, PayloadCodec
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import TLSConfig
 
@@ -52,8 +52,15 @@ class ConnectionConfig:
     external_storage: ExternalStorage | None = field(default=None, repr=False)
     """Where large payloads are kept instead of in Temporal's histories: Temporal's own `ExternalStorage`, with its
     driver for S3, Google Cloud Storage, or one of yours. The same for every client and worker. Default: none."""
+    payload_codec: PayloadCodec | None = field(default=None, repr=False)
+    """Encrypts what histories hold: a `PayloadCodec` of yours. The same for every client and worker. Default: none."""
     timeout: timedelta = timedelta(seconds=10)
     """How long the server may take to answer. Default: 10 s."""
+
+    @property
+    def data_converter(self) -> DataConverter:
+        """How payloads are written, stored and encrypted."""
+        return replace(data_converter, external_storage=self.external_storage, payload_codec=self.payload_codec)
 
     def resolve(self) -> ConnectionConfig:
         """Return the config with every unset field filled in from the profile and the defaults.
@@ -83,7 +90,7 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
                 api_key=resolved.api_key,
                 tls=resolved.tls if resolved.tls is not None else False,
                 rpc_metadata=metadata,
-                data_converter=replace(data_converter, external_storage=resolved.external_storage),
+                data_converter=resolved.data_converter,
                 lazy=lazy,
             )
     except TimeoutError as error:

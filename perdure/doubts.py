@@ -16,11 +16,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perdure.errors import InvalidMessage
 from perdure.events import REQUEST_RECONCILE, Event
+from perdure.journal import ToolOutput
 
 NOT_HAPPENED: Mapping[str, Any] = {
     "error": "This tool call was interrupted, and it is known that it did not take place. Call again if it is needed."
 }
 """What the model is told of a call that did not take effect."""
+
+CUT_OFF = "it was started, and the run was cut off before its result came"
+"""Why a call is in doubt of which nothing more is known."""
+
+UNDECIDED = "its reconcile function cannot tell"
+
+INTERRUPTED = frozenset({"WorkerShutdown", "ActivityPause", "ActivityReset"})
+"""Types under which Temporal's SDK reports an activity that was interrupted from outside of its code."""
 
 _EXPECTED = (
     'a call in doubt takes {"happened": true, "result": …} (it took effect; the model gets the result),'
@@ -117,6 +126,17 @@ def doubt_request(doubts: Sequence[Doubt], ids: Iterable[str]) -> Event:
     )
 
 
+def reconciled_output(output: ToolOutput) -> ToolOutput | None:
+    """Return a call's output as its tool's `reconcile` function tells it; `None` if that cannot tell."""
+    match output.result:
+        case {"happened": True, "result": result}:
+            return ToolOutput(result=result, actions=output.actions)
+        case {"happened": False}:
+            return ToolOutput(result=dict(NOT_HAPPENED))
+        case _:
+            return None
+
+
 def is_doubt_request(event: Event) -> bool:
     """Return whether an event asks about calls in doubt."""
     return any(_asks(event, call) for call in event.get_function_calls())
@@ -130,6 +150,12 @@ def last_request(requests: Iterable[Event], call_id: str) -> str | None:
             if _asks(event, call) and target_of(call.args or {}) == call_id:
                 found = call.id
     return found
+
+
+def times_asked(events: Iterable[Event], call_id: str) -> int:
+    """Return how often it was asked what became of a call."""
+    calls = (call for event in events for call in event.get_function_calls() if call.name == REQUEST_RECONCILE)
+    return sum(target_of(call.args or {}) == call_id for call in calls)
 
 
 def target_of(args: Mapping[str, Any]) -> str:

@@ -204,7 +204,7 @@ class ToolKept(_Entry):
 
 
 class ActivityKept(_Entry):
-    """The result of a custom agent's `run_activity`; in call order since its last checkpoint."""
+    """The result of a custom agent's `run_activity`, until its next checkpoint."""
 
     kind: Literal["activity_kept"] = "activity_kept"
     invocation_id: str
@@ -213,6 +213,8 @@ class ActivityKept(_Entry):
     name: str
     index: int = 0
     """Which call it was, in the order of the calls since the last checkpoint."""
+    arguments: str | None = None
+    """Digest of its arguments, by which the same call is known again; without one the order tells it."""
     result: Any = None
 
 

@@ -77,8 +77,12 @@ class JournalReader:
         journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
         return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
 
-    async def salvage(self, workflow_id: str, run_id: str, error: Exception | None = None) -> list[Entry]:
+    async def salvage(
+        self, workflow_id: str, run_id: str, error: Exception | None = None
+    ) -> tuple[list[Entry], set[str]]:
         """Return the journal as a run's history tells it, without running any code; `error` is why it was not asked.
+
+        With it come the ids of events whose `user:` and `app:` keys are known to be shared.
 
         Raises:
             SessionUnreadable: History does not hold all of it.

@@ -38,6 +38,7 @@ from perdure.messages import (
     workflow_id,
 )
 from perdure.search import STATUS
+from perdure.sharing import share_again
 
 _Handle = WorkflowHandle[Any, Any]
 
@@ -80,13 +81,17 @@ class Lifecycle:
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
 
+    def _input(self, **given: Any) -> SessionInput:
+        """Return what every new run of a session starts with, beside what this one is given."""
+        return SessionInput(reenter=self._reenter, trial=self._trial, derived_ids=True, **given)
+
     async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> None:
         """Start a new session.
 
         Raises:
             WorkflowAlreadyStartedError: There is one of this id.
         """
-        start = SessionInput(state=state, reenter=self._reenter, trial=self._trial, derived_ids=True)
+        start = self._input(state=state)
         try:
             await self.start(user_id, session_id, start, again=False)
         except WorkflowAlreadyStartedError:
@@ -117,22 +122,19 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
+        shared = set[str]()
         try:
             run_id, entries = await self._journals.read_closed(description)
         except SessionUnreadable as error:
-            run_id, entries = "", await self._journals.salvage(handle.id, description.run_id, error)
+            run_id = ""
+            entries, shared = await self._journals.salvage(handle.id, description.run_id, error)
+        await share_again(self._client, self._app, user_id, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         # Where somebody else has brought it back meanwhile, all is well.
         with contextlib.suppress(WorkflowAlreadyStartedError):
             if run_id and pack_whole(entries) is None:
-                start = SessionInput(
-                    carried=JournalReference(run_id=run_id, length=len(entries)),
-                    interrupted=ended,
-                    search_attributes=known,
-                    reenter=self._reenter,
-                    trial=self._trial,
-                    derived_ids=True,
-                )
+                carried = JournalReference(run_id=run_id, length=len(entries))
+                start = self._input(carried=carried, interrupted=ended, search_attributes=known)
                 await self.start(user_id, session_id, start, again=True)
             else:
                 await self.restore(user_id, session_id, entries, interrupted=ended, search_attributes=known, again=True)
@@ -154,7 +156,8 @@ class Lifecycle:
         run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
         with contextlib.suppress(RPCError):
             await run.terminate(reason="taken over by a run with the code of today")
-        entries = await self._journals.salvage(handle.id, description.run_id)
+        entries, shared = await self._journals.salvage(handle.id, description.run_id)
+        await share_again(self._client, self._app, user_id, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         with contextlib.suppress(WorkflowAlreadyStartedError):
             await self.restore(user_id, session_id, entries, search_attributes=known, again=True)
@@ -186,14 +189,8 @@ class Lifecycle:
         if interrupted is not None:
             entries = whole_steps(entries)
         journal, sent = pack_part(entries, 0)
-        start = SessionInput(
-            journal=journal,
-            length=len(entries),
-            interrupted=interrupted,
-            search_attributes=search_attributes,
-            reenter=self._reenter,
-            trial=self._trial,
-            derived_ids=True,
+        start = self._input(
+            journal=journal, length=len(entries), interrupted=interrupted, search_attributes=search_attributes
         )
         await self.start(user_id, session_id, start, again=again)
         handle = self._handle(user_id, session_id)

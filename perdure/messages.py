@@ -5,14 +5,17 @@ Each crosses a process border, so each is one frozen model whose fields are only
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
-from perdure.brevity import unsaid
+from perdure.brevity import briefly, unsaid
 from perdure.events import Event, ToolConfirmation
 from perdure.journal import Entry, Failure, unpack
 from perdure.plan import Plan
@@ -410,6 +413,13 @@ class CodeInput(_Message):
     """Which of the agent's calls it is since its last checkpoint."""
     journal: JournalSlice | None = None
     """What the journal gained since the last slice; left out beside large arguments."""
+
+    @property
+    def arguments(self) -> str:
+        """Digest of the arguments as they travel, equal for equal ones."""
+        with briefly():
+            data = to_json((self.args, self.kwargs), by_alias=True, exclude_none=True, bytes_mode="base64")
+        return sha256(json.dumps(json.loads(data), sort_keys=True).encode()).hexdigest()[:16]
 
 
 class CodeOutput(_Message):

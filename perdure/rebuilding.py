@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from google.genai import types
@@ -15,9 +15,13 @@ from perdure.journal import (
     MAX_EVENT_BYTES,
     ActivityKept,
     AnswerAccepted,
+    CallExpired,
     CallReminded,
     Entry,
     EventLogged,
+    Failure,
+    InvocationResumed,
+    InvocationSettled,
     LocalCall,
     MessageAccepted,
     ModelCalled,
@@ -39,9 +43,11 @@ from perdure.messages import (
     ToolInput,
 )
 from perdure.plan import LlmNode
-from perdure.projection import Invocation, Projection, split_state_delta
-from perdure.requests import by_branch, check_answer, named
+from perdure.projection import SHARED, Call, Invocation, Projection, split_state_delta
+from perdure.requests import by_branch, check_answer, expired_answer, named
 from perdure.responses import confirmation_request, requested_confirmation, response_event
+from perdure.state_messages import ShareStateInput
+from perdure.views import expired_cause
 
 _SAME_TIME = 0.002
 """Seconds by which the journal's time of a workflow task may differ from history's."""
@@ -80,17 +86,21 @@ class Drawn:
 class Rebuilder:
     """A journal, and what it gains by one thing after another that happened to its session."""
 
-    def __init__(self, entries: Sequence[Entry], seed: str, drawn: Drawn | None) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], seed: str, drawn: Drawn | None, writes: Collection[ShareStateInput] = ()
+    ) -> None:
         """Begin with a journal.
 
         Args:
             entries: The journal, as far as it is known.
             seed: What the run derived ids from.
             drawn: Where they come from in a run that drew them.
+            writes: What its events shared, by which they are known.
         """
         self.projection = Projection.fold(entries)
         self._seed = seed
         self._drawn = drawn
+        self._writes = writes
         self._outputs: dict[str, ToolOutput] = {}
         """Outputs of tools that only asked for a confirmation, by call id."""
 
@@ -122,9 +132,28 @@ class Rebuilder:
             event = self._event(time, USER, invocation_id, content=content).model_copy(update=update)
             projection.apply(MessageAccepted(event=event, request_id=answer.request_id))
             return
+        late = next((call for call in calls if call.expired is not None), None)
+        if late is not None:
+            self._fail(invocation, late)
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
             projection.apply(AnswerAccepted(event=event, request_id=answer.request_id))
+
+    def expired(self, time: float) -> None:
+        """Answer for the person, or fail, where a deadline had passed by this time, unless that was done."""
+        for call in _overdue(self.projection, time):
+            answer = expired_answer(call)
+            if answer is None:
+                self.projection.apply(CallExpired(call_id=call.pending.id))
+            else:
+                self.answer(answer, f"e-{derived_id(self._seed, 'expired', call.pending.id)}", time)
+
+    def _fail(self, invocation: Invocation, call: Call) -> None:
+        """Let a deadline fail its invocation, as it has by the time of an answer that comes later."""
+        if invocation.status == "queued":
+            self.projection.apply(InvocationResumed(invocation_id=invocation.id))
+        failure = Failure(agent=call.pending.agent, step=call.pending.name, cause=expired_cause(call))
+        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
     def model_answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
         """Log a model's answer, unless that was done."""
@@ -140,13 +169,13 @@ class Rebuilder:
             names = [made.name for made in output.event.get_function_calls()]
             ids = self._drawn.of_calls(self._seed, call.agent, names, projection.call_ids)
         event = model_event(node, call.branch, output.event, projection.call_ids, ids)
-        logged = self._log(event, call.invocation_id, time)
+        logged = self.log(event, call.invocation_id, time)
         self._respond(logged, time)
 
     def tool_started(self, call: ToolInput, time: float) -> None:
         """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""
         invocation = self.projection.invocations.get(call.invocation_id)
-        if invocation is None or not self._is_at_most_once(invocation, call):
+        if invocation is None or not _is_at_most_once(self.projection, invocation, call):
             return
         entry = ToolStarted(
             invocation_id=invocation.id,
@@ -166,13 +195,6 @@ class Rebuilder:
         if noted is not None and abs(noted.timestamp - time) < _SAME_TIME:
             ran = ToolRan(call_id=call.function_call_id, outcome="not_started", started=round(time, 3), ended=time)
             self.projection.apply(ran)
-
-    def _is_at_most_once(self, invocation: Invocation, call: ToolInput) -> bool:
-        # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
-        plan = self.projection.plan_of(invocation) or self.projection.plans.get(self.projection.newest_plan or "")
-        node = plan.nodes.get(call.agent) if plan is not None else None
-        tool = node.tool(call.tool) if isinstance(node, LlmNode) else None
-        return tool is not None and tool.at_most_once
 
     def reminded(self, call: ToolInput) -> None:
         """Note that a call's reminder was started, unless that was done."""
@@ -195,7 +217,7 @@ class Rebuilder:
         self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
     ) -> None:
         calling = self.projection.event_of_call(call_id)
-        responses = self._responses(call_id)
+        responses = _responses(self.projection, call_id)
         if calling is None or call_id in invocation.kept or responses >= (2 if confirmed else 1):
             return
         if output.times is not None:
@@ -229,6 +251,7 @@ class Rebuilder:
             branch=call.branch,
             name=call.name,
             index=call.index,
+            arguments=call.arguments,
             result=output.result,
         )
         if kept not in self.projection.entries[length:]:
@@ -238,7 +261,7 @@ class Rebuilder:
         """Log what an agent's tools responded, once all of a model's calls have their output."""
         node = self._node(calling.invocation_id, calling.author)
         calls = calling.get_function_calls()
-        if node is None or not calls or any(self._responses(call.id or "") for call in calls):
+        if node is None or not calls or any(_responses(self.projection, call.id or "") for call in calls):
             return
         invocation = self.projection.invocations[calling.invocation_id]
         outputs: dict[str, ToolOutput] = {}
@@ -253,7 +276,7 @@ class Rebuilder:
         response = response_event(calls, outputs, long_running)
         for event in (request, response):
             if event is not None:
-                self._log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+                self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
         answered = {part.id for part in response.get_function_responses()} if response is not None else set[str]()
         for call in calls:
             if call.id in long_running and call.id not in answered and call.id not in invocation.kept:
@@ -271,16 +294,6 @@ class Rebuilder:
         drawn = self._drawn.of_request(self.projection.call_ids) if self._drawn is not None and asked == 1 else None
         return iter([drawn]) if drawn is not None else call_ids(self._seed, "confirm", calls[0].id)
 
-    def _responses(self, call_id: str) -> int:
-        """Return how many response events of an agent hold a call's response."""
-        counted = Counter(
-            response.id
-            for event in self.projection.events
-            if event.author != USER
-            for response in event.get_function_responses()
-        )
-        return counted[call_id]
-
     def _node(self, invocation_id: str, agent: str) -> LlmNode | None:
         invocation = self.projection.invocations.get(invocation_id)
         plan = self.projection.plan_of(invocation) if invocation is not None else None
@@ -288,20 +301,63 @@ class Rebuilder:
         return node if isinstance(node, LlmNode) else None
 
     def _event(self, time: float, author: str, invocation_id: str, **fields: Any) -> Event:
-        event_id = derived_id(self._seed, "event", len(self.projection.entries))
-        return Event(id=event_id, timestamp=time, author=author, invocation_id=invocation_id, **fields)
+        return Event(
+            id=self._event_id(fields.get("actions")),
+            timestamp=time,
+            author=author,
+            invocation_id=invocation_id,
+            **fields,
+        )
 
-    def _log(self, event: Event, invocation_id: str, time: float) -> Event:
+    def _event_id(self, actions: EventActions | None) -> str:
+        shared = {key: value for key, value in actions.state_delta.items() if key.startswith(SHARED)} if actions else {}
+        known = {event.id for event in self.projection.events} if shared else set[str]()
+        found = (write.write_id for write in self._writes if write.delta == shared and write.write_id not in known)
+        return next(found, None) or derived_id(self._seed, "event", len(self.projection.entries))
+
+    def log(self, event: Event, invocation_id: str, time: float) -> Event:
+        """Log an agent's event, unless it is too large; returns it with its id and time."""
         delta, temp = split_state_delta(event.actions.state_delta)
         if temp:
             self.projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
         update: dict[str, object] = {"timestamp": time, "invocation_id": invocation_id}
-        update["id"] = derived_id(self._seed, "event", len(self.projection.entries))
+        update["id"] = self._event_id(event.actions)
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:
             self.projection.apply(EventLogged(event=logged))
         return logged
+
+
+def _responses(projection: Projection, call_id: str) -> int:
+    """Return how many response events of an agent hold a call's response."""
+    counted = Counter(
+        response.id
+        for event in projection.events
+        if event.author != USER
+        for response in event.get_function_responses()
+    )
+    return counted[call_id]
+
+
+def _is_at_most_once(projection: Projection, invocation: Invocation, call: ToolInput) -> bool:
+    # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
+    plan = projection.plan_of(invocation) or projection.plans.get(projection.newest_plan or "")
+    node = plan.nodes.get(call.agent) if plan is not None else None
+    tool = node.tool(call.tool) if isinstance(node, LlmNode) else None
+    return tool is not None and tool.at_most_once
+
+
+def _overdue(projection: Projection, time: float) -> list[Call]:
+    """Return the open calls whose deadline had passed by this time."""
+    return [
+        call
+        for call in projection.timed.values()
+        if call.answer == "open"
+        and call.pending.deadline is not None
+        and call.pending.deadline <= time
+        and projection.takes_answers(call.pending.invocation_id)
+    ]
 
 
 def _is_same_start(known: Entry, entry: ToolStarted) -> bool:

@@ -183,3 +183,12 @@ def response_part(call_id: str, response: Any, name: str | None = None) -> types
     """Return the part that answers a call; anything but an object is wrapped."""
     function_response = types.FunctionResponse(id=call_id, name=name, response=wrap_result(response))
     return types.Part(function_response=function_response)
+
+
+def expired_answer(call: Call) -> AnswerInput | None:
+    """Return how the session answers at a call's deadline; `None` if that fails the invocation."""
+    pending, expiry = call.pending, call.expiry
+    if expiry is None or expiry.how == "fail":
+        return None
+    content = types.Content(role="user", parts=[response_part(pending.id, expiry.answer)])
+    return AnswerInput(content=content, metadata={"expired": True, "deadline": pending.deadline})

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import MarkerRecordedEventAttributes
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowHandle
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from perdure.archive import read_archive
 from perdure.errors import SessionStuck
 from perdure.journal import Entry
-from perdure.salvage import length_outside, salvage
+from perdure.salvage import length_outside, salvage, shared_writes
 
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""
+
+_NOT_REGISTERED = "NotRegistered"
+"""Error type of a workflow task whose worker lacks an agent."""
 
 _LOOKED_AT = 20
 """History events at the end among which a failed workflow task would stand."""
@@ -48,14 +55,21 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
             return None
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
+            if client.data_converter.payload_codec is not None:
+                await _decode(failed, client.data_converter)
+            missing = failed.failure.application_failure_info.type == _NOT_REGISTERED
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
-            return SessionStuck(workflow_id, cause=cause, nondeterministic=different)
+            return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)
     return None
 
 
-async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool) -> list[Entry]:
-    """Return a session's journal from the history of one run, payloads decoded as the client does.
+async def read_from_history(
+    client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool
+) -> tuple[list[Entry], set[str]]:
+    """Return a session's journal from the history of one run, and the events whose shared state is known to be shared.
+
+    Payloads are decoded as the client does.
 
     Args:
         client: The client.
@@ -66,29 +80,41 @@ async def read_from_history(client: Client, handle: WorkflowHandle[Any, Any], *,
         LogError: The history does not hold all of it.
     """
     history = await handle.fetch_history()
-    codec = client.data_converter.payload_codec
-    if codec is not None:
+    converter = client.data_converter
+    if converter.payload_codec is not None or converter.external_storage is not None:
         for event in history.events:
-            for payloads in _payloads(event):
-                await codec.decode_wrapper(payloads)
+            await _decode(event, converter)
     events = history.events
     begun: list[Entry] = []
     if length_outside(events):
         begun = await read_archive(client, handle.id, handle.run_id)
-    return salvage(events, begun=begun, goes_on=goes_on)
+    return salvage(events, begun=begun, goes_on=goes_on), shared_writes(events, begun=begun)
 
 
-def _payloads(message: Message) -> list[Payloads]:
-    """Return every list of payloads inside of a message, to be changed in place."""
-    found: list[Payloads] = []
+async def _decode(message: Message, converter: DataConverter) -> None:
+    """Decode every payload inside of a message, in place."""
     for field, value in message.ListFields():
         if isinstance(value, Payloads):
-            found.append(value)
+            decoded = await _decoded(list(value.payloads), converter)
+            value.CopyFrom(Payloads(payloads=decoded))
+        elif isinstance(value, Payload):
+            [payload] = await _decoded([value], converter)
+            value.CopyFrom(payload)
         elif isinstance(value, Message):
-            found.extend(_payloads(value))
+            await _decode(value, converter)
         elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
             # The SDK writes the others itself, without a codec.
-            found.extend(payloads for key, payloads in message.details.items() if key == "result")
+            if "result" in message.details:
+                result = message.details["result"]
+                result.CopyFrom(Payloads(payloads=await _decoded(list(result.payloads), converter)))
         elif field.is_repeated and field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            found.extend(inner for item in value for inner in _payloads(item))
-    return found
+            for item in value:
+                await _decode(item, converter)
+    if isinstance(message, Failure) and message.HasField("encoded_attributes"):
+        # A failure converter that hides what errors say has left it there.
+        message.message = str(json.loads(message.encoded_attributes.data).get("message", message.message))
+
+
+async def _decoded(payloads: list[Payload], converter: DataConverter) -> list[Payload]:
+    values: list[RawValue] = await converter.decode(payloads, [RawValue] * len(payloads))
+    return [value.payload for value in values]

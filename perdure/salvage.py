@@ -6,9 +6,8 @@ scheduled. What it gained afterwards is rebuilt from what history holds anyway: 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
@@ -28,7 +27,6 @@ from perdure.journal import (
     unpack,
 )
 from perdure.messages import (
-    CALL_MODEL,
     FUNCTION_RESPONSE,
     RESPOND,
     RESUME,
@@ -46,11 +44,11 @@ from perdure.messages import (
     ToolInput,
 )
 from perdure.projection import Invocation, Projection
+from perdure.questions import Questions
 from perdure.rebuilding import Drawn, Rebuilder
 from perdure.requests import parse_signal
-from perdure.starts import Starts, is_beside
-
-_Call = ModelInput | ToolInput | CodeInput
+from perdure.starts import DeadlineTimers, Starts, is_beside
+from perdure.steps import Step, answered_ids, read_json, start_of, step_key, steps, writes_of
 
 
 def length_outside(history: Sequence[HistoryEvent]) -> int:
@@ -60,7 +58,7 @@ def length_outside(history: Sequence[HistoryEvent]) -> int:
     """
     if not history or not history[0].HasField("workflow_execution_started_event_attributes"):
         return 0
-    start = _start(history[0].workflow_execution_started_event_attributes.input)
+    start = start_of(history[0].workflow_execution_started_event_attributes.input)
     if start.carried is not None:
         return start.carried.length
     if not start.length or not start.journal or len(unpack(start.journal)) >= start.length:
@@ -91,6 +89,23 @@ def salvage(history: Sequence[HistoryEvent], *, begun: Sequence[Entry] = (), goe
     return reader.projection.entries
 
 
+def shared_writes(history: Sequence[HistoryEvent], *, begun: Sequence[Entry] = ()) -> set[str]:
+    """Return the ids of events whose `user:` and `app:` keys a run is known to have shared; arguments as of `salvage`.
+
+    A run takes over what an earlier one has shared, or what was shared for it.
+    """
+    start = start_of(history[0].workflow_execution_started_event_attributes.input)
+    projection = Projection.fold(_first_entries(history, start, begun))
+    found = {event.id for event in projection.events}
+    writes = dict(writes_of(history))
+    for event in history:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            write = writes.get(event.activity_task_completed_event_attributes.scheduled_event_id)
+            if write is not None:
+                found.add(write.write_id)
+    return found
+
+
 class _Reader:
     """One pass over the history for what stands in it as it was, a second one for the rest."""
 
@@ -99,16 +114,20 @@ class _Reader:
             raise LogError("this is no history of a workflow: its first event does not say how it started")
         self._history = history
         started = history[0].workflow_execution_started_event_attributes
-        start = _start(started.input)
+        start = start_of(started.input)
         self._seed = started.first_execution_run_id
-        self._calls = dict(_steps(history))
+        self._calls = dict(steps(history))
         """Steps of agents by the id of the event that scheduled them."""
         drawn = None
         if not start.derived_ids:
             tools = [call for call in self._calls.values() if isinstance(call, ToolInput)]
-            drawn = Drawn(tools, list(_answered_ids(history)))
-        self.journal = Rebuilder(_first_entries(history, start, begun), self._seed, drawn)
-        self._starts = Starts(history, self.journal)
+            drawn = Drawn(tools, list(answered_ids(history)))
+        self.journal = Rebuilder(
+            _first_entries(history, start, begun), self._seed, drawn, dict(writes_of(history)).values()
+        )
+        self._questions = Questions(self.journal, self._seed if start.derived_ids else None)
+        self._starts = Starts(history, self.journal, self._questions)
+        self._deadlines = DeadlineTimers(self.journal, self._starts)
         if start.interrupted is not None:
             for invocation in list(self.projection.invocations.values()):
                 if invocation.status == "running":
@@ -162,6 +181,8 @@ class _Reader:
             match event.event_type:
                 case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                     task = event.event_id
+                    if task >= self._told:
+                        self._deadlines.task_completed(task)
                     if event.workflow_task_completed_event_attributes.started_event_id > self._news:
                         self._dealt = True
                 case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
@@ -172,18 +193,16 @@ class _Reader:
                     if stop is not None and task > self._told:
                         self._stop_named(stop)
                 case _:
+                    self._deadlines.expire()
                     self._input(event)
+        self._deadlines.expire()
 
     def _input(self, event: HistoryEvent) -> None:
         """Take in what a workflow task would be given."""
         time = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED | EventType.EVENT_TYPE_TIMER_STARTED:
-                if not is_beside(event):
-                    self._open.add(event.event_id)
-                self._starts.scheduled(event)
-                if event.event_id in self._calls:
-                    self._failed.pop(_key(self._calls[event.event_id]), None)
+                self._began(event)
                 return
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 completed = event.activity_task_completed_event_attributes
@@ -203,6 +222,16 @@ class _Reader:
                 pass
         self._news, self._dealt = event.event_id, False
 
+    def _began(self, event: HistoryEvent) -> None:
+        """Take in that an activity or a timer began."""
+        if not is_beside(event):
+            self._open.add(event.event_id)
+        elif event.event_type == EventType.EVENT_TYPE_TIMER_STARTED:
+            self._deadlines.began(event.event_id)
+        self._starts.scheduled(event)
+        if event.event_id in self._calls:
+            self._failed.pop(step_key(self._calls[event.event_id]), None)
+
     def _ended(self, event: HistoryEvent) -> bool:
         """Take in an end of an activity without a result, or of a timer; returns whether it is one."""
         self._starts.ended(event)
@@ -216,8 +245,10 @@ class _Reader:
             self._open.discard(event.activity_task_canceled_event_attributes.scheduled_event_id)
         elif event.HasField("timer_fired_event_attributes"):
             self._open.discard(event.timer_fired_event_attributes.started_event_id)
+            self._deadlines.ended(event.timer_fired_event_attributes.started_event_id)
         elif event.HasField("timer_canceled_event_attributes"):
             self._open.discard(event.timer_canceled_event_attributes.started_event_id)
+            self._deadlines.ended(event.timer_canceled_event_attributes.started_event_id)
         else:
             return False
         return True
@@ -232,16 +263,16 @@ class _Reader:
     def _update(self, event: HistoryEvent, *, fresh: bool) -> None:
         request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
         time = event.event_time.ToNanoseconds() / 1e9
-        data = _json(request.args)
+        data = read_json(request.args)
         if request.name == STOP:
             self._stops[event.event_id] = InvocationInput.model_validate(data)
         if not fresh:
             return
         match request.name:
             case name if name == SEND_MESSAGE:
-                self.journal.message(MessageInput.model_validate(data), self._invocation_id(event), time)
+                self.journal.message(MessageInput.model_validate(data), self._told_id(event), time)
             case name if name == RESPOND:
-                self.journal.answer(AnswerInput.model_validate(data), self._invocation_id(event), time)
+                self._answer(AnswerInput.model_validate(data), self._told_id(event), time)
             case name if name == RESUME:
                 invocation = self.projection.invocations.get(InvocationInput.model_validate(data).invocation_id)
                 if invocation is not None and invocation.status in ("failed", "stopped"):
@@ -249,21 +280,19 @@ class _Reader:
             case _:
                 return
 
-    def _invocation_id(self, accepted: HistoryEvent) -> str:
-        """Return the invocation that an update was told of, or a fresh id if it was not told yet."""
-        completed = self._results.get(accepted.event_id)
-        if completed is not None:
-            outcome = completed.workflow_execution_update_completed_event_attributes.outcome
-            if outcome.HasField("success"):
-                return str(_json(outcome.success)["invocation"]["id"])
-        return f"e-{derived_id(self._seed, 'update', accepted.event_id)}"
+    def _told_id(self, accepted: HistoryEvent) -> str:
+        return _invocation_id(accepted, self._results.get(accepted.event_id), self._seed)
 
     def _signal(self, data: Payloads, time: float, event_id: int) -> None:
         try:
-            answer = parse_signal(_json(data))
+            answer = parse_signal(read_json(data))
         except (RequestRefused, ValueError, TypeError):
             return
-        self.journal.answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
+        self._answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
+
+    def _answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
+        self._questions.answered(answer, time)
+        self.journal.answer(answer, invocation_id, time)
 
     # What activities returned.
 
@@ -271,16 +300,18 @@ class _Reader:
         self._open.discard(scheduled)
         call = self._calls.get(scheduled)
         if call is None:
+            self._questions.returned(scheduled, result, time)
             return
-        self._failed.pop(_key(call), None)
+        self._failed.pop(step_key(call), None)
         invocation = self.projection.invocations.get(call.invocation_id or "")
         if invocation is None or invocation.status == "finished":
             return
-        data = _json(result)
+        data = read_json(result)
         if isinstance(call, ModelInput):
             self.journal.model_answered(call, ModelOutput.model_validate(data), time)
         elif isinstance(call, ToolInput):
             output = ToolOutput.model_validate(data)
+            self._questions.cancelled(scheduled)
             if output.times is None:
                 # It asks for a confirmation, or the model's arguments do not fit.
                 self._starts.not_started(scheduled)
@@ -290,15 +321,12 @@ class _Reader:
 
     def _failure(self, scheduled: int, failure: FailureProto) -> None:
         self._open.discard(scheduled)
-        call = self._calls.get(scheduled)
-        if call is None:
+        call, is_asked = self._calls.get(scheduled), self._questions.failed(scheduled, failure)
+        if call is None or is_asked:
             return
         if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
             self.projection.apply(ModelCalled(agent=call.agent))
-        step = "model" if isinstance(call, ModelInput) else call.tool if isinstance(call, ToolInput) else call.name
-        kind = failure.application_failure_info.type
-        cause = f"{kind}: {failure.message}" if kind else failure.message
-        self._failed[_key(call)] = call.invocation_id or "", Failure(agent=call.agent or "?", step=step, cause=cause)
+        self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
 
     # What became of the invocations.
 
@@ -307,17 +335,17 @@ class _Reader:
         for stop in self._stops.values():
             self._stop_named(stop)
         for invocation in list(self.projection.invocations.values()):
-            if invocation.status != "running" or self._open:
+            if invocation.status not in ("running", "queued"):
                 continue
             failures = tuple(failure for owner, failure in self._failed.values() if owner == invocation.id)
+            if invocation.status == "queued" or not failures:
+                self._questions.ask(invocation, self._history[-1].event_time.ToNanoseconds() / 1e9)
+            if invocation.status != "running" or self._open:
+                continue
             if failures:
-                self._settle(invocation, "failed", failures)
-            elif not goes_on and self._dealt and self._waits(invocation):
-                self._settle(invocation, "waiting")
-
-    def _waits(self, invocation: Invocation) -> bool:
-        is_open = bool(self.projection.open_calls(invocation.id)) and not invocation.answers
-        return is_open and self.projection.is_resumable(invocation)
+                self.projection.apply(_settled(invocation, "failed", failures))
+            elif not goes_on and self._dealt and _waits(self.projection, invocation):
+                self.projection.apply(_settled(invocation, "waiting"))
 
     def _stop_named(self, stop: InvocationInput) -> None:
         invocation = self.projection.invocations.get(stop.invocation_id)
@@ -327,14 +355,32 @@ class _Reader:
     def _stop(self, invocation: Invocation, reason: str | None) -> None:
         self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
 
-    def _settle(
-        self, invocation: Invocation, status: Literal["waiting", "failed"], failures: tuple[Failure, ...] = ()
-    ) -> None:
-        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status=status, failures=failures))
+
+def _invocation_id(accepted: HistoryEvent, completed: HistoryEvent | None, seed: str) -> str:
+    """Return the invocation that an update was told of, or a fresh id if it was not told yet."""
+    if completed is not None:
+        outcome = completed.workflow_execution_update_completed_event_attributes.outcome
+        if outcome.HasField("success"):
+            return str(read_json(outcome.success)["invocation"]["id"])
+    return f"e-{derived_id(seed, 'update', accepted.event_id)}"
 
 
-def _start(data: Payloads) -> SessionInput:
-    return SessionInput.model_validate(_json(data)) if data.payloads else SessionInput()
+def _settled(
+    invocation: Invocation, status: Literal["waiting", "failed"], failures: tuple[Failure, ...] = ()
+) -> InvocationSettled:
+    return InvocationSettled(invocation_id=invocation.id, status=status, failures=failures)
+
+
+def _waits(projection: Projection, invocation: Invocation) -> bool:
+    is_open = bool(projection.open_calls(invocation.id)) and not invocation.answers
+    return is_open and projection.is_resumable(invocation)
+
+
+def _failed(call: Step, failure: FailureProto) -> Failure:
+    step = "model" if isinstance(call, ModelInput) else call.tool if isinstance(call, ToolInput) else call.name
+    kind = failure.application_failure_info.type
+    cause = f"{kind}: {failure.message}" if kind else failure.message
+    return Failure(agent=call.agent or "?", step=step, cause=cause)
 
 
 def _first_entries(history: Sequence[HistoryEvent], start: SessionInput, begun: Sequence[Entry]) -> Sequence[Entry]:
@@ -344,52 +390,3 @@ def _first_entries(history: Sequence[HistoryEvent], start: SessionInput, begun: 
     if len(begun) < outside:
         raise LogError(f"the run was to begin with {outside} journal entries, of which only {len(begun)} were found")
     return begun[:outside]
-
-
-def _steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, _Call]]:
-    for event in history:
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            scheduled = event.activity_task_scheduled_event_attributes
-            call = _call(scheduled.activity_type.name, scheduled.input)
-            if call is not None:
-                yield event.event_id, call
-
-
-def _answered_ids(history: Sequence[HistoryEvent]) -> Iterator[str]:
-    for event in history:
-        request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
-        if request.name == RESPOND:
-            answer = AnswerInput.model_validate(_json(request.args))
-            responses = [part.function_response for part in answer.content.parts or []]
-            yield from (response.id for response in responses if response is not None and response.id)
-
-
-def _call(name: str, data: Payloads) -> _Call | None:
-    """Return what an activity was given, if it is a step of an agent."""
-    if name == CALL_MODEL:
-        return ModelInput.model_validate(_json(data))
-    found: Any = _json(data) if data.payloads else None
-    if not isinstance(found, Mapping) or ":" in name:
-        return None
-    kind: Any = found.get("kind")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
-    if kind == "tool":
-        return ToolInput.model_validate(found)
-    return CodeInput.model_validate(found) if kind == "code" else None
-
-
-def _key(call: _Call) -> tuple[str, ...]:
-    """Return what tells one step of an agent from another, over its retries."""
-    match call:
-        case ModelInput():
-            return ("model", call.invocation_id, call.agent, call.branch or "")
-        case ToolInput():
-            return ("tool", call.function_call_id)
-        case CodeInput():
-            return ("code", call.invocation_id or "", call.agent or "", call.branch or "", str(call.index))
-
-
-def _json(data: Payloads) -> Any:
-    try:
-        return json.loads(data.payloads[0].data) if data.payloads and data.payloads[0].data else None
-    except ValueError as error:
-        raise LogError(f"a payload of the history is no JSON: {error}; is it encrypted?") from error

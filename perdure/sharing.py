@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from temporalio.client import Client
@@ -10,7 +11,9 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SharedStateFull
-from perdure.journal import payload_size
+from perdure.events import Event
+from perdure.journal import Entry, EventLogged, payload_size
+from perdure.projection import SHARED, Projection
 from perdure.state_messages import (
     SET_STATE,
     STATE,
@@ -53,6 +56,45 @@ async def share_state(client: Client, app: str, request: ShareStateInput) -> Non
                     " store the data elsewhere and keep a reference to it"
                 )
             await _write_state(client, app, user_id, request.write_id, delta)
+
+
+async def share_again(
+    client: Client, app: str, user_id: str, entries: Iterable[Entry], shared: Collection[str] = ()
+) -> None:
+    """Write again what a session that was cut off may not have shared; what had arrived is not written twice.
+
+    Args:
+        client: Any client.
+        app: The session's app.
+        user_id: The session's user.
+        entries: The session's journal.
+        shared: Ids of events that are known to be shared.
+    """
+    for event in unconfirmed(entries):
+        delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(SHARED)}
+        if delta and event.id not in shared:
+            with contextlib.suppress(SharedStateFull):
+                # The session would have told; it goes on without, as it would on a resume.
+                await share_state(client, app, ShareStateInput(user_id=user_id, write_id=event.id, delta=delta))
+
+
+def unconfirmed(entries: Iterable[Entry]) -> list[Event]:
+    """Return the events at work's ends, whose writes a journal does not tell to have arrived.
+
+    A branch goes on once its write has arrived, so that all of its events but the last one are known to be shared.
+    """
+    found: list[Event] = []
+    for invocation in Projection.fold(entries).invocations.values():
+        if invocation.status != "running":
+            continue
+        ends = [invocation.message]
+        for entry in invocation.entries:
+            if isinstance(entry, EventLogged):
+                branch = f"{entry.event.branch or ''}."
+                ends = [end for end in ends if end.branch and not branch.startswith(f"{end.branch}.")]
+                ends.append(entry.event)
+        found += ends
+    return found
 
 
 async def _write_state(client: Client, app: str, user_id: str | None, write_id: str, delta: Mapping[str, Any]) -> None:

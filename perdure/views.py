@@ -21,7 +21,7 @@ from perdure.messages import (
     SessionStatus,
     SessionView,
 )
-from perdure.projection import Invocation, Projection
+from perdure.projection import Call, Invocation, Projection
 
 _SHORT_ARGS_BYTES = 10_000
 _LONG_ARGS_BYTES = 100_000
@@ -182,6 +182,12 @@ def awaited_tool(call: PendingCall) -> str:
 def time_text(timestamp: float) -> str:
     """Return a time in ISO 8601, in UTC, to the second."""
     return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="seconds")
+
+
+def expired_cause(call: Call) -> str:
+    """Return why a call whose deadline has passed fails its invocation."""
+    deadline = time_text(call.expired or 0.0)
+    return f"no answer came by the deadline of the call, {deadline}; a resume waits for it without a deadline"
 
 
 def _one_line(text: str) -> str:

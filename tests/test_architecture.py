@@ -36,7 +36,7 @@ VALUES = frozenset(
 )
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
-    {"plan_diff", "answers", "rebuilding", "salvage", "starts"}
+    {"plan_diff", "answers", "rebuilding", "salvage", "starts", "questions", "steps"}
 )
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "rescue": VALUES | PURE | {"archive"},
     "journals": VALUES | PURE | {"archive", "rescue"},
-    "lifecycle": VALUES | PURE | {"journals"},
+    "lifecycle": VALUES | PURE | {"journals", "sharing"},
     "calls": VALUES | PURE | {"lifecycle", "rescue", "logs"},
     "sessions": VALUES | PURE | {"calls", "lifecycle", "rescue", "sharing", "logs"},
     "following": VALUES | {"logs"},

@@ -59,7 +59,7 @@ async def test_scale() -> None:
 async def test_recovery() -> None:
     """A turn goes on after each kind of kill, and before the timeouts that other systems have."""
     report = await run("bench.recovery", "--repeat", "1", "--sessions", "3", "--tool-seconds", "1")
-    kills = {f"{step}_{how}" for step in ("model", "tool") for how in ("standby", "restart")}
+    kills = {f"{step}_{how}" for step in ("model", "tool", "local") for how in ("standby", "restart")}
     assert set(report) == kills | {"false_alarms", "worst"}
     assert all(0 < report[kill]["step_worst"] <= report[kill]["turn_worst"] for kill in kills)
     assert report["false_alarms"]["ran_again"] == 0

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from temporalio.converter import ExternalStorage
-
     from perdure.config import ConnectionConfig
+
+_T = TypeVar("_T")
 
 Command = Callable[..., int]
 """A command's function; it returns the exit code."""
@@ -32,6 +32,7 @@ class Connection:
     profile: str | None
     config_file: Path | None
     payload_storage: str | None = None
+    payload_codec: str | None = None
 
     @property
     def flags(self) -> str:
@@ -42,36 +43,39 @@ class Connection:
             "--profile": self.profile,
             "--config-file": self.config_file,
             "--payload-storage": self.payload_storage,
+            "--payload-codec": self.payload_codec,
         }
         return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
 
     def config(self) -> ConnectionConfig:
         """Return the settings for `perdure.config.connect`."""
+        from temporalio.converter import ExternalStorage, PayloadCodec
+
         from perdure.config import ConnectionConfig
 
+        storage, codec = self.payload_storage, self.payload_codec
         return ConnectionConfig(
             address=self.address,
             namespace=self.namespace,
             profile=self.profile,
             config_file=self.config_file,
-            external_storage=_external_storage(self.payload_storage) if self.payload_storage else None,
+            external_storage=_found(storage, "storage", ExternalStorage, "--payload-storage") if storage else None,
+            payload_codec=_found(codec, "codec", PayloadCodec, "--payload-codec") if codec else None,
         )
 
 
-def _external_storage(name: str) -> ExternalStorage:
-    """Return the `ExternalStorage` that stands in a module under `MODULE:NAME`."""
-    from temporalio.converter import ExternalStorage
-
+def _found(name: str, usual: str, kind: type[_T], option: str) -> _T:
+    """Return what stands in a module under `MODULE:NAME`; `usual` is the name if none is given."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found: object = getattr(importlib.import_module(module), attribute or "storage")
+        found: object = getattr(importlib.import_module(module), attribute or usual)
     except (ImportError, AttributeError) as error:
-        raise click.BadParameter(f"{name!r} cannot be loaded: {error}", param_hint="--payload-storage") from error
-    if not isinstance(found, ExternalStorage):
+        raise click.BadParameter(f"{name!r} cannot be loaded: {error}", param_hint=option) from error
+    if not isinstance(found, kind):
         raise click.BadParameter(
-            f"{name!r} is a {type(found).__name__}; it must be a temporalio.converter.ExternalStorage",
-            param_hint="--payload-storage",
+            f"{name!r} is a {type(found).__name__}; it must be a temporalio.converter.{kind.__name__}",
+            param_hint=option,
         )
     return found
 
@@ -113,6 +117,12 @@ def connection_options(command: Command) -> Command:
         metavar="MODULE:NAME",
         help="Temporal's external storage for large payloads.  [default: none]",
     )
+    @click.option(
+        "--payload-codec",
+        envvar="PERDURE_PAYLOAD_CODEC",
+        metavar="MODULE:NAME",
+        help="Temporal's payload codec, which encrypts histories.  [default: none]",
+    )
     @functools.wraps(command)
     def wrapped(
         *args: Any,
@@ -121,6 +131,7 @@ def connection_options(command: Command) -> Command:
         profile: str | None,
         config_file: Path | None,
         payload_storage: str | None,
+        payload_codec: str | None,
         **options: Any,
     ) -> int:
         connection = Connection(
@@ -129,6 +140,7 @@ def connection_options(command: Command) -> Command:
             profile=profile,
             config_file=config_file,
             payload_storage=payload_storage,
+            payload_codec=payload_codec,
         )
         return command(*args, connection=connection, **options)
 

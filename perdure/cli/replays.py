@@ -54,7 +54,7 @@ def replay(
         found = from_file or await _fetch(history, run_id, connection)
         reason: str | None = None
         try:
-            await replay_history(found, apps)
+            await replay_history(found, apps, data_converter=connection.config().data_converter)
         except HistoryDiffers as error:
             reason = str(error)
         if as_json:

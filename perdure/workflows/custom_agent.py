@@ -30,8 +30,8 @@ _ROOM_BYTES = 400_000
 async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: Run | None) -> bool:
     """Run a custom agent to the end of its `_run_async_impl`.
 
-    What it logged, ran and started since its last checkpoint is not logged, run or started again: the n-th of each is
-    the n-th again.
+    What it logged, ran and started since its last checkpoint is not logged, run or started again: the n-th event and
+    sub-agent is the n-th again, and a call of equal arguments is the same call again.
 
     Raises:
         EffectFailed: Its code raised, or a step underneath failed.
@@ -74,7 +74,7 @@ class CustomContext(InvocationContext):
         self._node = node
         self._past_own = list(past.own)
         self._past_runs = list(past.children)
-        self._past_results = {kept.index: kept for kept in past.activities}
+        self._past_results = list(past.activities)
         self._calls = 0
         self._logged = {event.id for event in past.log}
         self.escalated = past.escalated
@@ -120,10 +120,11 @@ class CustomContext(InvocationContext):
             raise EffectFailed(self._node.name, name, f"{name!r} is not listed in App(activities=[…]); add it there")
         result_type = typing.get_type_hints(fn).get("return", Any)
         index, self._calls = self._calls, self._calls + 1
-        kept = self._past_results.pop(index, None)
-        if kept is not None and kept.name == name:
-            return TypeAdapter(result_type).validate_python(kept.result)
         call = CodeInput(name=name, args=args, kwargs=kwargs)
+        arguments = call.arguments
+        kept = self._kept(name, arguments, index)
+        if kept is not None:
+            return TypeAdapter(result_type).validate_python(kept.result)
         if payload_size(call) > MAX_EVENT_BYTES:
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
@@ -138,10 +139,22 @@ class CustomContext(InvocationContext):
                 branch=self.branch,
                 name=name,
                 index=index,
+                arguments=arguments,
                 result=result,
             )
         )
         return TypeAdapter(result_type).validate_python(result)
+
+    def _kept(self, name: str, arguments: str, index: int) -> ActivityKept | None:
+        """Take out the result of the same call of an earlier run, if there is one.
+
+        Not by its number: calls that are gathered are made in another order where some have their results already.
+        """
+        for kept in self._past_results:
+            if kept.name == name and (kept.index == index if kept.arguments is None else kept.arguments == arguments):
+                self._past_results.remove(kept)
+                return kept
+        return None
 
     def _told(self, call: CodeInput, index: int) -> CodeInput:
         """Return a call that says whose it is and, beside arguments that leave room, what the journal gained."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
-from google.genai import types
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
@@ -15,7 +14,7 @@ from perdure.journal import CallExpired, CallReminded
 from perdure.messages import AnswerInput, ToolInput
 from perdure.plan import LlmNode, ToolPlan
 from perdure.projection import Call
-from perdure.requests import response_part
+from perdure.requests import expired_answer
 from perdure.workflows.effects import EffectFailed, Effects
 from perdure.workflows.log import SessionLog
 from perdure.workflows.tool_runs import state_for
@@ -82,12 +81,11 @@ class Deadlines:
                 task.add_done_callback(self._reminders.discard)
 
     def _expire(self, call: Call) -> None:
-        pending, expiry = call.pending, call.expiry
-        if expiry is None or expiry.how == "fail":
+        pending, answer = call.pending, expired_answer(call)
+        if answer is None:
             self._log.append(CallExpired(call_id=pending.id))
         else:
-            content = types.Content(role="user", parts=[response_part(pending.id, expiry.answer)])
-            self._accept(AnswerInput(content=content, metadata={"expired": True, "deadline": pending.deadline}))
+            self._accept(answer)
         self._logger.info("deadline passed", invocation=pending.invocation_id, agent=pending.agent, tool=pending.name)
 
     async def _remind(self, call: Call) -> None:

@@ -6,17 +6,25 @@ from collections.abc import Sequence
 
 from google.genai import types
 
-from perdure.doubts import NOT_HAPPENED, Doubt, doubt_request, last_request, parse_verdict
+from perdure.doubts import (
+    CUT_OFF,
+    NOT_HAPPENED,
+    UNDECIDED,
+    Doubt,
+    doubt_request,
+    last_request,
+    parse_verdict,
+    reconciled_output,
+    times_asked,
+)
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Step
 from perdure.workflows.effects import EffectFailed
-from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool
 
-_CUT_OFF = "it was started, and the run was cut off before its result came"
 _NOT_RESUMABLE = (
     "it is not known whether the call took effect ({reason}), and nobody can be asked in an app that is not resumable;"
     " set ResumabilityConfig(is_resumable=True), or give the tool a reconcile function that can tell"
@@ -51,7 +59,7 @@ async def run_once(
 async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput) -> ToolOutput | Doubt:
     """Ask the tool's own function what became of a call, if it has one."""
     runs = scope.projection.tool_runs.get(given.function_call_id)
-    reason = (runs and runs.cause) or _CUT_OFF
+    reason = (runs and runs.cause) or CUT_OFF
     if tool.reconcile:
         scope.check_stopped()
         options = tool.options.model_copy(update={"max_attempts": ToolOptions().max_attempts})
@@ -60,13 +68,10 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
         except EffectFailed as failure:
             reason = f"{reason}; its reconcile function failed: {failure.cause}"
         else:
-            match output.result:
-                case {"happened": True, "result": result}:
-                    return ToolOutput(result=result, actions=output.actions)
-                case {"happened": False}:
-                    return ToolOutput(result=dict(NOT_HAPPENED))
-                case _:
-                    reason = f"{reason}; its reconcile function cannot tell"
+            known = reconciled_output(output)
+            if known is not None:
+                return known
+            reason = f"{reason}; {UNDECIDED}"
     return Doubt(call, given.idempotency_key, scope.invocation.started[given.function_call_id].timestamp, reason)
 
 
@@ -81,7 +86,8 @@ async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Dou
         raise EffectFailed(agent, new[0].call.name or "", _NOT_RESUMABLE.format(reason=new[0].reason))
     asked = [doubt.request_id for doubt in doubts if doubt.request_id is not None]
     if new:
-        request = doubt_request(new, [new_function_call_id() for _ in new])
+        targets = [(doubt.call.id, times_asked(scope.projection.events, doubt.call.id or "")) for doubt in new]
+        request = doubt_request(new, [next(scope.log.call_ids("doubt", *target)) for target in targets])
         logged = await scope.log_event(request.model_copy(update={"author": agent, "branch": branch}))
         step.doubts.append(logged)
         asked += [call.id or "" for call in logged.get_function_calls()]

@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
 
+from perdure.doubts import INTERRUPTED
 from perdure.errors import PerdureError
 from perdure.journal import ToolOutput
 from perdure.messages import (
@@ -355,7 +356,7 @@ def _rollout(error: FailureError) -> Rollout | None:
 
 
 def _is_silent(error: FailureError) -> bool:
-    return isinstance(_inner(error), TimeoutError) or error_type(error) in _INTERRUPTED
+    return isinstance(_inner(error), TimeoutError) or error_type(error) in INTERRUPTED
 
 
 def cause_of(error: FailureError) -> str:
@@ -369,8 +370,5 @@ def cause_of(error: FailureError) -> str:
         return f"timed out ({kind} timeout)"
     return str(cause or error)
 
-
-_INTERRUPTED = frozenset({"WorkerShutdown", "ActivityPause", "ActivityReset"})
-"""Types under which the SDK reports an activity that was interrupted from outside of its code."""
 
 _SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"})

@@ -15,7 +15,7 @@ from perdure.plan import Node, Plan
 from perdure.projection import SHARED, Invocation, Projection
 from perdure.runs import Run
 from perdure.state_messages import ShareStateInput
-from perdure.views import time_text
+from perdure.views import expired_cause
 from perdure.workflows.effects import EffectFailed, Effects
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
@@ -182,9 +182,7 @@ class Scope:
         self.check_stopped()
         expired = self.waits.expired(call_ids)
         if expired is not None:
-            deadline = time_text(expired.expired or 0.0)
-            cause = f"no answer came by the deadline of the call, {deadline}; a resume waits for it without a deadline"
-            raise EffectFailed(expired.pending.agent, expired.pending.name, cause)
+            raise EffectFailed(expired.pending.agent, expired.pending.name, expired_cause(expired))
 
     @property
     def quiescent(self) -> bool:

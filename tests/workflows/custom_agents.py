@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -121,3 +122,41 @@ class CatchThenAsk(BaseAgent):
             yield self._create_agent_state_event(ctx)
         async for event in self.sub_agents[1].run_async(ctx):
             yield event
+
+
+arrivals: list[str] = []
+"""The cities that were reached, in order; filled in the worker's own copy of this module."""
+
+
+async def travel(city: str, seconds: float = 0.0) -> str:
+    await asyncio.sleep(seconds)
+    arrivals.append(city)
+    return city
+
+
+class Gatherer(BaseAgent):
+    """Makes two journeys of two legs at once, of which the second one is faster."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        async def journey(first: str, seconds: float, second: str) -> str:
+            legs = [await ctx.run_activity(travel, first, seconds), await ctx.run_activity(travel, second)]
+            return "-".join(legs)
+
+        found = await asyncio.gather(journey("Oslo", 0.7, "Rome"), journey("Bergen", 0, "Nice"))
+        yield said(self, f"Before: {found}")
+        async for event in self.sub_agents[0].run_async(ctx):
+            yield event
+        yield said(self, f"After: {found}")
+
+
+def seconds_from_now(seconds: float) -> float:
+    return time.time() + seconds
+
+
+class Sleeper(BaseAgent):
+    """Sleeps until a time that is kept, as docs/custom-agents.md says."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        due = await ctx.run_activity(seconds_from_now, 4.0)
+        await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+        yield said(self, "Awake.", due=due)

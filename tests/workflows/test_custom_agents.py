@@ -7,6 +7,9 @@ from temporalio.client import Client
 
 from perdure.agents import App, ParallelAgent, ResumabilityConfig
 from perdure.agents.custom import BaseAgent
+from perdure.client import Runner
+from perdure.journal import ActivityKept
+from perdure.messages import Trial
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import (
     Broken,
@@ -16,12 +19,16 @@ from tests.workflows.custom_agents import (
     ClockReader,
     Failing,
     Forger,
+    Gatherer,
+    Sleeper,
     Twice,
     fail,
     quote,
+    seconds_from_now,
     slow_quote,
+    travel,
 )
-from tests.workflows.support import agent, calls, check_log, long_running, serving, text
+from tests.workflows.support import User, agent, calls, check_log, eventually, long_running, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -30,7 +37,12 @@ ASK = [calls("ask"), text("Take it.")]
 
 def app_of(name: str, root: BaseAgent) -> App:
     config = ResumabilityConfig(is_resumable=True)
-    return App(name=name, root_agent=root, resumability_config=config, activities=[quote, slow_quote, fail])
+    return App(
+        name=name,
+        root_agent=root,
+        resumability_config=config,
+        activities=[quote, slow_quote, fail, travel, seconds_from_now],
+    )
 
 
 @pytest.mark.parametrize("dropped", ["kept", "stopped"])
@@ -126,3 +138,50 @@ async def test_a_failure_that_was_dealt_with_is_none(client: Client, app_name: s
         assert (waiting.status, waiting.failures) == ("waiting", ())
         assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"
         assert "bad: never" not in await user.log()
+
+
+@pytest.mark.parametrize("how", ["stopped", "taken over", "continued as new"])
+async def test_gathered_calls_get_their_own_results_again(client: Client, app_name: str, how: str) -> None:
+    """Where some have their results already, the next ones are made in another order than the first time."""
+    custom_agents.arrivals.clear()
+    decider = agent("decider", ASK, tools=[long_running("ask")])
+    trial = Trial(steps_per_run=2) if how == "continued as new" else None
+    async with serving(client, app_of(app_name, Gatherer(name="gatherer", sub_agents=[decider]))) as user:
+        user.runner = Runner(app_name, client, trial=trial)
+        await user.create()
+        invocation = await user.run("go")
+        assert invocation.status == "waiting"
+        if how == "stopped":
+            await user.stop(invocation.id)
+            assert (await user.resumed(invocation.id)).status == "waiting"
+        elif how == "taken over":
+            await user.runner.resume(**user.who, invocation_id=invocation.id, fresh=True)
+        [call_id] = await user.open("ask")
+        assert (await user.answered({call_id: {}})).status == "finished"
+        log = await user.log()
+        assert [line for line in log if line.startswith("gatherer: ")] == [
+            f"gatherer: {when}: ['Oslo-Rome', 'Bergen-Nice']" for when in ("Before", "After")
+        ]
+        assert sorted(custom_agents.arrivals) == ["Bergen", "Nice", "Oslo", "Rome"]
+
+
+@pytest.mark.parametrize("how", ["stopped", "continued as new"])
+async def test_a_sleep_until_a_kept_time_is_not_slept_twice(client: Client, app_name: str, how: str) -> None:
+    trial = Trial(steps_per_run=2) if how == "continued as new" else None
+    async with serving(client, app_of(app_name, Sleeper(name="sleeper"))) as user:
+        user.runner = Runner(app_name, client, trial=trial)
+        await user.create()
+        invocation = await user.send("go")
+        first = await user.workflow.describe()
+        if how == "stopped":
+            await eventually(lambda: _has_kept(user))
+            await user.stop(invocation)
+            await user.resume(invocation)
+        assert (await user.settled(invocation)).status == "finished"
+        [awake] = [event for event in await user.events() if event.text == "Awake."]
+        assert 0 <= awake.timestamp - awake.actions.state_delta["due"] < 2
+        assert how == "stopped" or (await user.workflow.describe()).run_id != first.run_id
+
+
+async def _has_kept(user: User) -> bool:
+    return any(isinstance(entry, ActivityKept) for entry in (await user.journal()).entries)

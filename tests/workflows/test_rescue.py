@@ -16,7 +16,7 @@ from perdure.agents import App, ResumabilityConfig
 from perdure.config import WorkerConfig
 from perdure.errors import InvocationNotFound, SessionStuck
 from perdure.worker import create_workers
-from tests.workflows.support import Counted, User, agent, calls, check_log, eventually, long_running, text
+from tests.workflows.support import Counted, User, agent, calls, check_log, eventually, long_running, make_app, text
 
 pytestmark = pytest.mark.server
 
@@ -167,4 +167,31 @@ async def test_a_terminated_session_comes_back_although_its_code_changed(
     async with deployed(client, app) as user:
         assert (await user.answered({call_id: {}})).status == "finished"
         assert (await user.log(waiting.id))[-1] == "flow: Bergen costs 6."
+        assert len(work.keys) == 1
+
+
+@pytest.mark.usefixtures("no_bytecode")
+async def test_a_session_whose_custom_agent_was_removed_says_what_helps(
+    client: Client, app_name: str, tmp_path: Path
+) -> None:
+    """Taking it over does not: the agent is entered again. Its workflow terminated, the invocation is given up."""
+    work = Counted("work")
+    project = Project(tmp_path, app_name, [work.once, long_running("ask")])
+    app, _ = project.version(BEFORE)
+    async with deployed(client, app) as user:
+        await user.create()
+        waiting = await user.run("go")
+        [call_id] = await user.open("ask")
+    without = make_app(app_name, agent("other", [text("I am new.")]))
+    async with deployed(client, without) as user:
+        with pytest.raises(SessionStuck, match=r"no custom agent 'flow'.*temporal workflow terminate") as stuck:
+            await user.runner.resume(**user.who, invocation_id=waiting.id, fresh=True)
+        assert stuck.value.missing
+        assert "--fresh`) does not help" in str(stuck.value)
+        await user.workflow.terminate("given up")
+        assert (await user.run("hello")).status == "finished"
+        assert (await user.status(waiting.id), (await user.log())[-1]) == ("stopped", "other: I am new.")
+    async with deployed(client, project.version(BEFORE)[0]) as user:
+        assert (await user.resumed(waiting.id)).status == "waiting"
+        assert (await user.answered({call_id: {}})).status == "finished"
         assert len(work.keys) == 1

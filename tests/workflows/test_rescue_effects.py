@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
+from unittest import mock
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from perdure import journal
-from perdure.agents import FunctionTool
-from perdure.events import REQUEST_CONFIRMATION
+from perdure.agents import FunctionTool, ToolContext
+from perdure.doubts import Reconciled, is_doubt_request
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER
+from perdure.expiry import AnswerWith, FailInvocation
 from perdure.journal import CallReminded, ToolRan, ToolStarted
 from perdure.lifecycle import Lifecycle
 from tests.workflows.support import (
@@ -185,3 +189,135 @@ async def test_a_local_tool_that_returned_does_not_run_again(client: Client, app
         assert (await user.settled(invocation)).status == "finished"
         assert responses(await user.events(), "note") == [{"result": 3}]
         assert len(note.keys) == 1
+
+
+async def answers(user: User, tool: str) -> list[object]:
+    """Return what the user, or the session for the user, answered a tool's calls."""
+    return responses([event for event in await user.events() if event.author == USER], tool)
+
+
+@pytest.mark.parametrize("signalled", [False, True])
+async def test_an_answer_behind_the_deadline_is_dropped(client: Client, app_name: str, signalled: bool) -> None:
+    """As in the live session, whose own answer was the first; no model call tells of it, since another call is open."""
+    tools = [timed(AnswerWith("nobody came"), expires_in=timedelta(seconds=0.5)), long_running("pick")]
+    app = make_app(app_name, agent("clerk", [calls("ask", "pick"), text("done")], tools))
+    async with serving(client, app) as user:
+        await user.create()
+        waiting = await user.run("a")
+        [late, other] = [call.id for call in waiting.pending]
+        await user.logged("user answers ask")
+        if signalled:
+            await user.signal({"id": late, "response": {"came": "too late"}})
+            await eventually(lambda: _has_been_told(user))
+        await take_over(user)
+        assert (await user.settled(waiting.id)).status == "waiting"
+        assert (await user.answered({other: {}})).status == "finished"
+        assert await answers(user, "ask") == [{"result": "nobody came"}]
+
+
+async def _has_been_told(user: User) -> bool:
+    events = (await user.workflow.fetch_history()).events
+    signals = [e.event_id for e in events if e.HasField("workflow_execution_signaled_event_attributes")]
+    tasks = [e.event_id for e in events if e.HasField("workflow_task_completed_event_attributes")]
+    return bool(signals) and tasks[-1] > signals[-1]
+
+
+async def test_an_answer_behind_a_deadline_that_failed_the_invocation_is_taken(client: Client, app_name: str) -> None:
+    """As in the live session: it runs the failed branch on."""
+    tools = [timed(FailInvocation(), expires_in=timedelta(seconds=0.5)), long_running("pick")]
+    app = make_app(app_name, agent("clerk", [calls("ask", "pick"), text("done")], tools))
+    async with serving(client, app) as user:
+        await user.create()
+        sent = await user.send("a")
+        await eventually(lambda: _is(user, sent, "failed"))
+        view = await user.invocation(sent)
+        [late, other] = [call.id for call in view.pending]
+        await take_over(user)
+        assert (await user.settled(sent)).failures == view.failures
+        await user.signal({"id": late, "response": {"came": "late"}})
+        await eventually(lambda: _is(user, sent, "waiting"))
+        await take_over(user)
+        assert (await user.settled(sent)).status == "waiting"
+        assert (await user.answered({other: {}})).status == "finished"
+        assert await answers(user, "ask") == [{"came": "late"}]
+
+
+async def _is(user: User, invocation_id: str, status: str) -> bool:
+    return await user.status(invocation_id) == status
+
+
+async def test_a_question_about_a_call_is_asked_once(client: Client, app_name: str) -> None:
+    """No model call tells that it was asked, nor any other event; it keeps its id, and its answer is taken."""
+    effect = Effect(does="hang")
+    app = paying(app_name, effect, heartbeat_timeout=timedelta(seconds=1), timeout=timedelta(seconds=1.5))
+    async with serving(client, app) as user:
+        await user.create()
+        invocation = await user.send("a")
+        request = await asked(user, invocation)
+        before = [event.content for event in await user.events() if is_doubt_request(event)]
+        for _ in range(2):
+            await take_over(user)
+            assert await asked(user, invocation) == request.model_copy(update={"since": mock.ANY})
+        assert [event.content for event in await user.events() if is_doubt_request(event)] == before
+        effect.does = "return"
+        effect.gate.open()
+        await user.answer({request.id: {"run_again": True}})
+        await user.settled(invocation)
+        await take_over(user)
+        assert (await user.settled(invocation)).status == "finished"
+        assert responses(await user.events(), "pay") == [{"paid": 5}]
+        assert len(effect.keys) == 2
+
+
+async def test_an_answer_to_a_question_that_nothing_tells_of_is_taken(client: Client, app_name: str) -> None:
+    """It waits for another question's answer, so that no model call follows it."""
+    first, second = Effect(does="hang"), Effect("send", does="hang")
+    short: dict[str, Any] = {"heartbeat_timeout": timedelta(seconds=1), "timeout": timedelta(seconds=1.5)}
+    clerk = agent("clerk", [calls("pay", "send", amount=5), text("done")], [e.tool(**short) for e in (first, second)])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        invocation = await user.send("a")
+        await eventually(lambda: _asks(user, 2))
+        requests = {
+            call.args["originalFunctionCall"]["name"]: call.id for call in (await user.invocation(invocation)).pending
+        }
+        await user.answer({requests["pay"]: {"happened": True, "result": 7}})
+        await take_over(user)
+        view = await user.settled(invocation)
+        assert (view.status, [call.id for call in view.pending]) == ("waiting", [requests["send"]])
+        assert (await user.answered({requests["send"]: {"happened": False}})).status == "finished"
+        assert responses(await user.events(), "pay") == [{"result": 7}]
+        assert await answers(user, REQUEST_RECONCILE) == [{"happened": True, "result": 7}, {"happened": False}]
+        assert (len(first.keys), len(second.keys)) == (1, 1)
+
+
+async def _asks(user: User, times: int) -> bool:
+    return len([call for view in (await user.view()).invocations for call in view.pending]) == times
+
+
+async def test_what_a_reconcile_function_knew_is_not_asked_again(client: Client, app_name: str) -> None:
+    effect, known = Effect(does="hang"), list[str]()
+
+    def reconcile(tool_context: ToolContext) -> Reconciled:
+        known.append(tool_context.idempotency_key)
+        return Reconciled(happened=True, result=3)
+
+    tool = effect.tool(reconcile, heartbeat_timeout=timedelta(seconds=1), timeout=timedelta(seconds=1.5))
+    gate = Gate()
+    app = make_app(app_name, agent("clerk", [calls("pay", "slow"), text("done")], [tool, gate.tool("slow")]))
+    async with serving(client, app) as user:
+        await user.create()
+        invocation = await user.send("a")
+        await eventually(lambda: len(known) == 1)
+        await eventually(lambda: _reconciled(user))
+        await take_over(user)
+        await gate.reached(2)
+        gate.open()
+        assert (await user.settled(invocation)).status == "finished"
+        assert responses(await user.events(), "pay") == [{"result": 3}]
+        assert (len(known), len(effect.keys)) == (1, 1)
+
+
+async def _reconciled(user: User) -> bool:
+    events = (await user.workflow.fetch_history()).events
+    return any(event.HasField("activity_task_completed_event_attributes") for event in events[-4:])

@@ -7,11 +7,26 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from perdure.activities import plan
 from perdure.agents import ToolContext
 from perdure.errors import InvalidMessage, SessionNotFound
 from perdure.events import Event
-from perdure.sharing import read_state
-from tests.workflows.support import Counted, User, agent, calls, eventually, make_app, named, serving, text
+from perdure.lifecycle import Lifecycle
+from perdure.sharing import read_state, share_state
+from perdure.state_messages import ShareStateInput
+from tests.workflows.support import (
+    Counted,
+    Gate,
+    User,
+    agent,
+    calls,
+    eventually,
+    long_running,
+    make_app,
+    named,
+    serving,
+    text,
+)
 
 pytestmark = pytest.mark.server
 
@@ -209,3 +224,40 @@ async def test_a_deleted_session_is_gone_and_its_id_is_free(client: Client, app_
 
 async def _unlisted(user: User) -> bool:
     return await user.runner.sessions() == []
+
+
+@pytest.mark.parametrize("how", ["terminated", "taken over"])
+async def test_a_write_that_was_logged_and_not_shared_is_shared_later(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The workflow ends between the two; who brings it back shares the write under the id of its event."""
+    ask, gate, reader = long_running("ask"), Gate(), Reader()
+
+    async def held(client: Client, app: str, request: ShareStateInput) -> None:
+        await gate.pass_through(request.write_id)
+
+    script = [calls("write", "ask"), text("done"), calls("read"), text("read it")]
+    clerk = agent("clerk", script, [write(user_u=1, app_a=2), ask, reader.fn])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        monkeypatch.setattr(plan, "share_state", held)
+        invocation = await user.send("a")
+        await gate.reached()
+        monkeypatch.undo()
+        if how == "terminated":
+            await user.workflow.terminate("a test")
+            await user.resume(invocation)
+        else:
+            await Lifecycle(app_name, client, reenter=False).take_over("u", "s")
+        assert await _shared(client, app_name, {"user:u": 1}, "u")
+        assert await _shared(client, app_name, {"app:a": 2}, None)
+        assert (await user.settled(invocation)).status == "waiting"
+        [written] = [event.id for event in await user.events() if event.actions.state_delta]
+        assert written == gate.keys[0]
+        await share_state(client, app_name, ShareStateInput(user_id="u", write_id="later", delta={"app:a": 3}))
+        gate.open()
+        await Lifecycle(app_name, client, reenter=False).take_over("u", "s")
+        [call_id] = await user.open("ask")
+        assert (await user.answered({call_id: {}})).status == "finished"
+        await user.run("b")
+        assert reader.seen == [{"user:u": 1, "app:a": 3}]

@@ -1,0 +1,87 @@
+"""What the payloads of a session's history hold: what it was started with, its steps, its writes. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.errors import LogError
+from perdure.messages import CALL_MODEL, RESPOND, AnswerInput, CodeInput, ModelInput, SessionInput, ToolInput
+from perdure.state_messages import SHARE_STATE, ShareStateInput
+
+Step = ModelInput | ToolInput | CodeInput
+
+
+def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
+    """Yield what the agents' activities were given, with the event that scheduled each."""
+    for event in history:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled = event.activity_task_scheduled_event_attributes
+            call = _call(scheduled.activity_type.name, scheduled.input)
+            if call is not None:
+                yield event.event_id, call
+
+
+def answered_ids(history: Sequence[HistoryEvent]) -> Iterator[str]:
+    """Yield the ids of the calls that users answered."""
+    for event in history:
+        request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+        if request.name == RESPOND:
+            answer = AnswerInput.model_validate(read_json(request.args))
+            responses = [part.function_response for part in answer.content.parts or []]
+            yield from (response.id for response in responses if response is not None and response.id)
+
+
+def writes_of(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, ShareStateInput]]:
+    """Yield what was to be shared, with the event that scheduled the activity."""
+    for event in history:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled = event.activity_task_scheduled_event_attributes
+            if scheduled.activity_type.name == SHARE_STATE:
+                yield event.event_id, ShareStateInput.model_validate(read_json(scheduled.input))
+
+
+def _call(name: str, data: Payloads) -> Step | None:
+    """Return what an activity was given, if it is a step of an agent."""
+    if name == CALL_MODEL:
+        return ModelInput.model_validate(read_json(data))
+    found: Any = read_json(data) if data.payloads else None
+    if not isinstance(found, Mapping) or ":" in name:
+        return None
+    kind: Any = found.get("kind")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
+    if kind == "tool":
+        return ToolInput.model_validate(found)
+    return CodeInput.model_validate(found) if kind == "code" else None
+
+
+def step_key(call: Step) -> tuple[str, ...]:
+    """Return what tells one step of an agent from another, over its retries."""
+    match call:
+        case ModelInput():
+            return ("model", call.invocation_id, call.agent, call.branch or "")
+        case ToolInput():
+            return ("tool", call.function_call_id)
+        case CodeInput():
+            return ("code", call.invocation_id or "", call.agent or "", call.branch or "", str(call.index))
+
+
+def read_json(data: Payloads) -> Any:
+    """Return the first payload's value.
+
+    Raises:
+        LogError: It is no JSON.
+    """
+    try:
+        return json.loads(data.payloads[0].data) if data.payloads and data.payloads[0].data else None
+    except ValueError as error:
+        raise LogError(f"a payload of the history is no JSON: {error}; is it encrypted?") from error
+
+
+def start_of(data: Payloads) -> SessionInput:
+    """Return what a run was started with."""
+    return SessionInput.model_validate(read_json(data)) if data.payloads else SessionInput()
