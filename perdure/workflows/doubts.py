@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from google.genai import types
+from temporalio import workflow
 
 from perdure.doubts import (
     CUT_OFF,
@@ -22,8 +23,12 @@ from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Step
 from perdure.workflows.effects import EffectFailed
+from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool
+
+_DERIVED_IDS = "derived-doubt-ids"
+"""Patch: the ids of questions about calls in doubt are derived from the calls' own."""
 
 _NOT_RESUMABLE = (
     "it is not known whether the call took effect ({reason}), and nobody can be asked in an app that is not resumable;"
@@ -75,6 +80,14 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
     return Doubt(call, given.idempotency_key, scope.invocation.started[given.function_call_id].timestamp, reason)
 
 
+def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:
+    """Return ids that whoever reads the history can derive too, so that nobody is asked twice about one call."""
+    if not workflow.patched(_DERIVED_IDS):
+        return [new_function_call_id() for _ in doubts]
+    targets = [(doubt.call.id, times_asked(scope.projection.events, doubt.call.id or "")) for doubt in doubts]
+    return [next(scope.log.call_ids("doubt", *target)) for target in targets]
+
+
 async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Doubt], step: Step) -> None:
     """Ask a person about calls in doubt, where nobody asked yet, and wait for all of the answers.
 
@@ -86,8 +99,7 @@ async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Dou
         raise EffectFailed(agent, new[0].call.name or "", _NOT_RESUMABLE.format(reason=new[0].reason))
     asked = [doubt.request_id for doubt in doubts if doubt.request_id is not None]
     if new:
-        targets = [(doubt.call.id, times_asked(scope.projection.events, doubt.call.id or "")) for doubt in new]
-        request = doubt_request(new, [next(scope.log.call_ids("doubt", *target)) for target in targets])
+        request = doubt_request(new, _request_ids(scope, new))
         logged = await scope.log_event(request.model_copy(update={"author": agent, "branch": branch}))
         step.doubts.append(logged)
         asked += [call.id or "" for call in logged.get_function_calls()]

@@ -135,6 +135,7 @@ async def test_every_outcome_of_a_run(client: Client, app_name: str) -> None:
 async def _ran(user: User, tool: str) -> bool:
     return (await ledger(user))[tool].attempts == 1
 
+
 async def test_a_stopped_local_tool_stands_in_the_ledger(client: Client, app_name: str) -> None:
     """It has started, so it may have taken effect: its attempt counts, and it is not told as if it had never run."""
     gate = Gate()
