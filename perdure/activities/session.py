@@ -36,10 +36,13 @@ class _Copy:
     def length(self) -> int:
         return len(self.projection.entries)
 
-    def extend(self, offset: int, entries: tuple[Entry, ...]) -> None:
+    def extend(self, offset: int, entries: tuple[Entry, ...]) -> int:
+        """Take in what is new of these entries; returns its bytes."""
+        before = self.size
         for entry in entries[max(self.length - offset, 0) :]:
             self.projection.apply(entry)
             self.size += payload_size(entry)
+        return self.size - before
 
     def at(self, length: int) -> Projection:
         if self.length == length:
@@ -67,6 +70,8 @@ class JournalCache:
         self._client = client
         self._max_bytes = max_bytes
         self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
+        self._at_most = 0
+        """Bytes that the copies have at most, so that not every call has to count them."""
 
     async def at(self, workflow_id: str, run_id: str, part: JournalSlice) -> Snapshot:
         """Return a session as it was when `part` was sent."""
@@ -75,8 +80,9 @@ class JournalCache:
         async with copy.lock:
             while copy.length < part.offset:
                 page = await self._fetch(workflow_id, run_id, copy.length)
-                copy.extend(page.offset, await asyncio.to_thread(unpack, page.packed))
-            copy.extend(part.offset, part.unpacked())
+                entries = await asyncio.to_thread(unpack, page.packed)
+                self._at_most += copy.extend(page.offset, entries)
+            self._at_most += copy.extend(part.offset, part.unpacked())
             projection = copy.at(part.length)
         self._evict()
         return Snapshot(projection, copy.memo)
@@ -87,7 +93,7 @@ class JournalCache:
         async with copy.lock:
             if copy.length >= part.offset:
                 self._copies[(workflow_id, run_id)] = copy
-                copy.extend(part.offset, part.unpacked())
+                self._at_most += copy.extend(part.offset, part.unpacked())
         self._evict()
 
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
@@ -105,7 +111,8 @@ class JournalCache:
         copy = self._copies.setdefault((workflow_id, run_id), _Copy())
         async with copy.lock:
             if copy.length < length:
-                copy.extend(0, tuple(await read_archive(self._client, workflow_id, run_id)))
+                entries = tuple(await read_archive(self._client, workflow_id, run_id))
+                self._at_most += copy.extend(0, entries)
         return await self.at(workflow_id, run_id, JournalSlice(offset=length))
 
     def hand_over(self, workflow_id: str, old_run: str, new_run: str, length: int) -> None:
@@ -115,8 +122,11 @@ class JournalCache:
             self._copies[workflow_id, new_run] = self._copies.pop((workflow_id, old_run))
 
     def _evict(self) -> None:
-        while len(self._copies) > 1 and sum(copy.size for copy in self._copies.values()) > self._max_bytes:
-            self._copies.popitem(last=False)
+        if self._at_most > self._max_bytes:
+            self._at_most = sum(copy.size for copy in self._copies.values())
+        while len(self._copies) > 1 and self._at_most > self._max_bytes:
+            _, copy = self._copies.popitem(last=False)
+            self._at_most -= copy.size
 
 
 class JournalActivity:
