@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from importlib.metadata import version
@@ -87,7 +88,7 @@ class Transferring:
             SessionExists: There is a session of this id, and `replace` is not set.
             SessionUnreadable: The session cannot be replaced, since no worker answers for it.
         """
-        log = drive_log(events, state=state, allow_pending_calls=allow_pending_calls, fresh=_fresh)
+        log = drive_log(events, state=state, allow_pending_calls=allow_pending_calls, fresh=_fresh, now=time.time())
         session_id = session_id or str(uuid.uuid4())
         replaced = await self._transfers.put(user_id, session_id, log.entries, replace=replace)
         view = invocation_view(log.projection, log.projection.invocations[log.invocation_id])
@@ -141,7 +142,9 @@ class Transferring:
             SessionUnreadable: The session cannot be replaced, since no worker answers for it.
         """
         log = read_lines(lines, fresh=_fresh)
-        marker = LogImported(allow_pending_calls=allow_pending_calls, plan_digest=log.header.plan_digest)
+        marker = LogImported(
+            allow_pending_calls=allow_pending_calls, plan_digest=log.header.plan_digest, timestamp=time.time()
+        )
         user_id, session_id = user_id or log.header.user_id, session_id or log.header.session_id
         replaced = await self._transfers.put(user_id, session_id, (*log.entries, marker), replace=replace)
         session = log.projection
