@@ -25,7 +25,7 @@ from perdure.views import invocation_view
 _VERSIONS = ("perdure", "temporalio", "google-genai")
 """Packages whose versions an export names."""
 
-_REPLACE_ATTEMPTS = 3
+_REPLACE_ATTEMPTS = 10
 
 
 class ResumedSession(InvocationResult):
@@ -86,7 +86,8 @@ class Transferring:
         Raises:
             InvalidTrajectory: The events are no log, or the last one cannot drive a turn.
             SessionExists: There is a session of this id, and `replace` is not set.
-            SessionUnreadable: The session cannot be replaced, since no worker answers for it.
+            SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
+                replaced this one before all of it had arrived.
         """
         log = drive_log(events, state=state, allow_pending_calls=allow_pending_calls, fresh=_fresh, now=time.time())
         session_id = session_id or str(uuid.uuid4())
@@ -139,7 +140,8 @@ class Transferring:
         Raises:
             InvalidTrajectory: A line is malformed, or the lines are no log.
             SessionExists: There is a session of this id, and `replace` is not set.
-            SessionUnreadable: The session cannot be replaced, since no worker answers for it.
+            SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
+                replaced this one before all of it had arrived.
         """
         log = read_lines(lines, fresh=_fresh)
         marker = LogImported(
@@ -186,13 +188,18 @@ class Transfers:
             if status not in (None, DELETED):
                 if not replace:
                     break
-                kept = await self._lifecycle.set_aside(user_id, session_id)
+                kept = await self._lifecycle.set_aside(user_id, session_id) or kept
             try:
                 await self._lifecycle.restore(user_id, session_id, entries, again=status is not None)
             except WorkflowAlreadyStartedError:
                 # Somebody created it, or brought it back, meanwhile.
                 continue
             return kept
+        if replace:
+            raise SessionExists(
+                f"session {session_id!r} of user {user_id!r} in app {self._app!r} was replaced by others again and"
+                " again, and this log is not there; replace it once more, if it is to stand (theirs are kept)"
+            )
         raise SessionExists(
             f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already; choose another id, or replace"
             " it (its log is kept)"
