@@ -100,6 +100,31 @@ async def _send_part(handle: _Handle, page: JournalPage) -> bool:
     return True
 
 
+async def _terminate(handle: _Handle, reason: str = DELETED) -> bool:
+    """Terminate a run or a workflow; returns whether it was open."""
+    try:
+        await handle.terminate(reason=reason)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
+async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescription:
+    """Terminate a session's newest run, if it is open; returns the run that is closed now."""
+    while True:
+        description = await handle.describe()
+        if description.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            await asyncio.sleep(_NEXT_RUN_SECONDS)
+        elif description.status != WorkflowExecutionStatus.RUNNING:
+            return description
+        else:
+            # That run only: nobody else's that has taken its place meanwhile.
+            run = client.get_workflow_handle(handle.id, run_id=description.run_id)
+            await _terminate(run, REPLACED)
+
+
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
@@ -273,7 +298,7 @@ class Lifecycle:
         """
         if await self.status(user_id, session_id) in (None, DELETED):
             return None
-        description = await self._end_newest(self._handle(user_id, session_id))
+        description = await _end_newest(self._client, self._handle(user_id, session_id))
         try:
             _, entries = await self._journals.read_closed(description)
         except SessionUnreadable as error:
@@ -296,47 +321,25 @@ class Lifecycle:
                 return kept
         return None
 
-    async def _end_newest(self, handle: _Handle) -> WorkflowExecutionDescription:
-        """Terminate a session's newest run, if it is open; returns the run that is closed now."""
-        while True:
-            description = await handle.describe()
-            if description.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-                await asyncio.sleep(_NEXT_RUN_SECONDS)
-            elif description.status != WorkflowExecutionStatus.RUNNING:
-                return description
-            else:
-                # That run only: nobody else's that has taken its place meanwhile.
-                run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
-                await self._terminate(run, REPLACED)
-
     async def delete(self, user_id: str, session_id: str) -> None:
         """Delete every run of a session's workflow.
 
         The server deletes in its own time, some ten seconds; the reason of the termination tells meanwhile.
         """
         handle = self._handle(user_id, session_id)
-        if not await self._terminate(handle):
+        if not await _terminate(handle):
             if (await self.status(user_id, session_id)) in (None, DELETED):
                 return
             # A workflow that is closed already takes no mark, but a last run of it does.
             with contextlib.suppress(WorkflowAlreadyStartedError):
                 await self.start(user_id, session_id, SessionInput(), again=True)
-            await self._terminate(handle)
+            await _terminate(handle)
         quoted = handle.id.replace("'", "''")
         runs = [run.run_id async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'")]
         # Listings may be behind, but a description is not.
         runs.append((await handle.describe()).run_id)
         for run_id in dict.fromkeys(runs):
             await self._delete_run(handle.id, run_id)
-
-    async def _terminate(self, handle: _Handle, reason: str = DELETED) -> bool:
-        try:
-            await handle.terminate(reason=reason)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return False
-        return True
 
     async def status(self, user_id: str, session_id: str) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""
