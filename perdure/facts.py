@@ -47,6 +47,8 @@ class SessionFacts:
     """Ids of imported calls that must not run, since nobody allowed it."""
     imported_shared: dict[str, Any] = field(default_factory=dict[str, Any])
     """`user:` and `app:` keys of an imported log, which the session shows where the server knows no such key."""
+    imported_at: float | None = None
+    """When an imported log was taken, in seconds since the epoch."""
     imported_plan: str | None = None
     """Digest of the newest plan at an imported log's origin."""
 

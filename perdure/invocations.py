@@ -8,7 +8,7 @@ from typing import Any, Literal
 from perdure.events import Event
 from perdure.journal import ActivityKept, EventLogged, Failure, ToolOutput, ToolStarted
 from perdure.messages import InvocationStatus, PendingCall
-from perdure.plan import Expiry
+from perdure.plan import Expiry, LlmNode, Plan
 
 
 @dataclass
@@ -57,3 +57,25 @@ class Invocation:
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""
+
+
+def set_deadline(call: Call, plan: Plan | None, since: float) -> None:
+    """Give a call the deadline and the reminder that its tool has in a plan, counted from a time."""
+    node = plan.nodes.get(call.pending.agent) if plan is not None else None
+    tool = node.tool(call.pending.name) if isinstance(node, LlmNode) else None
+    if tool is None:
+        return
+    call.expiry = tool.expiry
+    if tool.expiry is not None:
+        call.pending = call.pending.model_copy(update={"deadline": since + tool.expiry.after.total_seconds()})
+    call.remind_at = since + tool.remind_in.total_seconds() if tool.remind_in is not None else None
+
+
+def restart_deadline(call: Call, now: float) -> None:
+    """Count a call's deadline and its reminder from now on, as far as they have not come yet."""
+    since = call.pending.since
+    if call.expiry is not None and call.pending.deadline is not None:
+        since = call.pending.deadline - call.expiry.after.total_seconds()
+        call.pending = call.pending.model_copy(update={"deadline": now + call.expiry.after.total_seconds()})
+    if call.remind_at is not None:
+        call.remind_at += now - since

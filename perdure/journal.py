@@ -269,6 +269,8 @@ class LogImported(_Entry):
     allow_pending_calls: bool = False
     plan_digest: str | None = None
     """Digest of the newest plan at the log's origin, to tell where it came from; nothing runs under it."""
+    timestamp: float | None = None
+    """When it was taken, in seconds since the epoch; deadlines of open calls count from here."""
 
 
 class InvocationPinned(_Entry):
@@ -279,6 +281,8 @@ class InvocationPinned(_Entry):
     agent: str
     plan: str
     """Digest of that plan."""
+    timestamp: float | None = None
+    """When, in seconds since the epoch; open calls that had no plan take their deadlines from here."""
 
 
 Entry = Annotated[

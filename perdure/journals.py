@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 from perdure.archive import read_archive
 from perdure.errors import LogError, SessionUnreadable
 from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, unpack
-from perdure.messages import JOURNAL, JournalPage, PageInput, SessionInput
+from perdure.messages import JOURNAL, LOADING, JournalPage, PageInput, SessionInput
 from perdure.rescue import read_from_history
 
 _Handle = WorkflowHandle[Any, Any]
@@ -75,6 +75,8 @@ class JournalReader:
         payloads = started.workflow_execution_started_event_attributes.input.payloads
         (start,) = await self._client.data_converter.decode(payloads, [SessionInput]) if payloads else [SessionInput()]
         journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
+        if start.length is not None and start.length > len(unpack(journal)):
+            raise SessionUnreadable(f"the workflow {id!r} was closed while {LOADING}: the rest of it was never sent")
         return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
 
     async def salvage(

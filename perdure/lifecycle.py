@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,12 +13,14 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowHistoryEventFilterType,
+    WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
@@ -31,6 +34,7 @@ from perdure.journal import (
 from perdure.journals import JournalReader
 from perdure.messages import (
     EXTEND_JOURNAL,
+    LOADING,
     JournalPage,
     JournalReference,
     SessionInput,
@@ -47,6 +51,12 @@ DELETED = "the session was deleted"
 
 REPLACED = "the session's log is replaced"
 """The reason with which a session's workflow is terminated so that another log takes its place."""
+
+
+KEPT_OF = "perdure:kept-of"
+"""Name of a memo: the run whose journal a session keeps that was replaced."""
+
+_NEXT_RUN_SECONDS = 0.1
 
 
 def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
@@ -66,6 +76,54 @@ def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
         end -= 1
         return entries[:end]
     return entries
+
+
+async def _send_part(handle: _Handle, page: JournalPage) -> bool:
+    """Send a part of a journal to a run; returns whether it takes more of them.
+
+    Raises:
+        SessionUnreadable: The run was ended meanwhile.
+    """
+    try:
+        await handle.execute_update(EXTEND_JOURNAL, page, result_type=int)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+    except WorkflowUpdateFailedError as error:
+        # All of it is there: another client sends the same parts.
+        if isinstance(error.cause, ApplicationError) and error.cause.type == "InvalidMessage":
+            return False
+        raise
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        raise SessionUnreadable(
+            f"the workflow {handle.id!r} was ended by another client while its log was sent, so the log is not there;"
+            " send it again, if it is to stand"
+        ) from error
+    return True
+
+
+async def _terminate(handle: _Handle, reason: str = DELETED) -> bool:
+    """Terminate a run or a workflow; returns whether it was open."""
+    try:
+        await handle.terminate(reason=reason)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
+async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescription:
+    """Terminate a session's newest run, if it is open; returns the run that is closed now."""
+    while True:
+        description = await handle.describe()
+        if description.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            await asyncio.sleep(_NEXT_RUN_SECONDS)
+        elif description.status != WorkflowExecutionStatus.RUNNING:
+            return description
+        else:
+            # That run only: nobody else's that has taken its place meanwhile.
+            run = client.get_workflow_handle(handle.id, run_id=description.run_id)
+            await _terminate(run, REPLACED)
 
 
 class Lifecycle:
@@ -99,19 +157,23 @@ class Lifecycle:
                 raise
             await self.start(user_id, session_id, start, again=True)
 
-    async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
-        """Start a workflow; `again` after one that is closed."""
+    async def start(
+        self, user_id: str, session_id: str, start: SessionInput, *, again: bool, memo: dict[str, str] | None = None
+    ) -> _Handle:
+        """Start a workflow; `again` after one that is closed. Returns a handle of this very run."""
         dead_after = self._trial.dead_after if self._trial is not None else None
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
-        await self._client.start_workflow(
+        started = await self._client.start_workflow(
             self._app,
             start,
+            memo=memo,
             id=workflow_id(self._app, user_id, session_id),
             task_queue=self._app,
             id_reuse_policy=policy,
             task_timeout=timedelta(seconds=dead_after) if dead_after is not None else None,
             static_summary=f"session {session_id} of {user_id}",
         )
+        return self._client.get_workflow_handle(started.id, run_id=started.result_run_id)
 
     async def bring_back(self, user_id: str, session_id: str) -> None:
         """Start a session's workflow anew with the journal of the run that is closed."""
@@ -171,6 +233,7 @@ class Lifecycle:
         interrupted: str | None = None,
         search_attributes: bool = False,
         again: bool = False,
+        kept_of: str | None = None,
     ) -> None:
         """Start a session's workflow with a journal of any size, which is sent part by part.
 
@@ -181,10 +244,12 @@ class Lifecycle:
             interrupted: Why the journal ends, if it may end in the middle of a turn; what was running is then stopped.
             search_attributes: Perdure's search attributes exist in this namespace.
             again: After a workflow of this id that is closed.
+            kept_of: The run whose journal is kept here. Another client may be about the same.
 
         Raises:
             WorkflowAlreadyStartedError: There is one of this id; with `again`, an open one.
             WorkflowUpdateFailedError: A part is malformed; the session is to be deleted.
+            SessionUnreadable: Somebody has ended the new workflow before all parts were there.
         """
         if interrupted is not None:
             entries = whole_steps(entries)
@@ -192,12 +257,19 @@ class Lifecycle:
         start = self._input(
             journal=journal, length=len(entries), interrupted=interrupted, search_attributes=search_attributes
         )
-        await self.start(user_id, session_id, start, again=again)
-        handle = self._handle(user_id, session_id)
+        memo = {KEPT_OF: kept_of} if kept_of is not None else None
+        try:
+            handle = await self.start(user_id, session_id, start, again=again, memo=memo)
+        except WorkflowAlreadyStartedError:
+            # Whoever keeps the same journal here may be gone, so its parts are sent all the same.
+            handle = self._handle(user_id, session_id)
+            if kept_of is None or await (await handle.describe()).memo_value(KEPT_OF, None) != kept_of:
+                raise
         while sent < len(entries):
             packed, count = pack_part(entries, sent)
             page = JournalPage(packed=packed, offset=sent, total=len(entries))
-            await handle.execute_update(EXTEND_JOURNAL, page, result_type=int)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+            if not await _send_part(handle, page):
+                return
             sent += count
 
     async def read_journal(self, user_id: str, session_id: str) -> list[Entry]:
@@ -213,23 +285,36 @@ class Lifecycle:
 
         Whatever happens on the way, the old session is not lost: closed, it is brought back by what it is sent next.
 
+        Clients that do this at the same time keep one copy of it.
+
         Returns:
-            The new session id, `SESSION~replaced-N`; `None` if there is no such session.
+            The new session id, `SESSION~replaced-N`; `None` if there is no such session, or its log has not arrived.
 
         Raises:
             SessionUnreadable: No worker answers for it.
         """
         if await self.status(user_id, session_id) in (None, DELETED):
             return None
-        handle = self._handle(user_id, session_id)
-        await self._terminate(handle, REPLACED)
-        description = await handle.describe()
-        _, entries = await self._journals.read_closed(description)
+        description = await _end_newest(self._client, self._handle(user_id, session_id))
+        try:
+            _, entries = await self._journals.read_closed(description)
+        except SessionUnreadable as error:
+            if LOADING not in str(error):
+                raise
+            # Its log had not arrived yet; whoever was sending it is told.
+            return None
+        known = description.typed_search_attributes.get(STATUS) is not None
         for number in count(1):
             kept = f"{session_id}~replaced-{number}"
             with contextlib.suppress(WorkflowAlreadyStartedError):
-                known = description.typed_search_attributes.get(STATUS) is not None
-                await self.restore(user_id, kept, entries, interrupted="replaced", search_attributes=known)
+                await self.restore(
+                    user_id,
+                    kept,
+                    entries,
+                    interrupted="replaced",
+                    search_attributes=known,
+                    kept_of=description.run_id,
+                )
                 return kept
         return None
 
@@ -239,28 +324,19 @@ class Lifecycle:
         The server deletes in its own time, some ten seconds; the reason of the termination tells meanwhile.
         """
         handle = self._handle(user_id, session_id)
-        if not await self._terminate(handle):
+        if not await _terminate(handle):
             if (await self.status(user_id, session_id)) in (None, DELETED):
                 return
             # A workflow that is closed already takes no mark, but a last run of it does.
             with contextlib.suppress(WorkflowAlreadyStartedError):
                 await self.start(user_id, session_id, SessionInput(), again=True)
-            await self._terminate(handle)
+            await _terminate(handle)
         quoted = handle.id.replace("'", "''")
         runs = [run.run_id async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'")]
         # Listings may be behind, but a description is not.
         runs.append((await handle.describe()).run_id)
         for run_id in dict.fromkeys(runs):
             await self._delete_run(handle.id, run_id)
-
-    async def _terminate(self, handle: _Handle, reason: str = DELETED) -> bool:
-        try:
-            await handle.terminate(reason=reason)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return False
-        return True
 
     async def status(self, user_id: str, session_id: str) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""

@@ -13,7 +13,7 @@ from google.genai import types
 from perdure.doubts import lets_run_again, target_of
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
 from perdure.facts import SHARED, TEMP, SessionFacts
-from perdure.invocations import Call, Invocation, Turn
+from perdure.invocations import Call, Invocation, Turn, restart_deadline, set_deadline
 from perdure.journal import (
     ActivityKept,
     AnswerAccepted,
@@ -40,7 +40,7 @@ from perdure.journal import (
 )
 from perdure.ledger import add_run
 from perdure.messages import PendingCall
-from perdure.plan import LlmNode, Plan
+from perdure.plan import Plan
 
 _REQUESTS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
 
@@ -106,8 +106,7 @@ class Projection(SessionFacts):
             case LogImported():
                 _take_over(self, entry)
             case InvocationPinned():
-                invocation = self.invocations[entry.invocation_id]
-                invocation.agent, invocation.plan = entry.agent, entry.plan
+                _pin(self, entry)
             case _:
                 assert_never(entry)
 
@@ -197,10 +196,6 @@ class Projection(SessionFacts):
 
 
 def _long_running_call(event: Event, call: types.FunctionCall, plan: Plan | None) -> Call:
-    node = plan.nodes.get(event.author) if plan is not None else None
-    tool = node.tool(call.name or "") if isinstance(node, LlmNode) else None
-    expiry = tool.expiry if tool is not None else None
-    remind_in = tool.remind_in if tool is not None else None
     pending = PendingCall(
         id=call.id or "",
         name=call.name or "",
@@ -209,15 +204,11 @@ def _long_running_call(event: Event, call: types.FunctionCall, plan: Plan | None
         invocation_id=event.invocation_id,
         branch=event.branch,
         since=event.timestamp,
-        deadline=event.timestamp + expiry.after.total_seconds() if expiry is not None else None,
     )
-    return Call(
-        pending,
-        # A request of the framework has no tool of its own whose response could be late.
-        responded=call.name in _REQUESTS,
-        expiry=expiry,
-        remind_at=event.timestamp + remind_in.total_seconds() if remind_in is not None else None,
-    )
+    # A request of the framework has no tool of its own whose response could be late.
+    made = Call(pending, responded=call.name in _REQUESTS)
+    set_deadline(made, plan, event.timestamp)
+    return made
 
 
 def _mark_answered(projection: Projection, event: Event) -> None:
@@ -254,8 +245,26 @@ def _allow_start(invocations: Iterable[Invocation], call_id: str) -> None:
         invocation.started.pop(call_id, None)
 
 
+def _pin(session: Projection, entry: InvocationPinned) -> None:
+    """Give an imported invocation its plan, and its open calls the deadlines that they have in it."""
+    invocation = session.invocations[entry.invocation_id]
+    invocation.agent, invocation.plan = entry.agent, entry.plan
+    if entry.timestamp is None:
+        return
+    for call in session.calls.values():
+        pending = call.pending
+        if pending.invocation_id == invocation.id and call.answer == "open" and pending.id not in session.timed:
+            set_deadline(call, session.plans.get(entry.plan), entry.timestamp)
+            if call.expiry or call.remind_at:
+                session.timed[pending.id] = call
+
+
 def _take_over(session: Projection, entry: LogImported) -> None:
     """Take no code and no permission from outside, and let nothing run by itself."""
+    session.imported_at = entry.timestamp
+    if entry.timestamp is not None:
+        for call in session.timed.values():
+            restart_deadline(call, entry.timestamp)
     session.blocked_calls = set[str]() if entry.allow_pending_calls else set(session.call_ids)
     if not entry.allow_pending_calls:
         # Readers do not see hidden events, but a re-entry does.

@@ -93,7 +93,12 @@ def read_log(
 
 
 def drive_log(
-    events: Iterable[Event], *, state: Mapping[str, Any] | None = None, allow_pending_calls: bool, fresh: FreshId
+    events: Iterable[Event],
+    *,
+    state: Mapping[str, Any] | None = None,
+    allow_pending_calls: bool,
+    fresh: FreshId,
+    now: float | None = None,
 ) -> DrivenTrajectory:
     """Turn an event log into a journal whose last event sets an invocation going.
 
@@ -102,6 +107,7 @@ def drive_log(
         state: The state that the log starts from.
         allow_pending_calls: Calls of the log that have no response may run.
         fresh: Draws the ids.
+        now: Seconds since the epoch. Without it the open calls of the log have no deadlines.
 
     Raises:
         InvalidTrajectory: The events are no log, or the last one cannot drive a turn.
@@ -116,7 +122,8 @@ def drive_log(
     read = read_log(past, state=state, resumable=resumable, fresh=fresh)
     if resumable is False and trigger.author == USER and not given[-1].invocation_id:
         trigger = trigger.model_copy(update={"invocation_id": f"e-{fresh()}"})
-    return _Driver(read, trigger, len(log), resumable=resumable, allowed=allow_pending_calls).drive()
+    mark = LogImported(allow_pending_calls=allow_pending_calls, timestamp=now)
+    return _Driver(read, trigger, len(log), resumable=resumable, mark=mark).drive()
 
 
 def _completed(events: Iterable[Event], fresh: FreshId) -> list[Event]:
@@ -274,13 +281,15 @@ def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:
 class _Driver:
     """Appends the trigger to a log that was read."""
 
-    def __init__(self, read: Trajectory, trigger: Event, number: int, *, resumable: bool | None, allowed: bool) -> None:
+    def __init__(
+        self, read: Trajectory, trigger: Event, number: int, *, resumable: bool | None, mark: LogImported
+    ) -> None:
         self._entries = list(read.entries)
         self._past = read.projection
         self._trigger = trigger
         self._where = f"the last event ({number})"
         self._resumable = resumable
-        self._allowed = allowed
+        self._mark = mark
 
     def drive(self) -> DrivenTrajectory:
         """Return the whole journal.
@@ -295,7 +304,7 @@ class _Driver:
             added = self._answer()
         else:
             added = self._message()
-        entries = (*self._entries, LogImported(allow_pending_calls=self._allowed), *added)
+        entries = (*self._entries, self._mark, *added)
         projection = Projection.fold(entries)
         invocation_id = projection.turns[0].invocation_id
         return DrivenTrajectory(entries, projection, invocation_id, len(projection.events))
@@ -390,6 +399,6 @@ class _Driver:
         self._entries.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
     def _check_allowed(self, calls: set[str | None]) -> None:
-        if calls and not self._allowed:
+        if calls and not self._mark.allow_pending_calls:
             named = ", ".join(sorted(call or "" for call in calls))
             raise self._refuse(f"calls without a response would run ({named}); pass allow_pending_calls if they may")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from perdure.views import invocation_view
 _VERSIONS = ("perdure", "temporalio", "google-genai")
 """Packages whose versions an export names."""
 
-_REPLACE_ATTEMPTS = 3
+_REPLACE_ATTEMPTS = 10
 
 
 class ResumedSession(InvocationResult):
@@ -85,9 +86,10 @@ class Transferring:
         Raises:
             InvalidTrajectory: The events are no log, or the last one cannot drive a turn.
             SessionExists: There is a session of this id, and `replace` is not set.
-            SessionUnreadable: The session cannot be replaced, since no worker answers for it.
+            SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
+                replaced this one before all of it had arrived.
         """
-        log = drive_log(events, state=state, allow_pending_calls=allow_pending_calls, fresh=_fresh)
+        log = drive_log(events, state=state, allow_pending_calls=allow_pending_calls, fresh=_fresh, now=time.time())
         session_id = session_id or str(uuid.uuid4())
         replaced = await self._transfers.put(user_id, session_id, log.entries, replace=replace)
         view = invocation_view(log.projection, log.projection.invocations[log.invocation_id])
@@ -138,10 +140,13 @@ class Transferring:
         Raises:
             InvalidTrajectory: A line is malformed, or the lines are no log.
             SessionExists: There is a session of this id, and `replace` is not set.
-            SessionUnreadable: The session cannot be replaced, since no worker answers for it.
+            SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
+                replaced this one before all of it had arrived.
         """
         log = read_lines(lines, fresh=_fresh)
-        marker = LogImported(allow_pending_calls=allow_pending_calls, plan_digest=log.header.plan_digest)
+        marker = LogImported(
+            allow_pending_calls=allow_pending_calls, plan_digest=log.header.plan_digest, timestamp=time.time()
+        )
         user_id, session_id = user_id or log.header.user_id, session_id or log.header.session_id
         replaced = await self._transfers.put(user_id, session_id, (*log.entries, marker), replace=replace)
         session = log.projection
@@ -183,13 +188,18 @@ class Transfers:
             if status not in (None, DELETED):
                 if not replace:
                     break
-                kept = await self._lifecycle.set_aside(user_id, session_id)
+                kept = await self._lifecycle.set_aside(user_id, session_id) or kept
             try:
                 await self._lifecycle.restore(user_id, session_id, entries, again=status is not None)
             except WorkflowAlreadyStartedError:
                 # Somebody created it, or brought it back, meanwhile.
                 continue
             return kept
+        if replace:
+            raise SessionExists(
+                f"session {session_id!r} of user {user_id!r} in app {self._app!r} was replaced by others again and"
+                " again, and this log is not there; replace it once more, if it is to stand (theirs are kept)"
+            )
         raise SessionExists(
             f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already; choose another id, or replace"
             " it (its log is kept)"

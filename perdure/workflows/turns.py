@@ -188,7 +188,9 @@ class Turns:
             self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
             self._tell(invocation)
             return False
-        self._log.append(InvocationPinned(invocation_id=invocation.id, agent=agent, plan=loaded.digest))
+        # A mark without a time is from before deadlines were counted anew.
+        now = workflow.time() if projection.imported_at is not None else None
+        self._log.append(InvocationPinned(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=now))
         self._log.append(InvocationResumed(invocation_id=invocation.id))
         return True
 

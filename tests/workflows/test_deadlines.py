@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.genai import types
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
@@ -18,6 +19,7 @@ from perdure.agents import App, LongRunningFunctionTool, ParallelAgent, ToolCont
 from perdure.agents.compile import compile_app
 from perdure.client import Runner
 from perdure.errors import CallAnswered, DefinitionError
+from perdure.events import USER, Event, user_content
 from perdure.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
 from perdure.worker import create_workers
 from tests.workflows.support import (
@@ -214,6 +216,50 @@ async def test_a_deadline_survives_a_lost_workflow(client: Client, app_name: str
         await user.send("b")
         await finished(user, waiting.id)
         assert responses(await user.events(), "ask")[-1] == {"result": "late"}
+
+
+@pytest.mark.parametrize("on_expiry", [AnswerWith("late"), FailInvocation()], ids=["answer", "fail"])
+async def test_the_deadline_of_an_imported_call_counts_from_the_import(
+    client: Client, app_name: str, on_expiry: OnExpiry
+) -> None:
+    """However old the log is: nobody could have answered it here before."""
+    since = timedelta(seconds=4)
+    async with serving(client, asking(app_name, timed(on_expiry, expires_in=since))) as user:
+        await user.create()
+        waiting = await user.run("a")
+        lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
+        await eventually(lambda: _is(user, waiting.id, "finished" if isinstance(on_expiry, AnswerWith) else "failed"))
+        now = time.time()
+        imported = await user.runner.import_session(lines, session_id="copy")
+        copy = user.other(session_id="copy")
+        (call,) = (await copy.invocation(waiting.id)).pending
+        assert imported.invocations[0].pending == (call,)
+        assert call.since == waiting.pending[0].since
+        assert now <= (call.deadline or 0.0) - since.total_seconds() <= time.time()
+        assert await copy.status(waiting.id) == "waiting"
+        # A second import counts anew again, and an answer in time is the answer.
+        await user.runner.import_session(lines, session_id="second")
+        second = user.other(session_id="second")
+        assert (await second.answered({call.id: {"in": "time"}})).status == "finished"
+        await eventually(lambda: _is(copy, waiting.id, "finished" if isinstance(on_expiry, AnswerWith) else "failed"))
+        assert time.time() >= (call.deadline or 0.0)
+
+
+async def test_a_call_of_a_bare_log_has_its_deadline_once_it_runs_here(client: Client, app_name: str) -> None:
+    """A bare log names no plan: its call takes the deadline that its tool has in the app, from then on."""
+    async with serving(client, asking(app_name, timed(AnswerWith("late")))) as user:
+        message = Event(author=USER, content=user_content("go"), timestamp=1.0)
+        part = types.Part(function_call=types.FunctionCall(id="c1", name="ask", args={}))
+        content = types.Content(role="model", parts=[part])
+        ids = frozenset({"c1"})
+        call = Event(author="clerk", content=content, timestamp=2.0, long_running_tool_ids=ids)
+        resumed = await user.runner.resume_from([message, call], **user.who, allow_pending_calls=True)
+        invocation = await user.settled(resumed.invocation.id)
+        assert invocation.status == "waiting"
+        (pending,) = invocation.pending
+        assert (pending.since, (pending.deadline or 0.0) > time.time()) == (2.0, True)
+        await finished(user, invocation.id)
+        assert responses(await user.events(), "ask") == [PENDING, {"result": "late"}]
 
 
 async def test_a_deadline_survives_continue_as_new(small_client: Client, app_name: str) -> None:
