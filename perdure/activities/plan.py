@@ -44,17 +44,14 @@ class PlanActivities:
 
     @activity.defn(name=LOAD_PLAN)
     async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
-        """Return the app's plan as this worker has it; the plan itself only if the session does not know it.
-
-        Without the shared state if it is local: that would need a workflow task while one is open.
-        """
+        """Return the app's plan as this worker has it; the plan itself only if the session does not know it."""
         with beating():
             return await self._load(request)
 
     async def _load(self, request: LoadPlanInput) -> LoadPlanOutput:
         plan = self._registry.plan
         shared: dict[str, Any] | None = None
-        if plan.shared_state and not activity.info().is_local:
+        if plan.shared_state:
             app, user = await asyncio.gather(
                 read_state(self._client, plan.app, None), read_state(self._client, plan.app, request.user_id)
             )

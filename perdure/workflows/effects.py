@@ -50,8 +50,6 @@ _MODEL_OPTIONS = ToolOptions(max_attempts=15)
 """A model call retries what its provider may answer later, for some eight minutes."""
 
 
-_PEEK = timedelta(seconds=2)
-
 _OWN_HEARTBEAT = timedelta(seconds=5)
 """How long a worker may be silent while it loads a plan or writes shared state."""
 
@@ -137,7 +135,7 @@ class Effects:
         return (await self._activity(call.name, call, CodeOutput, agent, call.name, options, agent)).result
 
     async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
-        """Ask a worker for the app's plan, and for the state that its sessions share; retried until there is an answer.
+        """Ask a worker for the app's plan; retried until there is an answer.
 
         Not a local activity: it asks the workflows that hold shared state, which may need this worker's cache.
         """
@@ -151,23 +149,6 @@ class Effects:
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
                 summary="plan",
             )
-
-    async def peek_plan(self, request: LoadPlanInput) -> LoadPlanOutput | None:
-        """Ask this worker for the app's plan, which costs the server nothing; `None` if it has no answer at once."""
-        with _cancellable():
-            try:
-                return await workflow.execute_local_activity(
-                    LOAD_PLAN,
-                    request,
-                    result_type=LoadPlanOutput,
-                    start_to_close_timeout=_PEEK,
-                    retry_policy=RetryPolicy(maximum_attempts=1),
-                    summary="plan",
-                )
-            except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise
-                return None
 
     async def share_state(self, agent: str, request: ShareStateInput) -> None:
         """Write `user:` and `app:` keys where other sessions find them; retried until it is done.

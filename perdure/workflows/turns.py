@@ -29,9 +29,6 @@ from perdure.workflows.log import SessionLog
 from perdure.workflows.scope import Carrier, Scope
 from perdure.workflows.visibility import Visibility
 
-_PEEKS = "peek-plan"
-"""Patch: a plan is asked of the worker at hand before it is asked of any."""
-
 
 class Turns:
     """Works off a session's turns, one invocation at a time; those that wait keep their coroutines meanwhile."""
@@ -149,26 +146,8 @@ class Turns:
             self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
     async def _load_plan(self) -> LoadPlanOutput:
-        """Ask for the app's plan, of this worker if no state is shared; a plan that is new here is logged."""
-        loaded = await self._peek_plan() if workflow.patched(_PEEKS) else None
-        if loaded is None:
-            loaded = self._known(await self._effects.load_plan(self._plan_wanted()))
-        return loaded
-
-    async def _peek_plan(self) -> LoadPlanOutput | None:
-        projection = self._log.projection
-        if projection.newest_plan is not None and projection.plans[projection.newest_plan].shared_state:
-            return None
-        loaded = await self._effects.peek_plan(self._plan_wanted())
-        if loaded is None:
-            return None
-        self._known(loaded)
-        return None if projection.plans[loaded.digest].shared_state else loaded
-
-    def _plan_wanted(self) -> LoadPlanInput:
-        return LoadPlanInput(user_id=self._user_id, known=self._log.projection.newest_plan)
-
-    def _known(self, loaded: LoadPlanOutput) -> LoadPlanOutput:
+        known = self._log.projection.newest_plan
+        loaded = await self._effects.load_plan(LoadPlanInput(user_id=self._user_id, known=known))
         if loaded.plan is not None:
             self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
         return loaded
