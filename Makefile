@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
+WORKERS ?= 0
 
 .PHONY: setup demo test prove check types fast-tests format lock clean
 
@@ -26,9 +27,10 @@ $(STAMP): pyproject.toml requirements.lock Makefile | $(UV)
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
-# Every test, with the branch coverage of perdure/ (the least that passes stands in pyproject.toml).
+# Every test, with the branch coverage of perdure/ (the least that passes stands in pyproject.toml). With WORKERS=2 two
+# processes share them, by files, each with Temporal servers of its own.
 test: $(STAMP)
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term
 
 # The resume proof of every scenario in every mode, and many random agent trees: the best part of an hour.
 prove: $(STAMP)

@@ -24,7 +24,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import (
     REFUSALS,
+    CallNotFound,
     InvalidMessage,
+    InvocationRunning,
     SessionUnreadable,
 )
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
@@ -41,6 +43,9 @@ from perdure.rescue import why_stuck
 _Handle = WorkflowHandle[Any, Any]
 
 _UPDATE_ATTEMPTS = 10
+_EARLY = (InvocationRunning, CallNotFound)
+"""Refusals that are asked for twice: a query sees what activities returned before the workflow does, which in one
+workflow task takes updates first."""
 _FIRST_PAUSE = 0.1
 _SAY_AFTER = 3.0
 """Seconds without an answer after which a client says that it waits for a worker."""
@@ -88,8 +93,9 @@ class SessionCalls:
                 )
                 return await self._patiently(update, handle.id)
             except WorkflowUpdateFailedError as error:
-                if not _continued(error):
-                    raise _refusal(error) from error
+                refusal = None if _continued(error) else _refusal(error)
+                if refusal is not None and not (attempt == 0 and isinstance(refusal, _EARLY)):
+                    raise refusal from error
             except RPCError as error:
                 if _is_cut_off(error) and getattr(request, "request_id", None) and attempt + 1 < _UPDATE_ATTEMPTS:
                     # Whether it arrived is not known, but its request id makes two of it one.

@@ -237,8 +237,10 @@ def test_where_a_history_is_long_nothing_is_packed_in_vain() -> None:
 
 
 @pytest.mark.timeout(240)
-async def test_twenty_megabytes_of_events_go_on(client: Client, app_name: str) -> None:
+async def test_twenty_megabytes_of_events_go_on(client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In real sizes: brought in, carried into the next run, and shown to a model."""
+    # Without the deadlock detector, which gives a step 2 s by the clock: a busy machine is no matter here.
+    monkeypatch.setenv("TEMPORAL_DEBUG", "1")
     model = GatedModel([calls("pick"), text("next")])
     app = make_app(app_name, agent("clerk", model, [long_running("pick")]))
     async with serving(client, app) as user:

@@ -229,8 +229,16 @@ async def test_an_idle_session_does_not_mind_a_cancellation(client: Client, app_
         await user.run("a")
         for _ in range(times):
             await user.workflow.cancel()
+        # A message that comes into the same step as a cancellation is stopped by it.
+        await eventually(lambda: _is_undisturbed(user))
         assert (await user.run("b")).status == "finished"
         assert (await user.workflow.describe()).status == WorkflowExecutionStatus.RUNNING
+
+
+async def _is_undisturbed(user: User) -> bool:
+    """Return whether nobody has cancelled the session's newest run."""
+    history = await user.workflow.fetch_history()
+    return not any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in history.events)
 
 
 async def test_a_cancellation_while_a_plan_is_loaded_loses_nothing(client: Client, app_name: str) -> None:

@@ -15,6 +15,7 @@ from temporalio.common import RetryPolicy
 
 from perdure.agents import FunctionTool, ToolContext
 from perdure.errors import DefinitionError
+from perdure.replay import replay_history
 from tests.workflows.support import (
     ONCE,
     Counted,
@@ -87,13 +88,15 @@ async def test_a_local_tool_is_retried_by_its_policy(client: Client, app_name: s
     at_once = RetryPolicy(initial_interval=timedelta(milliseconds=10), maximum_attempts=3)
     clerk = agent("clerk", [calls("quick", "slow"), calls("fails", "kept"), text("done")])
     clerk.tools.extend([local(quick.fn, retry=at_once), local(slow.fn), local(fails.fn, retry=ONCE), local(kept.fn)])
-    async with serving(client, make_app(app_name, clerk), cached=0) as user:
+    # Replayed at the end only: the SDK's core may lose a session whose local activity ends while it leaves the cache.
+    async with serving(client, make_app(app_name, clerk)) as user:
         await user.create()
         failed = await user.run("go")
         assert (failed.status, failed.failures[0].step) == ("failed", "fails")
         assert failed.failures[0].cause == "RuntimeError: call 1 of fails fails"
         assert (await user.resumed(failed.id)).status == "finished"
         assert await scheduled(user) == []
+        await replay_history(await user.workflow.fetch_history())
     counts = {tool: (len(tool.keys), len(set(tool.keys))) for tool in (quick, slow, fails, kept)}
     assert counts == {quick: (3, 1), slow: (2, 1), fails: (2, 1), kept: (1, 1)}
 
