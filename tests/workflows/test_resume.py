@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
-from perdure.agents import FunctionTool, LongRunningFunctionTool, LoopAgent, ParallelAgent, SequentialAgent
+from perdure.agents import (
+    FunctionTool,
+    LongRunningFunctionTool,
+    LoopAgent,
+    ParallelAgent,
+    SequentialAgent,
+    ToolContext,
+)
+from perdure.config import WorkerConfig
 from perdure.errors import InvocationFailed, InvocationFinished, InvocationNotFound, InvocationRunning, NotResumable
+from perdure.worker import create_workers
 from tests.workflows.support import (
     ONCE,
     Counted,
     Gate,
     GatedModel,
+    User,
     agent,
     calls,
     long_running,
@@ -207,3 +218,34 @@ async def test_a_failing_invocation_resumed_again_and_again_keeps_one_log(
         assert view.failures == ()
         assert await user.log() == ["user: a", "clerk calls bad", "clerk got bad", "clerk: done"]
         assert len(set(bad.keys)) == 1
+
+
+async def test_a_resume_is_taken_though_it_comes_with_the_failure(client: Client, app_name: str) -> None:
+    """One workflow task holds both, and takes requests first: to them the invocation is at work."""
+    gate = Gate()
+
+    async def work(tool_context: ToolContext) -> str:
+        await gate.pass_through(tool_context.idempotency_key)
+        if len(gate.keys) == 1:
+            raise RuntimeError("the first time")
+        return "done"
+
+    app = make_app(app_name, agent("clerk", [calls("work"), text("end")], [FunctionTool(work, retry=ONCE)]))
+    config = WorkerConfig(graceful_shutdown_timeout=timedelta(seconds=20), max_cached_workflows=0)
+    (worker,) = create_workers(client, [app], config)
+    user = User(client, app_name)
+    async with worker:
+        await user.create()
+        invocation = await user.send("go")
+        await gate.reached()
+        ending = asyncio.create_task(worker.shutdown())
+        # From here on the worker takes no workflow tasks any more, but its activity may end.
+        await asyncio.sleep(0.5)
+        gate.open()
+        await ending
+    resuming = asyncio.create_task(user.resume(invocation))
+    await asyncio.sleep(0.5)
+    async with serving(client, app):
+        await resuming
+        assert (await user.settled(invocation)).status == "finished"
+    assert len(gate.keys) == 2
