@@ -281,6 +281,14 @@ class InvocationPinned(_Entry):
     """Digest of that plan."""
 
 
+class StateChanged(_Entry):
+    """A user wrote into the session's state, beside all invocations."""
+
+    kind: Literal["state_changed"] = "state_changed"
+    event: Event
+    """Of the user, without content; its invocation id, `p-…`, is that of no invocation. As in ADK."""
+
+
 Entry = Annotated[
     SessionCreated
     | EventLogged
@@ -302,7 +310,8 @@ Entry = Annotated[
     | CallExpired
     | CallReminded
     | LogImported
-    | InvocationPinned,
+    | InvocationPinned
+    | StateChanged,
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""

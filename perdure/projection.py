@@ -33,6 +33,7 @@ from perdure.journal import (
     ResumeAccepted,
     SessionCreated,
     SharedStateRead,
+    StateChanged,
     TempStateSet,
     ToolKept,
     ToolRan,
@@ -108,6 +109,8 @@ class Projection(SessionFacts):
             case InvocationPinned():
                 invocation = self.invocations[entry.invocation_id]
                 invocation.agent, invocation.plan = entry.agent, entry.plan
+            case StateChanged():
+                self._show(entry.event)
             case _:
                 assert_never(entry)
 

@@ -1,0 +1,207 @@
+"""Routes that run agents: `/run` returns a turn's events at its end, `/run_sse` as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import StreamingResponse
+from google.genai import types
+
+from perdure.api.backend import Backend, BackendOf, check_reserved
+from perdure.api.schemas import RunAgentRequest
+from perdure.api.statuses import error_frame
+from perdure.client import Runner
+from perdure.errors import InvocationFinished, SessionNotFound
+from perdure.events import USER, Event
+from perdure.messages import InvocationResult
+
+_GONE = 499
+"""What nobody reads, since the client has gone."""
+
+_AHEAD = 100
+"""Events that are read before the client has taken those that came first."""
+
+_ENDING = "the server ends; the run goes on, and its events are in the session"
+
+router = APIRouter(tags=["run"])
+
+
+class ServerEnding(Exception):
+    """The server ends while a client follows a run."""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """An invocation that was set going."""
+
+    runner: Runner
+    user_id: str
+    session_id: str
+    result: InvocationResult
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        return self.runner.follow(
+            user_id=self.user_id,
+            session_id=self.session_id,
+            invocation_id=self.result.invocation.id,
+            since=self.result.offset,
+        )
+
+
+@router.post("/run", response_model=list[Event])
+async def run(body: RunAgentRequest, request: Request, backend: BackendOf) -> Response:
+    """Run until the invocation waits or ends, and return its events. Whoever leaves before does not stop the run."""
+    turn = await _begin(body, backend)
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        found = [event.to_json() async for event in _until(turn.events(), gone, backend)]
+    except ServerEnding as error:
+        raise HTTPException(503, _ENDING) from error
+    finally:
+        gone.cancel()
+    return Response(f"[{','.join(found)}]", _GONE if gone.done() else 200, media_type="application/json")
+
+
+@router.post("/run_sse", response_class=StreamingResponse)
+async def run_sse(body: RunAgentRequest, backend: BackendOf) -> StreamingResponse:
+    """Run, and stream the events as they are logged. Whoever leaves does not stop the run."""
+    if body.streaming and body.service_tier == "deferred":
+        raise HTTPException(422, "the service tier 'deferred' cannot stream")
+    turn = await _begin(body, backend)
+    frames = _frames(turn, backend, whole=body.function_call_event_id is not None)
+    return StreamingResponse(frames, media_type="text/event-stream")
+
+
+async def _begin(body: RunAgentRequest, backend: Backend) -> _Turn:
+    app = body.app_name or backend.default_app
+    if not app:
+        raise HTTPException(400, "app_name is required when ADK_DEFAULT_APP_NAME is not set")
+    check_reserved(app)
+    runner = backend.runner(app, body.user_id, body.session_id)
+    try:
+        async with backend.patience():
+            result = await _send(body, runner)
+    except SessionNotFound as error:
+        raise HTTPException(404, f"Session not found: {body.session_id}") from error
+    return _Turn(runner, body.user_id, body.session_id, result)
+
+
+async def _send(body: RunAgentRequest, runner: Runner) -> InvocationResult:
+    if body.new_message is None:
+        return await _resume(body, runner)
+    message = body.new_message.model_copy(update={"role": USER})
+    answers = [part.function_response for part in message.parts or [] if part.function_response]
+    if not answers:
+        if body.invocation_id is not None:
+            raise HTTPException(400, "an invocationId goes with function responses, or without a newMessage to resume")
+        return await runner.send_message(
+            user_id=body.user_id,
+            session_id=body.session_id,
+            message=message,
+            state_delta=body.state_delta,
+            metadata=body.custom_metadata,
+        )
+    return await _answer(body, runner, message, answers)
+
+
+async def _answer(
+    body: RunAgentRequest, runner: Runner, message: types.Content, answers: list[types.FunctionResponse]
+) -> InvocationResult:
+    if body.state_delta:
+        raise HTTPException(400, "a stateDelta goes with a message; change the state by a request of its own (PATCH)")
+    if not all(answer.id for answer in answers):
+        raise HTTPException(400, "a function response has no id; give it the id of the call that it answers")
+    # As in ADK, the calls themselves say which invocation is meant.
+    return await runner.respond(
+        user_id=body.user_id, session_id=body.session_id, responses=message, metadata=body.custom_metadata
+    )
+
+
+async def _resume(body: RunAgentRequest, runner: Runner) -> InvocationResult:
+    if body.invocation_id is None:
+        raise HTTPException(400, "give a newMessage, or the invocationId of an invocation to resume")
+    if body.state_delta:
+        raise HTTPException(400, "a stateDelta goes with a newMessage; a resume takes none")
+    result = await runner.resume(user_id=body.user_id, session_id=body.session_id, invocation_id=body.invocation_id)
+    if result.invocation.status == "finished":
+        raise InvocationFinished(f"invocation {body.invocation_id!r} has finished; send a new message")
+    return result
+
+
+async def _frames(turn: _Turn, backend: Backend, *, whole: bool) -> AsyncIterator[str]:
+    never = asyncio.get_running_loop().create_future()
+    try:
+        async for event in _until(turn.events(), never, backend):
+            for part in [event] if whole else split_artifacts(event):
+                yield f"data: {part.to_json()}\n\n"
+    except ServerEnding:
+        yield _data(error_frame(ServerEnding(_ENDING)))
+    except Exception as error:
+        # The status is sent already, so the stream itself says how it ends.
+        yield _data(error_frame(error))
+
+
+def _data(frame: dict[str, object]) -> str:
+    return f"data: {json.dumps(frame, ensure_ascii=False)}\n\n"
+
+
+def split_artifacts(event: Event) -> list[Event]:
+    """Split an event with content and artifacts into one of each, of one id. As in ADK."""
+    if event.content is None or not event.actions.artifact_delta:
+        return [event]
+    without = event.actions.model_copy(update={"artifact_delta": {}})
+    return [event.model_copy(update={"actions": without}), event.model_copy(update={"content": None})]
+
+
+async def _until(
+    events: AsyncGenerator[Event, None], gone: asyncio.Future[None], backend: Backend
+) -> AsyncGenerator[Event, None]:
+    """Yield events until they end, or the client has gone.
+
+    Raises:
+        ServerEnding: The server ends.
+    """
+    queue: asyncio.Queue[Event | Exception | None] = asyncio.Queue(_AHEAD)
+    # A task of its own unwinds the generator when it is cancelled, which a response that is cut off has no time for.
+    pump = asyncio.create_task(_pump(events, queue))
+    closing = asyncio.create_task(backend.closing.wait())
+    taken: asyncio.Task[Event | Exception | None] | None = None
+    try:
+        while True:
+            taken = asyncio.create_task(queue.get())
+            await asyncio.wait({taken, gone, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if taken.done():
+                event = taken.result()
+                if isinstance(event, Exception):
+                    raise event
+                if event is None:
+                    return
+                yield event
+            elif gone.done():
+                return
+            else:
+                raise ServerEnding(_ENDING)
+    finally:
+        for task in (pump, closing, taken):
+            if task is not None:
+                task.cancel()
+
+
+async def _pump(events: AsyncGenerator[Event, None], queue: asyncio.Queue[Event | Exception | None]) -> None:
+    try:
+        async for event in events:
+            await queue.put(event)
+    except Exception as error:
+        # Whoever reads the queue raises it.
+        await queue.put(error)
+    else:
+        await queue.put(None)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
