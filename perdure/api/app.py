@@ -20,7 +20,7 @@ from perdure.api import run, service, sessions
 from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
-from perdure.api.statuses import INTERNAL, log_internal, status_and_detail
+from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
 
 __all__ = ["create_app"]
@@ -53,7 +53,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
     for part in (service, sessions, run):
         app.include_router(part.router)
     app.add_exception_handler(RequestValidationError, _invalid)
-    for kind in (PerdureError, RPCError, TimeoutError):
+    for kind in (PerdureError, RPCError, TimeoutError, ServerEnding):
         app.add_exception_handler(kind, _refused)
     return app
 

@@ -170,7 +170,8 @@ class EncodedPaths:
         """Pass the request on under its encoded path."""
         if scope["type"] == "http":
             try:
-                scope = {**scope, "path": self._path(scope)}
+                # In place, so that whoever stands outside sees the route that was found.
+                scope["path"] = self._path(scope)
             except UnicodeError:
                 await JSONResponse({"detail": "the path is no UTF-8"}, 400)(scope, receive, send)
                 return

@@ -13,7 +13,7 @@ from google.genai import types
 
 from perdure.api.backend import Backend, BackendOf, check_reserved
 from perdure.api.schemas import RunAgentRequest
-from perdure.api.statuses import error_frame
+from perdure.api.statuses import ServerEnding, error_frame
 from perdure.client import Runner
 from perdure.errors import InvocationFinished, SessionNotFound
 from perdure.events import USER, Event
@@ -28,10 +28,6 @@ _AHEAD = 100
 _ENDING = "the server ends; the run goes on, and its events are in the session"
 
 router = APIRouter(tags=["run"])
-
-
-class ServerEnding(Exception):
-    """The server ends while a client follows a run."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +55,6 @@ async def run(body: RunAgentRequest, request: Request, backend: BackendOf) -> Re
     gone = asyncio.create_task(_disconnected(request))
     try:
         found = [event.to_json() async for event in _until(turn.events(), gone, backend)]
-    except ServerEnding as error:
-        raise HTTPException(503, _ENDING) from error
     finally:
         gone.cancel()
     return Response(f"[{','.join(found)}]", _GONE if gone.done() else 200, media_type="application/json")
@@ -138,8 +132,6 @@ async def _frames(turn: _Turn, backend: Backend, *, whole: bool) -> AsyncIterato
         async for event in _until(turn.events(), never, backend):
             for part in [event] if whole else split_artifacts(event):
                 yield f"data: {part.to_json()}\n\n"
-    except ServerEnding:
-        yield _data(error_frame(ServerEnding(_ENDING)))
     except Exception as error:
         # The status is sent already, so the stream itself says how it ends.
         yield _data(error_frame(error))

@@ -31,6 +31,11 @@ from perdure.errors import (
 )
 from perdure.logs import get_logger
 
+
+class ServerEnding(Exception):
+    """The server ends while a client follows a run."""
+
+
 STATUSES: dict[type[Exception], int] = {
     RequestRefused: 400,
     InvalidMessage: 400,
@@ -51,6 +56,7 @@ STATUSES: dict[type[Exception], int] = {
     SessionStuck: 503,
     SessionUnreadable: 503,
     TimeoutError: 503,
+    ServerEnding: 503,
 }
 """By type, the nearest base class counts. What is not named is an internal error: 500, without a reason."""
 
