@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, HTTPException, Response
+from temporalio.exceptions import TemporalError
 
 from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest
 from perdure.client import Runner
-from perdure.errors import SessionExists, SessionNotFound
+from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.events import REQUEST_CONFIRMATION, Event, EventActions
 from perdure.sessions import ListedSession
 
@@ -41,6 +42,9 @@ async def list_sessions(app_name: Segment, user_id: Segment, backend: BackendOf)
                 return await backend.without_events(view)
         except SessionNotFound:
             return None
+        except (PerdureError, TemporalError):
+            # It is stuck, or its state is too large to be shown; the others are none the worse for it.
+            return Session(id=listed.id, app_name=app_name, user_id=user_id, last_update_time=listed.started)
 
     async with backend.patience():
         found = await asyncio.gather(*map(shown, await runner.list_sessions(user_id=user_id)))

@@ -75,6 +75,11 @@ async def test_a_users_sessions_are_listed_without_their_events(api: Api) -> Non
     assert by_id["one"]["state"] == {"a": 1}
     assert by_id["two"]["lastUpdateTime"] > by_id["one"]["lastUpdateTime"]
     assert (await api.http.get(api.path(user="nobody"))).json() == []
+    for key in "ab":
+        # Each fits into a payload, and both together do not.
+        await api.http.patch(api.path("one", "liz"), json={"stateDelta": {key: "x" * 1_200_000}})
+    shown = (await api.http.get(api.path(user="liz"))).json()
+    assert {session["id"]: bool(session["state"]) for session in shown} == {"one": False, "two": False}
 
 
 async def test_a_change_of_state_is_an_event_of_the_users(api: Api) -> None:
