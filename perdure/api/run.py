@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -13,7 +13,8 @@ from google.genai import types
 
 from perdure.api.backend import Backend, BackendOf, check_reserved
 from perdure.api.schemas import RunAgentRequest
-from perdure.api.statuses import ServerEnding, error_frame
+from perdure.api.statuses import error_frame
+from perdure.api.streams import data_frame, until_gone
 from perdure.client import Runner
 from perdure.errors import InvocationFinished, SessionNotFound
 from perdure.events import USER, Event
@@ -21,11 +22,6 @@ from perdure.messages import InvocationResult
 
 _GONE = 499
 """What nobody reads, since the client has gone."""
-
-_AHEAD = 100
-"""Events that are read before the client has taken those that came first."""
-
-_ENDING = "the server ends; the run goes on, and its events are in the session"
 
 router = APIRouter(tags=["run"])
 
@@ -54,7 +50,7 @@ async def run(body: RunAgentRequest, request: Request, backend: BackendOf) -> Re
     turn = await _begin(body, backend)
     gone = asyncio.create_task(_disconnected(request))
     try:
-        found = [event.to_json() async for event in _until(turn.events(), gone, backend)]
+        found = [event.to_json() async for event in until_gone(turn.events(), gone, backend.closing)]
     finally:
         gone.cancel()
     return Response(f"[{','.join(found)}]", _GONE if gone.done() else 200, media_type="application/json")
@@ -129,16 +125,13 @@ async def _resume(body: RunAgentRequest, runner: Runner) -> InvocationResult:
 async def _frames(turn: _Turn, backend: Backend, *, whole: bool) -> AsyncIterator[str]:
     never = asyncio.get_running_loop().create_future()
     try:
-        async for event in _until(turn.events(), never, backend):
-            for part in [event] if whole else split_artifacts(event):
-                yield f"data: {part.to_json()}\n\n"
+        async with aclosing(until_gone(turn.events(), never, backend.closing)) as events:
+            async for event in events:
+                for part in [event] if whole else split_artifacts(event):
+                    yield f"data: {part.to_json()}\n\n"
     except Exception as error:
         # The status is sent already, so the stream itself says how it ends.
-        yield _data(error_frame(error))
-
-
-def _data(frame: dict[str, object]) -> str:
-    return f"data: {json.dumps(frame, ensure_ascii=False)}\n\n"
+        yield data_frame(error_frame(error))
 
 
 def split_artifacts(event: Event) -> list[Event]:
@@ -147,51 +140,6 @@ def split_artifacts(event: Event) -> list[Event]:
         return [event]
     without = event.actions.model_copy(update={"artifact_delta": {}})
     return [event.model_copy(update={"actions": without}), event.model_copy(update={"content": None})]
-
-
-async def _until(
-    events: AsyncGenerator[Event, None], gone: asyncio.Future[None], backend: Backend
-) -> AsyncGenerator[Event, None]:
-    """Yield events until they end, or the client has gone.
-
-    Raises:
-        ServerEnding: The server ends.
-    """
-    queue: asyncio.Queue[Event | Exception | None] = asyncio.Queue(_AHEAD)
-    # A task of its own unwinds the generator when it is cancelled, which a response that is cut off has no time for.
-    pump = asyncio.create_task(_pump(events, queue))
-    closing = asyncio.create_task(backend.closing.wait())
-    taken: asyncio.Task[Event | Exception | None] | None = None
-    try:
-        while True:
-            taken = asyncio.create_task(queue.get())
-            await asyncio.wait({taken, gone, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if taken.done():
-                event = taken.result()
-                if isinstance(event, Exception):
-                    raise event
-                if event is None:
-                    return
-                yield event
-            elif gone.done():
-                return
-            else:
-                raise ServerEnding(_ENDING)
-    finally:
-        for task in (pump, closing, taken):
-            if task is not None:
-                task.cancel()
-
-
-async def _pump(events: AsyncGenerator[Event, None], queue: asyncio.Queue[Event | Exception | None]) -> None:
-    try:
-        async for event in events:
-            await queue.put(event)
-    except Exception as error:
-        # Whoever reads the queue raises it.
-        await queue.put(error)
-    else:
-        await queue.put(None)
 
 
 async def _disconnected(request: Request) -> None:

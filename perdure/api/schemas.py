@@ -13,7 +13,9 @@ from perdure.events import Event
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """What every body has: both spellings of names, and text that can be stored."""
+
     model_config = _ADK
 
     @model_validator(mode="before")
@@ -31,7 +33,7 @@ class StateBody(RootModel[dict[str, Any]]):
         return _storable(value)
 
 
-class CreateSessionRequest(_Body):
+class CreateSessionRequest(Body):
     """Creates a session."""
 
     session_id: str | None = None
@@ -43,13 +45,13 @@ class CreateSessionRequest(_Body):
     """ADK's; Perdure knows none."""
 
 
-class UpdateSessionRequest(_Body):
+class UpdateSessionRequest(Body):
     """Writes into a session's state."""
 
     state_delta: dict[str, Any]
 
 
-class RunAgentRequest(_Body):
+class RunAgentRequest(Body):
     """Starts, answers or resumes an invocation."""
 
     app_name: str | None = None

@@ -64,7 +64,17 @@ async def test_apps_that_have_no_such_information(http: httpx2.AsyncClient, app:
 
 async def test_the_document_names_every_route_and_no_page_is_loaded_from_elsewhere(http: httpx2.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
+    session = "/v1/apps/{app_name}/users/{user_id}/sessions/{session_id}"
     assert set(document["paths"]) == {
+        f"{session}/invocations",
+        f"{session}/invocations/{{invocation_id}}",
+        f"{session}/invocations/{{invocation_id}}/resume",
+        f"{session}/invocations/{{invocation_id}}/stop",
+        f"{session}/pending",
+        f"{session}/pending/{{call_id}}/answer",
+        f"{session}/events",
+        f"{session}/events/stream",
+        "/v1/apps/{app_name}/pending",
         "/health",
         "/version",
         "/list-apps",
