@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from temporalio.api.enums.v1 import TaskQueueType
@@ -41,6 +41,7 @@ from perdure.messages import (
 from perdure.rescue import why_stuck
 
 _Handle = WorkflowHandle[Any, Any]
+_R = TypeVar("_R", bound=BaseModel)
 
 _UPDATE_ATTEMPTS = 10
 _EARLY = (InvocationRunning, CallNotFound)
@@ -82,14 +83,18 @@ class SessionCalls:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
 
     async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
-        """Send an update, to a session that is brought back first if its workflow is closed."""
+        """Send an update of an invocation, to a session that is brought back first if its workflow is closed."""
+        return await self.execute(user_id, session_id, name, request, InvocationResult)
+
+    async def execute(self, user_id: str, session_id: str, name: str, request: BaseModel, result_type: type[_R]) -> _R:
+        """Send any update, to a session that is brought back first if its workflow is closed."""
         check_size(request, "message")
         handle = self._handle(user_id, session_id)
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
             try:
                 update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-                    name, request, result_type=InvocationResult
+                    name, request, result_type=result_type
                 )
                 return await self._patiently(update, handle.id)
             except WorkflowUpdateFailedError as error:

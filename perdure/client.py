@@ -90,6 +90,16 @@ class Runner(Transferring, Inspecting):
         """Delete a session, its log and its workflow's history. One that does not exist is no error, as in ADK."""
         await self._sessions.delete(user_id, session_id)
 
+    async def change_state(self, *, user_id: str, session_id: str, state_delta: Mapping[str, Any]) -> Event:
+        """Write into a session's state, whatever its invocations do; returns the event that says so.
+
+        `temp:` keys are not kept. What an agent reads afterwards has the new values.
+
+        Raises:
+            SharedStateFull: The session has the keys, but its `user:` or `app:` keys are too large to be shared.
+        """
+        return await self._sessions.change_state(user_id, session_id, dict(state_delta))
+
     async def run_async(
         self,
         *,
@@ -143,15 +153,27 @@ class Runner(Transferring, Inspecting):
         message: types.Content | str,
         state_delta: Mapping[str, Any] | None = None,
         request_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> InvocationResult:
         """Accept a message, which starts an invocation when its turn comes; returns at once.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            message: A text, or a content.
+            state_delta: Keys to write with the message.
+            request_id: A retried call with the same id starts one invocation.
+            metadata: Becomes the event's `custom_metadata`.
 
         Raises:
             InvalidMessage: The message is empty, or holds function calls.
         """
         content = user_content(message) if isinstance(message, str) else message
         request = MessageInput(
-            content=content, state_delta=dict(state_delta or {}), request_id=request_id or str(uuid.uuid4())
+            content=content,
+            state_delta=dict(state_delta or {}),
+            request_id=request_id or str(uuid.uuid4()),
+            metadata=dict(metadata) if metadata is not None else None,
         )
         try:
             return await self._sessions.update(user_id, session_id, SEND_MESSAGE, request)

@@ -27,8 +27,10 @@ from perdure.journal import (
     MessageAccepted,
     SessionCreated,
     SharedStateRead,
+    StateChanged,
 )
 from perdure.projection import SHARED, Projection
+from perdure.requests import is_state_event
 from perdure.trajectory import FreshId, read_log
 
 _ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
@@ -259,6 +261,10 @@ class _JournalReader:
         match entry:
             case LogImported():
                 raise InvalidTrajectory(f"{where}: an export does not hold permissions to run calls")
+            case StateChanged():
+                if not is_state_event(entry.event) or entry.event.invocation_id in self._session.invocations:
+                    raise InvalidTrajectory(f"{where}: a change of state is a user's, and says nothing")
+                return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
             case EventLogged() | MessageAccepted() | AnswerAccepted():
                 return self._checked_event(entry, where)
             case InvocationStarted() | AnswerLogged():

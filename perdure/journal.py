@@ -285,6 +285,14 @@ class InvocationPinned(_Entry):
     """When, in seconds since the epoch; open calls that had no plan take their deadlines from here."""
 
 
+class StateChanged(_Entry):
+    """A user wrote into the session's state, beside all invocations."""
+
+    kind: Literal["state_changed"] = "state_changed"
+    event: Event
+    """Of the user, without content; its invocation id, `p-…`, is that of no invocation. As in ADK."""
+
+
 Entry = Annotated[
     SessionCreated
     | EventLogged
@@ -306,7 +314,8 @@ Entry = Annotated[
     | CallExpired
     | CallReminded
     | LogImported
-    | InvocationPinned,
+    | InvocationPinned
+    | StateChanged,
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""

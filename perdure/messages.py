@@ -131,6 +131,8 @@ class MessageInput(_Message):
     state_delta: dict[str, Any] = Field(default_factory=dict[str, Any])
     request_id: str | None = None
     """A second message of one request id starts nothing and gets the first one's invocation."""
+    metadata: dict[str, Any] | None = None
+    """Becomes the event's `custom_metadata`."""
 
 
 class AnswerInput(_Message):

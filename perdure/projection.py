@@ -33,6 +33,7 @@ from perdure.journal import (
     ResumeAccepted,
     SessionCreated,
     SharedStateRead,
+    StateChanged,
     TempStateSet,
     ToolKept,
     ToolRan,
@@ -107,6 +108,8 @@ class Projection(SessionFacts):
                 _take_over(self, entry)
             case InvocationPinned():
                 _pin(self, entry)
+            case StateChanged():
+                self._show(entry.event)
             case _:
                 assert_never(entry)
 

@@ -26,6 +26,7 @@ from perdure.journal import (
     MessageAccepted,
     ModelCalled,
     RunTimes,
+    StateChanged,
     TempStateSet,
     ToolKept,
     ToolOutput,
@@ -44,9 +45,9 @@ from perdure.messages import (
 )
 from perdure.plan import LlmNode
 from perdure.projection import SHARED, Call, Invocation, Projection, split_state_delta
-from perdure.requests import by_branch, check_answer, expired_answer, named
+from perdure.requests import by_branch, check_answer, expired_answer, named, state_event
 from perdure.responses import confirmation_request, requested_confirmation, response_event
-from perdure.state_messages import ShareStateInput
+from perdure.state_messages import ShareStateInput, StateChangeInput
 from perdure.views import expired_cause
 
 _SAME_TIME = 0.002
@@ -112,6 +113,7 @@ class Rebuilder:
         delta, temp = split_state_delta(message.state_delta)
         content = message.content.model_copy(update={"role": USER})
         event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
+        event = event.model_copy(update={"custom_metadata": message.metadata})
         projection.apply(MessageAccepted(event=event, request_id=message.request_id))
         if temp:
             projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
@@ -138,6 +140,11 @@ class Rebuilder:
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
             projection.apply(AnswerAccepted(event=event, request_id=answer.request_id))
+
+    def state_changed(self, change: StateChangeInput, time: float) -> None:
+        """Log a change of the session's state, unless that was done."""
+        if all(event.id != change.request_id for event in self.projection.events):
+            self.projection.apply(StateChanged(event=state_event(change, time)))
 
     def expired(self, time: float) -> None:
         """Answer for the person, or fail, where a deadline had passed by this time, unless that was done."""

@@ -20,10 +20,11 @@ from perdure.errors import (
     MixedInvocations,
     NotResumable,
 )
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
 from perdure.messages import AnswerInput, InvocationInput, MessageInput
-from perdure.projection import Call, Invocation, Projection
+from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.responses import parse_confirmation, wrap_result
+from perdure.state_messages import StateChangeInput
 
 
 def check_message(message: MessageInput) -> None:
@@ -183,6 +184,23 @@ def response_part(call_id: str, response: Any, name: str | None = None) -> types
     """Return the part that answers a call; anything but an object is wrapped."""
     function_response = types.FunctionResponse(id=call_id, name=name, response=wrap_result(response))
     return types.Part(function_response=function_response)
+
+
+def state_event(change: StateChangeInput, time: float) -> Event:
+    """Return the event that a change of the session's state logs at a time; nobody keeps `temp:` keys."""
+    delta, _ = split_state_delta(change.state_delta)
+    return Event(
+        id=change.request_id,
+        timestamp=time,
+        author=USER,
+        invocation_id=f"p-{change.request_id}",
+        actions=EventActions(state_delta=delta),
+    )
+
+
+def is_state_event(event: Event) -> bool:
+    """Return whether an event is a user's change of the session's state: it says nothing."""
+    return event.author == USER and event.content is None
 
 
 def expired_answer(call: Call) -> AnswerInput | None:

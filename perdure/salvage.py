@@ -48,6 +48,7 @@ from perdure.questions import Questions
 from perdure.rebuilding import Drawn, Rebuilder
 from perdure.requests import parse_signal
 from perdure.starts import DeadlineTimers, Starts, is_beside
+from perdure.state_messages import CHANGE_STATE, StateChangeInput
 from perdure.steps import Step, answered_ids, read_json, start_of, step_key, steps, writes_of
 
 
@@ -273,6 +274,8 @@ class _Reader:
                 self.journal.message(MessageInput.model_validate(data), self._told_id(event), time)
             case name if name == RESPOND:
                 self._answer(AnswerInput.model_validate(data), self._told_id(event), time)
+            case name if name == CHANGE_STATE:
+                self.journal.state_changed(StateChangeInput.model_validate(data), time)
             case name if name == RESUME:
                 invocation = self.projection.invocations.get(InvocationInput.model_validate(data).invocation_id)
                 if invocation is not None and invocation.status in ("failed", "stopped"):

@@ -26,6 +26,7 @@ from perdure.errors import (
     InvocationNotFound,
     SessionExists,
 )
+from perdure.events import Event
 from perdure.lifecycle import DELETED, missing
 from perdure.logs import get_logger
 from perdure.messages import (
@@ -53,7 +54,10 @@ from perdure.projection import SHARED
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 from perdure.state_messages import (
+    CHANGE_STATE,
     ShareStateInput,
+    StateChangeInput,
+    StateChangeResult,
 )
 
 _Handle = WorkflowHandle[Any, Any]
@@ -107,6 +111,16 @@ class Sessions(SessionCalls):
             await share_state(self._client, self._app, request)
         stored = {key: value for key, value in state.items() if not key.startswith("temp:")}
         return SessionView(app_name=self._app, user_id=user_id, id=session_id, state=stored, status="idle")
+
+    async def change_state(self, user_id: str, session_id: str, delta: dict[str, Any]) -> Event:
+        """Write into a session's state; returns the event that says so."""
+        request = StateChangeInput(state_delta=delta, request_id=str(uuid.uuid4()))
+        event = (await self.execute(user_id, session_id, CHANGE_STATE, request, StateChangeResult)).event
+        shared = {key: value for key, value in delta.items() if key.startswith(SHARED)}
+        if shared:
+            write = ShareStateInput(user_id=user_id, write_id=event.id, delta=shared)
+            await share_state(self._client, self._app, write)
+        return event
 
     async def ensure(self, user_id: str, session_id: str) -> None:
         """Create a session unless it exists."""

@@ -1,4 +1,4 @@
-"""Messages about the `user:` and `app:` keys that sessions share, with their names; rules as in `messages.py`."""
+"""Messages about changes of state, and of what sessions share, with their names; rules as in `messages.py`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.events import Event
+
 SHARE_STATE = "perdure:share_state"
 STATE_WORKFLOW = "perdure:state"
 SET_STATE = "set_state"
 STATE = "state"
+CHANGE_STATE = "change_state"
 
 
 def state_workflow_id(app: str, user_id: str | None) -> str:
@@ -50,3 +53,17 @@ class StateView(_Message):
     """Query `state` of a shared-state workflow."""
 
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class StateChangeInput(_Message):
+    """Update `change_state` of a session."""
+
+    state_delta: dict[str, Any]
+    request_id: str
+    """Becomes the event's id, and its invocation id behind `p-`; a second change of one request id does nothing."""
+
+
+class StateChangeResult(_Message):
+    """What `change_state` returns."""
+
+    event: Event

@@ -29,12 +29,13 @@ from perdure.journal import (
     ModelCalled,
     ResumeAccepted,
     SessionCreated,
+    StateChanged,
     ToolKept,
     ToolOutput,
 )
 from perdure.messages import AnswerInput, MessageInput
 from perdure.projection import TEMP, Invocation, Projection
-from perdure.requests import check_answer, check_message
+from perdure.requests import check_answer, check_message, is_state_event
 from perdure.responses import is_confirmation_request
 
 FreshId = Callable[[], str]
@@ -132,6 +133,11 @@ def _completed(events: Iterable[Event], fresh: FreshId) -> list[Event]:
     current = ""
     owners: dict[str, str] = {}
     for event in events:
+        if is_state_event(event) and not event.invocation_id:
+            event = event.model_copy(update={"invocation_id": f"p-{fresh()}"})
+        if is_state_event(event):
+            log.append(event if event.id else event.model_copy(update={"id": fresh()}))
+            continue
         responses = [owners.get(response.id or "", "") for response in event.get_function_responses()]
         if not event.invocation_id:
             asked = responses[0] if responses and event.author == USER else ""
@@ -181,6 +187,9 @@ class _Builder:
     def add(self, event: Event, where: str, starter: str, *, over: bool) -> None:
         """Add an event, with the agent that starts its invocation; `over` if it is the last one of it."""
         event = self._checks.check(event, where)
+        if is_state_event(event) and not starter and event.invocation_id not in self.projection.invocations:
+            self.append(StateChanged(event=event))
+            return
         if event.author == USER or event.invocation_id != self._current:
             self.settle_current()
         if over:

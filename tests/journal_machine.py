@@ -26,6 +26,7 @@ from perdure.journal import (
     ResumeAccepted,
     SessionCreated,
     SharedStateRead,
+    StateChanged,
     TempStateSet,
     ToolKept,
     ToolOutput,
@@ -85,7 +86,7 @@ class JournalMachine:
     # What may happen next.
 
     def _possible(self) -> list[Callable[[], None]]:
-        possible: list[Callable[[], None]] = []
+        possible: list[Callable[[], None]] = [self._change_state]
         if sum(turn.kind == "message" for turn in self.projection.turns) < 2:
             possible.append(self._message)
         if self.projection.open_calls():
@@ -119,6 +120,18 @@ class JournalMachine:
         invocation_id = self._id("e")
         event = Event(id=self._id("ev"), author=USER, invocation_id=invocation_id, content=self._content())
         self._append(MessageAccepted(event=event, request_id=self._pick((None, f"r-{invocation_id}"))))
+
+    def _change_state(self) -> None:
+        delta = {self._pick(("a", "user:b")): self._pick(VALUES)}
+        event_id = self._id("ev")
+        event = Event(
+            id=event_id,
+            author=USER,
+            invocation_id=f"p-{event_id}",
+            timestamp=float(len(self.projection.entries)),
+            actions=EventActions(state_delta=delta),
+        )
+        self._append(StateChanged(event=event))
 
     def _content(self) -> types.Content:
         return user_content(self._pick(TEXTS))

@@ -103,7 +103,7 @@ def test_help_answers_without_importing_what_is_slow() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["dev", "worker", "run", "respond", "resume", "stop", "events", "sessions", "pending", "export", "import"],
+    ["dev", "worker", "api", "run", "respond", "resume", "stop", "events", "sessions", "pending", "export", "import"],
 )
 async def test_every_command_has_help_with_an_example(perdure: Perdure, command: str) -> None:
     done = await perdure(command, "--help")

@@ -30,6 +30,7 @@ from perdure.journal import (
     ResumeAccepted,
     SessionCreated,
     SharedStateRead,
+    StateChanged,
     TempStateSet,
     ToolKept,
     ToolOutput,
@@ -78,6 +79,7 @@ ONE_OF_EACH: tuple[Entry, ...] = (
     InvocationPinned(invocation_id="e-1", agent="clerk", plan="d2"),
     AnswerAccepted(event=Event(author="user", invocation_id="e-1", custom_metadata={"who": "ann"})),
     AnswerLogged(event_id="ev-2", timestamp=2.5),
+    StateChanged(event=Event(id="s", author="user", invocation_id="p-s", actions=EventActions(state_delta={"x": 1}))),
     InvocationSettled(
         invocation_id="e-1",
         status="failed",

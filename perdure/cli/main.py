@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from perdure.cli.api import api
 from perdure.cli.exits import ExitCode
 from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
@@ -38,7 +39,7 @@ def main() -> None:
 
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, pending)
-_COMMANDS = (dev, worker, *_TURNS, *_VIEWS, export, import_, plan, replay, prove)
+_COMMANDS = (dev, worker, api, *_TURNS, *_VIEWS, export, import_, plan, replay, prove)
 for _command in _COMMANDS:
     main.add_command(_command)
 

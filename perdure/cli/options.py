@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -145,6 +147,41 @@ def connection_options(command: Command) -> Command:
         return command(*args, connection=connection, **options)
 
     return wrapped
+
+
+def log_options(command: Command) -> Command:
+    """Give a command that serves the options of its log: `log_level` and `log_json`."""
+    options: list[Callable[[Command], Command]] = [
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+            help="Least severe log lines that are shown. Debug shows prompts and tool arguments.",
+        ),
+        click.option(
+            "--log-json/--log-text", default=None, help="Form of the log lines.  [default: text on a terminal]"
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def stop_on_signal() -> asyncio.Event:
+    """Return an event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def begin_to_end() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, begin_to_end)
+    return stop
 
 
 def session_options(*, required: bool) -> Callable[[Command], Command]:

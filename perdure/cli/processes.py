@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, url_of, warn_of
+from perdure.cli.api import serve as serve_api
 from perdure.cli.exits import ExitCode
-from perdure.cli.options import Command, Connection, connection_options
+from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
 from perdure.errors import ConnectionFailed, DefinitionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import socket
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from temporalio.client import Client
 
     from perdure.agents.definitions import App
+    from perdure.api.config import ApiConfig
     from perdure.config import ConnectionConfig, WorkerConfig
     from perdure.devserver import DevServer
     from perdure.logs import Level
@@ -30,16 +33,6 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
 def _worker_options(command: Command) -> Command:
     options: list[Callable[[Command], Command]] = [
-        click.option(
-            "--log-level",
-            type=click.Choice(["debug", "info", "warning", "error"]),
-            default="info",
-            show_default=True,
-            help="Least severe log lines that are shown. Debug shows prompts and tool arguments.",
-        ),
-        click.option(
-            "--log-json/--log-text", default=None, help="Form of the log lines.  [default: text on a terminal]"
-        ),
         click.option("--max-activities", type=click.IntRange(min=1), help="Model calls and tools at a time, per app."),
         click.option("--tool-threads", type=click.IntRange(min=1), help="Threads for tools that are not async."),
         click.option("--max-sessions", type=click.IntRange(min=0), help="Sessions kept in memory, per app."),
@@ -63,7 +56,18 @@ def _worker_options(command: Command) -> Command:
 )
 @click.option("--ui-port", type=click.IntRange(1, 65535), help="Port of Temporal's UI.  [default: Temporal's + 1000]")
 @click.option("--data", type=click.Path(path_type=Path), help="Temporal's data file.  [default: .perdure/temporal.db]")
+@click.option(
+    "--api/--no-api", "with_api", default=True, show_default=True, help="Serve the HTTP API, too (extra `api`)."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address that the API listens on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port of the API; 0 is a free one.  [default: 8000, and no API if that is taken]",
+)
+@api_options
 @_worker_options
+@log_options
 @connection_options
 def dev(
     targets: tuple[str, ...],
@@ -73,15 +77,15 @@ def dev(
     connection: Connection,
     **options: Any,
 ) -> int:
-    """Serve apps for development: a worker, and a Temporal server with its UI if none answers yet.
+    """Serve apps for development: a worker, the HTTP API, and a Temporal server with its UI if none answers yet.
 
     A TARGET is MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`. The server keeps its data in
-    a file across restarts. Ctrl-C ends both.
+    a file across restarts. Ctrl-C ends all of it.
 
     \b
     Examples:
       perdure dev examples/travel
-      perdure dev travel.agent:app --temporal-port 7300 --ui-port 8300
+      perdure dev travel.agent:app --temporal-port 7300 --ui-port 8300 --port 8100
     """
     if temporal_port is not None:
         if connection.address is not None:
@@ -94,6 +98,7 @@ def dev(
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @_worker_options
+@log_options
 @connection_options
 def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> int:
     """Serve apps against any Temporal, until SIGINT or SIGTERM.
@@ -117,13 +122,15 @@ async def _dev(
     data: Path | None,
     options: dict[str, Any],
 ) -> int:
-    stop = _stop_on_signal()
+    stop = stop_on_signal()
     apps = _prepare(targets, options)
     async with AsyncExitStack() as stack:
         config = connection.config().resolve()
         client, server = await _reach(config, ui_port, data, stack)
-        _greet(config, server, data, apps)
-        await _serve(client, apps, _worker_config(options), stop)
+        served = _listen_for_api(options, stack)
+        _greet(config, server, data, apps, served)
+        async with _api_beside(client, apps, served, stop):
+            await _serve(client, apps, _worker_config(options), stop)
         click.echo("perdure: ending", err=True)
     return ExitCode.FINISHED
 
@@ -131,7 +138,7 @@ async def _dev(
 async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
     from perdure.config import connect
 
-    stop = _stop_on_signal()
+    stop = stop_on_signal()
     apps = _prepare(targets, options)
     config = connection.config().resolve()
     client = await connect(config)
@@ -210,7 +217,9 @@ async def _reach(
     return await connect(replace(config, address=server.address)), server
 
 
-def _greet(config: ConnectionConfig, server: DevServer | None, data: Path | None, apps: Sequence[App]) -> None:
+def _greet(
+    config: ConnectionConfig, server: DevServer | None, data: Path | None, apps: Sequence[App], served: _Served
+) -> None:
     """Print where everything is."""
     from perdure.devserver import DEFAULT_DATA_FILE
 
@@ -220,6 +229,8 @@ def _greet(config: ConnectionConfig, server: DevServer | None, data: Path | None
         click.echo(f"Temporal     {server.address}")
         click.echo(f"Temporal UI  {server.ui_url}")
         click.echo(f"data         {data or DEFAULT_DATA_FILE}")
+    if served.told:
+        click.echo(f"HTTP API     {served.told}")
     for app in apps:
         resumable = app.resumability_config is not None and app.resumability_config.is_resumable
         click.echo(f"app          {app.name}{'' if resumable else ' (not resumable: no ResumabilityConfig says so)'}")
@@ -228,23 +239,55 @@ def _greet(config: ConnectionConfig, server: DevServer | None, data: Path | None
     click.echo("Ctrl-C ends it.")
 
 
+@dataclass(frozen=True)
+class _Served:
+    """The API of `perdure dev`, if it is served."""
+
+    told: str = ""
+    """Its URL, or why there is none; empty if nobody wants it."""
+    listener: socket.socket | None = None
+    config: ApiConfig | None = None
+
+
+def _listen_for_api(options: dict[str, Any], stack: AsyncExitStack) -> _Served:
+    """Listen, if the API is wanted. A port that was not asked for may be taken, and the extra may be missing.
+
+    Raises:
+        click.ClickException: The port that was asked for cannot be had.
+    """
+    if not options["with_api"]:
+        return _Served()
+    host, port = options["host"], options["port"]
+    try:
+        config = api_config(options, host)
+        listener = stack.enter_context(listening(host, DEFAULT_PORT if port is None else port))
+    except click.UsageError:
+        raise
+    except click.ClickException as error:
+        if port is not None:
+            raise
+        return _Served(f"none: {error.message}")
+    warn_of(host)
+    return _Served(url_of(listener), listener, config)
+
+
+@asynccontextmanager
+async def _api_beside(
+    client: Client, apps: Sequence[App], served: _Served, stop: asyncio.Event
+) -> AsyncGenerator[None]:
+    """Serve the API while the block runs."""
+    if served.listener is None or served.config is None:
+        yield
+        return
+    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await serving
+
+
 async def _serve(client: Client, apps: Sequence[App], config: WorkerConfig, stop: asyncio.Event) -> None:
     from perdure.worker import run_workers
 
     await run_workers(client, apps, config, stop=stop)
-
-
-def _stop_on_signal() -> asyncio.Event:
-    """Return an event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def begin_to_end() -> None:
-        stop.set()
-        for number in signals:
-            loop.remove_signal_handler(number)
-
-    for number in signals:
-        loop.add_signal_handler(number, begin_to_end)
-    return stop

@@ -17,6 +17,7 @@ from perdure.journal import (
     AnswerAccepted,
     MessageAccepted,
     ResumeAccepted,
+    StateChanged,
     TempStateSet,
     pack_whole,
 )
@@ -31,6 +32,7 @@ from perdure.messages import (
     SessionInput,
 )
 from perdure.projection import Projection, split_state_delta
+from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult
 from perdure.views import invocation_view
 from perdure.workflows.arrival import Arrival
 from perdure.workflows.deadlines import Deadlines
@@ -169,6 +171,7 @@ class SessionWorkflow(SessionQueries):
             known = new_invocation_id()
             delta, temp = split_state_delta(message.state_delta)
             event = user_event(known, message.content, EventActions(state_delta=delta), None)
+            event = event.model_copy(update={"custom_metadata": message.metadata})
             self._log.append(MessageAccepted(event=event, request_id=message.request_id))
             if temp:
                 self._log.append(TempStateSet(invocation_id=known, delta=temp))
@@ -248,6 +251,23 @@ class SessionWorkflow(SessionQueries):
         if self._arrival.complete:
             with _refusing():
                 requests.check_stop(self._log.projection, request)
+
+    @workflow.update(name=CHANGE_STATE)
+    async def change_state(self, change: StateChangeInput) -> StateChangeResult:
+        """Write into the session's state, whatever its invocations do."""
+        projection = await self._ready()
+        event = next((event for event in reversed(projection.events) if event.id == change.request_id), None)
+        if event is None:
+            with _refusing():
+                self._check_room()
+            event = requests.state_event(change, workflow.time())
+            self._log.append(StateChanged(event=event))
+        return StateChangeResult(event=event)
+
+    @change_state.validator
+    def _check_change(self, change: StateChangeInput) -> None:
+        with _refusing():
+            self._check_room()
 
     @workflow.update(name=messages.EXTEND_JOURNAL)
     def extend_journal(self, page: JournalPage) -> int:

@@ -101,6 +101,11 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "test_user_and_app_keys_reach_other_sessions_at_their_next_invocation",
         "test_the_state_of_a_message_is_shared_too",
     ),
+    "test_change_state": (
+        "test_agents_see_a_change_that_came_while_they_waited[cached]",
+        "test_a_change_survives_runs_that_continue_as_new",
+        "test_a_change_survives_the_loss_of_the_workflow",
+    ),
     "test_stop": (
         "test_a_running_async_tool_is_cancelled_and_runs_again[100]",
         "test_a_sync_tool_that_finishes_in_time_keeps_its_result",

@@ -1,0 +1,97 @@
+"""Builds the HTTP application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware import Middleware
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from perdure.agents.compile import compile_app
+from perdure.agents.definitions import App
+from perdure.api import run, service, sessions, v1
+from perdure.api.backend import Backend
+from perdure.api.config import ApiConfig
+from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
+from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
+from perdure.errors import PerdureError
+
+__all__ = ["create_app"]
+
+
+def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | None = None) -> FastAPI:
+    """Return the HTTP API as an ASGI application.
+
+    Args:
+        client: A connected client of the Temporal server.
+        apps: What `/list-apps` lists and `app-info` tells of. Sessions may be of any app whose worker runs.
+        config: What is allowed.
+
+    Raises:
+        DefinitionError: An app is defined wrongly.
+        ValueError: An allowed origin is no regular expression.
+    """
+    config = config or ApiConfig()
+    plans = {app.name: compile_app(app) for app in apps}
+    backend = Backend(client, plans, config)
+    # No page that would load its scripts from the network; /openapi.json is served.
+    app = FastAPI(
+        title="Perdure",
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        middleware=_middleware(config, backend.default_app),
+    )
+    app.state.backend = backend
+    for part in (service, sessions, run, v1):
+        app.include_router(part.router)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    for kind in (PerdureError, RPCError, TimeoutError, ServerEnding):
+        app.add_exception_handler(kind, _refused)
+    return app
+
+
+def _middleware(config: ApiConfig, default_app: str | None) -> list[Middleware]:
+    """Return what stands before the routes, outermost first."""
+    literal, pattern = split_origins(config.allow_origins)
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=literal,
+        allow_origin_regex=pattern,
+        allow_credentials=True,
+        allow_methods=["*"],
+        allow_headers=["*"],
+    )
+    return [
+        Middleware(LastResort),
+        Middleware(Guard, loopback=config.loopback, allow_origins=config.allow_origins),
+        *([cors] if config.allow_origins else []),
+        Middleware(BodyLimit, max_bytes=config.max_body_bytes),
+        Middleware(EncodedPaths, default_app=default_app),
+    ]
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    known = status_and_detail(error)
+    if known is None:
+        log_internal(error, method=request.method, route=getattr(request.scope.get("route"), "path", "?"))
+        return PlainTextResponse(INTERNAL, 500)
+    status, detail = known
+    return JSONResponse({"detail": detail}, status)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """Say what is wrong with a request, in FastAPI's form; what no JSON can hold is not shown again."""
+    problems: list[dict[str, Any]] = list(error.errors()) if isinstance(error, RequestValidationError) else []
+    try:
+        return JSONResponse({"detail": jsonable_encoder(problems)}, 422)
+    except (ValueError, RecursionError):
+        short = [{key: problem.get(key) for key in ("type", "loc", "msg")} for problem in problems]
+        return JSONResponse({"detail": jsonable_encoder(short)}, 422)

@@ -1,0 +1,29 @@
+"""Settings of the HTTP API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+__all__ = ["ApiConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiConfig:
+    """What the HTTP API takes, and from whom."""
+
+    loopback: bool = True
+    """It listens on this machine only, so a request must name this machine as its host: a web page that a browser was
+    tricked into taking for local (DNS rebinding) does not. Default: on."""
+    allow_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call it beside its own: `https://shop.example`, `regex:…`, or `*`. Default: none.
+    """
+    max_body_bytes: int = 10_000_000
+    """What a request's body may have. Default: 10 MB; a message itself may have 1.9 MB."""
+    patience: timedelta = timedelta(seconds=30)
+    """How long a request waits for a worker that serves the app, or for Temporal, before it is answered with 503. A run
+    that is followed is followed for as long as it takes. Default: 30 s."""
+    auto_create_session: bool = False
+    """A run in a session that does not exist creates it. Default: off, as in ADK."""
+    default_app: str | None = None
+    """App of requests that name none. Default: the app, if there is but one."""

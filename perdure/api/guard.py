@@ -1,0 +1,186 @@
+"""What stands before the routes: who may call, how much they may send, how paths are read, what errors show."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from perdure.api.statuses import INTERNAL, log_internal
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_REGEX = "regex:"
+
+
+def split_origins(origins: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the origins that are meant literally, and one pattern of those that start with `regex:`.
+
+    Raises:
+        ValueError: One is no regular expression.
+    """
+    patterns = [origin.removeprefix(_REGEX) for origin in origins if origin.startswith(_REGEX)]
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    literal = [origin.rstrip("/") for origin in origins if not origin.startswith(_REGEX)]
+    return literal, "|".join(f"(?:{pattern})" for pattern in patterns) or None
+
+
+class LastResort:
+    """Answers what nobody foresaw with a bare 500, and logs it without what it was about."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:
+            # A server's own handler would log the error with its text, and with it what users sent.
+            route = getattr(scope.get("route"), "path", "?")
+            log_internal(error, method=scope.get("method"), route=route)
+            if not started:
+                await PlainTextResponse(INTERNAL, 500)(scope, receive, send)
+
+
+class Guard:
+    """Refuses hosts and origins that are not allowed, as ADK does: 403, in plain text."""
+
+    def __init__(self, app: ASGIApp, *, loopback: bool, allow_origins: Sequence[str]) -> None:
+        """Allow the server's own origin, and these.
+
+        Args:
+            app: What is guarded.
+            loopback: The host must be this machine, or that of an allowed origin.
+            allow_origins: As in `ApiConfig`.
+        """
+        self._app = app
+        self._loopback = loopback
+        self._origins, pattern = split_origins(allow_origins)
+        self._pattern = re.compile(pattern) if pattern else None
+        self._hosts = {urlsplit(origin).hostname for origin in self._origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            refusal = self._refusal(headers.get("host", ""), headers.getlist("origin"))
+            if refusal is not None:
+                await PlainTextResponse(f"Forbidden: {refusal} not allowed", 403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, host: str, origins: list[str]) -> str | None:
+        if self._loopback and not self._is_known(host):
+            return "host"
+        return None if all(self._is_allowed(origin, host) for origin in origins) else "origin"
+
+    def _is_known(self, host: str) -> bool:
+        name = _split(f"//{host}")[0]
+        return name is not None and (is_loopback(name) or name in self._hosts)
+
+    def _is_allowed(self, origin: str, host: str) -> bool:
+        if "*" in self._origins or origin in self._origins:
+            return True
+        if self._pattern is not None and self._pattern.fullmatch(origin):
+            return True
+        scheme, _, _ = origin.partition("://")
+        name, port = _split(origin)
+        own_name, own_port = _split(f"//{host}")
+        default = _DEFAULT_PORTS.get(scheme)
+        return default is not None and name is not None and (name, port or default) == (own_name, own_port or default)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host's name or address is that of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _split(url: str) -> tuple[str | None, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.hostname, parts.port
+    except ValueError:
+        return None, None
+
+
+class BodyLimit:
+    """Refuses a body that is too large with 413, without reading it to its end."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+        self._app = app
+        self._max = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, counting what comes in."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        said = Headers(scope=scope).get("content-length", "")
+        if said.isdigit() and int(said) > self._max:
+            await JSONResponse({"detail": self._refusal()}, 413)(scope, receive, send)
+            return
+        read = 0
+
+        async def counting() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._max:
+                raise HTTPException(413, self._refusal())
+            return message
+
+        await self._app(scope, counting, send)
+
+    def _refusal(self) -> str:
+        return f"the body has more than the {self._max} bytes that a request may have"
+
+
+class EncodedPaths:
+    """Lets the routes see each part of a path percent-encoded, so that a slash in an id stays in it.
+
+    Servers decode paths before they are routed: `users/a%2Fsessions%2Fb` would be user `a`, session `b`.
+    """
+
+    def __init__(self, app: ASGIApp, *, default_app: str | None) -> None:
+        self._app = app
+        self._default = default_app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on under its encoded path."""
+        if scope["type"] == "http":
+            try:
+                # In place, so that whoever stands outside sees the route that was found.
+                scope["path"] = self._path(scope)
+            except UnicodeError:
+                await JSONResponse({"detail": "the path is no UTF-8"}, 400)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _path(self, scope: Scope) -> str:
+        raw: Any = scope.get("raw_path")
+        encoded = raw.decode("ascii") if raw else quote(scope["path"])
+        path = "/".join(quote(unquote(part, errors="strict"), safe="") for part in encoded.split("/"))
+        if self._default is not None and (path == "/app-info" or path.startswith("/users/")):
+            return f"/apps/{self._default}{path}"
+        return path

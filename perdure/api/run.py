@@ -1,0 +1,147 @@
+"""Routes that run agents: `/run` returns a turn's events at its end, `/run_sse` as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import StreamingResponse
+from google.genai import types
+
+from perdure.api.backend import Backend, BackendOf, check_reserved
+from perdure.api.schemas import RunAgentRequest
+from perdure.api.statuses import error_frame
+from perdure.api.streams import data_frame, until_gone
+from perdure.client import Runner
+from perdure.errors import InvocationFinished, SessionNotFound
+from perdure.events import USER, Event
+from perdure.messages import InvocationResult
+
+_GONE = 499
+"""What nobody reads, since the client has gone."""
+
+router = APIRouter(tags=["run"])
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """An invocation that was set going."""
+
+    runner: Runner
+    user_id: str
+    session_id: str
+    result: InvocationResult
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        return self.runner.follow(
+            user_id=self.user_id,
+            session_id=self.session_id,
+            invocation_id=self.result.invocation.id,
+            since=self.result.offset,
+        )
+
+
+@router.post("/run", response_model=list[Event])
+async def run(body: RunAgentRequest, request: Request, backend: BackendOf) -> Response:
+    """Run until the invocation waits or ends, and return its events. Whoever leaves before does not stop the run."""
+    turn = await _begin(body, backend)
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        found = [event.to_json() async for event in until_gone(turn.events(), gone, backend.closing)]
+    finally:
+        gone.cancel()
+    return Response(f"[{','.join(found)}]", _GONE if gone.done() else 200, media_type="application/json")
+
+
+@router.post("/run_sse", response_class=StreamingResponse)
+async def run_sse(body: RunAgentRequest, backend: BackendOf) -> StreamingResponse:
+    """Run, and stream the events as they are logged. Whoever leaves does not stop the run."""
+    if body.streaming and body.service_tier == "deferred":
+        raise HTTPException(422, "the service tier 'deferred' cannot stream")
+    turn = await _begin(body, backend)
+    frames = _frames(turn, backend, whole=body.function_call_event_id is not None)
+    return StreamingResponse(frames, media_type="text/event-stream")
+
+
+async def _begin(body: RunAgentRequest, backend: Backend) -> _Turn:
+    app = body.app_name or backend.default_app
+    if not app:
+        raise HTTPException(400, "app_name is required when ADK_DEFAULT_APP_NAME is not set")
+    check_reserved(app)
+    runner = backend.runner(app, body.user_id, body.session_id)
+    try:
+        async with backend.patience():
+            result = await _send(body, runner)
+    except SessionNotFound as error:
+        raise HTTPException(404, f"Session not found: {body.session_id}") from error
+    return _Turn(runner, body.user_id, body.session_id, result)
+
+
+async def _send(body: RunAgentRequest, runner: Runner) -> InvocationResult:
+    if body.new_message is None:
+        return await _resume(body, runner)
+    message = body.new_message.model_copy(update={"role": USER})
+    answers = [part.function_response for part in message.parts or [] if part.function_response]
+    if not answers:
+        if body.invocation_id is not None:
+            raise HTTPException(400, "an invocationId goes with function responses, or without a newMessage to resume")
+        return await runner.send_message(
+            user_id=body.user_id,
+            session_id=body.session_id,
+            message=message,
+            state_delta=body.state_delta,
+            metadata=body.custom_metadata,
+        )
+    return await _answer(body, runner, message, answers)
+
+
+async def _answer(
+    body: RunAgentRequest, runner: Runner, message: types.Content, answers: list[types.FunctionResponse]
+) -> InvocationResult:
+    if body.state_delta:
+        raise HTTPException(400, "a stateDelta goes with a message; change the state by a request of its own (PATCH)")
+    if not all(answer.id for answer in answers):
+        raise HTTPException(400, "a function response has no id; give it the id of the call that it answers")
+    # As in ADK, the calls themselves say which invocation is meant.
+    return await runner.respond(
+        user_id=body.user_id, session_id=body.session_id, responses=message, metadata=body.custom_metadata
+    )
+
+
+async def _resume(body: RunAgentRequest, runner: Runner) -> InvocationResult:
+    if body.invocation_id is None:
+        raise HTTPException(400, "give a newMessage, or the invocationId of an invocation to resume")
+    if body.state_delta:
+        raise HTTPException(400, "a stateDelta goes with a newMessage; a resume takes none")
+    result = await runner.resume(user_id=body.user_id, session_id=body.session_id, invocation_id=body.invocation_id)
+    if result.invocation.status == "finished":
+        raise InvocationFinished(f"invocation {body.invocation_id!r} has finished; send a new message")
+    return result
+
+
+async def _frames(turn: _Turn, backend: Backend, *, whole: bool) -> AsyncIterator[str]:
+    never = asyncio.get_running_loop().create_future()
+    try:
+        async with aclosing(until_gone(turn.events(), never, backend.closing)) as events:
+            async for event in events:
+                for part in [event] if whole else split_artifacts(event):
+                    yield f"data: {part.to_json()}\n\n"
+    except Exception as error:
+        # The status is sent already, so the stream itself says how it ends.
+        yield data_frame(error_frame(error))
+
+
+def split_artifacts(event: Event) -> list[Event]:
+    """Split an event with content and artifacts into one of each, of one id. As in ADK."""
+    if event.content is None or not event.actions.artifact_delta:
+        return [event]
+    without = event.actions.model_copy(update={"artifact_delta": {}})
+    return [event.model_copy(update={"actions": without}), event.model_copy(update={"content": None})]
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

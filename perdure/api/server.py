@@ -1,0 +1,67 @@
+"""Runs the HTTP application by uvicorn, beside whatever else the process does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+
+import uvicorn
+from fastapi import FastAPI
+
+from perdure.api.backend import Backend
+
+_GRACE = 5
+"""Seconds that requests have to end when the server does."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Take no signal."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 is any free one.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return socket.create_server((str(address[0]), port), family=family)
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return where a browser finds what listens."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(app: FastAPI, listener: socket.socket, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set; then streams end, and other requests get some seconds."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    server = _Server(config)
+    backend: Backend = app.state.backend
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        backend.closing.set()
+        server.should_exit = True
+        await running

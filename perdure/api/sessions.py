@@ -1,0 +1,162 @@
+"""Routes that list, create, show, change and delete sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, HTTPException, Response
+from temporalio.exceptions import TemporalError
+
+from perdure.api.backend import Backend, BackendOf, Segment
+from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest
+from perdure.client import Runner
+from perdure.errors import PerdureError, SessionExists, SessionNotFound
+from perdure.events import REQUEST_CONFIRMATION, Event, EventActions
+from perdure.sessions import ListedSession
+
+_BASE = "/apps/{app_name}/users/{user_id}/sessions"
+_ONE = _BASE + "/{session_id}"
+_RESERVED_CALLS = frozenset({REQUEST_CONFIRMATION, "adk_request_input", "adk_request_credential"})
+_ASKED_AT_ONCE = 10
+
+NOT_FOUND = "Session not found"
+
+router = APIRouter(tags=["sessions"])
+
+
+@router.get(_BASE, response_model=list[Session])
+async def list_sessions(app_name: Segment, user_id: Segment, backend: BackendOf) -> Response:
+    """Return a user's sessions, newest first, without their events; a listing may be a moment behind."""
+    runner = backend.runner(app_name, user_id)
+    gate = asyncio.Semaphore(_ASKED_AT_ONCE)
+
+    async def shown(listed: ListedSession) -> Session | None:
+        try:
+            async with gate:
+                view = await runner.get_session(user_id=user_id, session_id=listed.id)
+                return await backend.without_events(view)
+        except SessionNotFound:
+            return None
+        except (PerdureError, TemporalError):
+            # It is stuck, or its state is too large to be shown; the others are none the worse for it.
+            return Session(id=listed.id, app_name=app_name, user_id=user_id, last_update_time=listed.started)
+
+    async with backend.patience():
+        found = await asyncio.gather(*map(shown, await runner.list_sessions(user_id=user_id)))
+    return _json(f"[{','.join(session.to_json() for session in found if session is not None)}]")
+
+
+@router.post(_BASE, response_model=Session)
+async def create_session(
+    app_name: Segment, user_id: Segment, backend: BackendOf, body: CreateSessionRequest | None = None
+) -> Response:
+    """Create a session."""
+    body = body or CreateSessionRequest()
+    if body.options:
+        raise HTTPException(400, f"the options {', '.join(sorted(body.options))} are not supported")
+    session_id = body.session_id or str(uuid.uuid4())
+    return await _create(backend, (app_name, user_id, session_id), body.state or {}, body.events or [])
+
+
+@router.post(_ONE, response_model=Session, deprecated=True)
+async def create_session_with_id(
+    app_name: Segment,
+    user_id: Segment,
+    session_id: Segment,
+    backend: BackendOf,
+    state: Annotated[StateBody | None, Body()] = None,
+) -> Response:
+    """Create a session; the body is its state."""
+    return await _create(backend, (app_name, user_id, session_id), state.root if state else {}, [])
+
+
+@router.get(_ONE, response_model=Session)
+async def get_session(app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf) -> Response:
+    """Return a session with its log."""
+    runner = backend.runner(app_name, user_id, session_id)
+    try:
+        async with backend.patience():
+            return _json((await backend.session(runner, user_id, session_id)).to_json())
+    except SessionNotFound as error:
+        raise HTTPException(404, NOT_FOUND) from error
+
+
+@router.patch(_ONE, response_model=Session)
+async def change_state(
+    app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf, body: UpdateSessionRequest
+) -> Response:
+    """Write into a session's state; `temp:` keys are in the answer only."""
+    runner = backend.runner(app_name, user_id, session_id)
+    try:
+        async with backend.patience():
+            await runner.change_state(user_id=user_id, session_id=session_id, state_delta=body.state_delta)
+            session = await backend.session(runner, user_id, session_id)
+    except SessionNotFound as error:
+        raise HTTPException(404, NOT_FOUND) from error
+    temp = {key: value for key, value in body.state_delta.items() if key.startswith("temp:")}
+    return _json(session.model_copy(update={"state": session.state | temp}).to_json())
+
+
+@router.delete(_ONE)
+async def delete_session(app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf) -> None:
+    """Delete a session; one that does not exist is no error."""
+    runner = backend.runner(app_name, user_id, session_id)
+    async with backend.patience():
+        await runner.delete_session(user_id=user_id, session_id=session_id)
+
+
+async def _create(
+    backend: Backend, names: tuple[str, str, str], state: dict[str, Any], events: Sequence[Event]
+) -> Response:
+    app, user_id, session_id = names
+    runner = backend.runner(*names)
+    _check_events(events)
+    try:
+        async with backend.patience():
+            if events:
+                await _import(runner, user_id, session_id, state, events)
+                return _json((await backend.session(runner, user_id, session_id)).to_json())
+            view = await runner.create_session(user_id=user_id, session_id=session_id, state=state)
+    except SessionExists as error:
+        raise HTTPException(409, f"Session already exists: {session_id}") from error
+    session = Session(
+        id=session_id, app_name=app, user_id=user_id, state=view.state, events=(), last_update_time=time.time()
+    )
+    return _json(session.to_json())
+
+
+def _check_events(events: Sequence[Event]) -> None:
+    """Refuse a log that does more than tell what was said. As in ADK.
+
+    Raises:
+        HTTPException: 400.
+    """
+    for number, event in enumerate(events, start=1):
+        calls = {part.name for part in (*event.get_function_calls(), *event.get_function_responses())}
+        if event.long_running_tool_ids:
+            reason = "long-running calls"
+        elif event.actions != EventActions():
+            reason = "actions"
+        elif calls & _RESERVED_CALLS:
+            reason = f"a call of the reserved name {min(name or '' for name in calls & _RESERVED_CALLS)}"
+        else:
+            continue
+        raise HTTPException(400, f"event {number} has {reason}, which a session's first events may not have")
+
+
+async def _import(
+    runner: Runner, user_id: str, session_id: str, state: dict[str, Any], events: Sequence[Event]
+) -> None:
+    now = time.time()
+    header = {"format": 1, "app": runner.app_name, "user_id": user_id, "session_id": session_id, "state": state}
+    dated = (event if event.timestamp else event.model_copy(update={"timestamp": now}) for event in events)
+    await runner.import_session([json.dumps({"perdure": header}), *(event.to_json() for event in dated)])
+
+
+def _json(text: str) -> Response:
+    return Response(text, media_type="application/json")

@@ -1,0 +1,76 @@
+"""Streams of events that end with the client, or with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any, TypeVar
+
+from perdure.api.statuses import ServerEnding
+
+_T = TypeVar("_T")
+
+_AHEAD = 100
+"""Events that are read before the client has taken those that came first."""
+
+ENDING = "the server ends; the run goes on, and its events are in the session"
+
+
+class _End:
+    """Stands behind the last event."""
+
+
+async def until_gone(
+    events: AsyncGenerator[_T, None], gone: asyncio.Future[None], closing: asyncio.Event
+) -> AsyncGenerator[_T, None]:
+    """Yield events until they end, or the client has gone.
+
+    Args:
+        events: The events.
+        gone: Done when the client has gone.
+        closing: Set when the server ends.
+
+    Raises:
+        ServerEnding: The server ends.
+    """
+    queue: asyncio.Queue[_T | Exception | _End] = asyncio.Queue(_AHEAD)
+    # A task of its own unwinds the generator when it is cancelled, which a response that is cut off has no time for.
+    pump = asyncio.create_task(_pump(events, queue))
+    ending = asyncio.create_task(closing.wait())
+    taken: asyncio.Task[_T | Exception | _End] | None = None
+    try:
+        while True:
+            taken = asyncio.create_task(queue.get())
+            await asyncio.wait({taken, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if taken.done():
+                event = taken.result()
+                if isinstance(event, Exception):
+                    raise event
+                if isinstance(event, _End):
+                    return
+                yield event
+            elif gone.done():
+                return
+            else:
+                raise ServerEnding(ENDING)
+    finally:
+        for task in (pump, ending, taken):
+            if task is not None:
+                task.cancel()
+
+
+async def _pump(events: AsyncGenerator[_T, None], queue: asyncio.Queue[_T | Exception | _End]) -> None:
+    try:
+        async for event in events:
+            await queue.put(event)
+    except Exception as error:
+        # Whoever reads the queue raises it.
+        await queue.put(error)
+    else:
+        await queue.put(_End())
+
+
+def data_frame(value: dict[str, Any]) -> str:
+    """Return a frame of a stream."""
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"

@@ -1,0 +1,185 @@
+"""`api`: the HTTP API as a process of its own; and how `dev` serves it beside its worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perdure.cli.exits import ExitCode
+from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+
+if TYPE_CHECKING:
+    import socket
+
+    from temporalio.client import Client
+
+    from perdure.agents.definitions import App
+    from perdure.api.config import ApiConfig
+    from perdure.logs import Level
+
+DEFAULT_PORT = 8000
+
+_NEEDS = ("fastapi", "starlette", "uvicorn")
+_MISSING = "the HTTP API needs FastAPI and uvicorn; install them with `pip install 'perdure[api]'`"
+
+
+def api_options(command: Command) -> Command:
+    """Give a command the options that say what the HTTP API takes; `api_config` reads them."""
+    options: list[Callable[[Command], Command]] = [
+        click.option(
+            "--allow-origins",
+            multiple=True,
+            metavar="ORIGIN",
+            help="Origin of web pages that may call the API: https://shop.example, regex:…, or *; may be repeated.",
+        ),
+        click.option(
+            "--auto-create-session", is_flag=True, help="A run in a session that does not exist creates the session."
+        ),
+        click.option(
+            "--default-app",
+            envvar="ADK_DEFAULT_APP_NAME",
+            metavar="APP",
+            help="App of requests that name none.  [default: the app, if it is the only one]",
+        ),
+        click.option(
+            "--max-body",
+            type=click.IntRange(min=1),
+            default=10_000_000,
+            show_default=True,
+            metavar="BYTES",
+            help="What a request's body may have.",
+        ),
+        click.option(
+            "--patience",
+            type=click.FloatRange(min=0, min_open=True),
+            default=30.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long a request waits for a worker before it is answered with 503.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address that the API listens on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Its port; 0 is a free one."
+)
+@api_options
+@log_options
+@connection_options
+def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, **options: Any) -> int:
+    """Serve the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
+
+    A TARGET is an app to list and describe: MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`.
+    Sessions may be of any app that a worker serves; this process runs no agents. The API has no authentication.
+
+    \b
+    Examples:
+      perdure api travel.agent:app --port 8000
+      perdure api travel.agent:app --address temporal.internal:7233 --allow-origins https://shop.example
+      curl http://localhost:8000/list-apps
+    """
+    return asyncio.run(_api(targets, host, port, connection, options))
+
+
+async def _api(targets: Sequence[str], host: str, port: int, connection: Connection, options: dict[str, Any]) -> int:
+    from perdure.config import connect
+    from perdure.loading import load_app
+    from perdure.logs import configure_logging
+
+    stop = stop_on_signal()
+    level: Level = options["log_level"]
+    configure_logging(json=options["log_json"], level=level)
+    apps = [load_app(target) for target in targets]
+    config = api_config(options, host)
+    with listening(host, port) as listener:
+        resolved = connection.config().resolve()
+        client = await connect(resolved)
+        click.echo(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
+        warn_of(host)
+        await serve(client, apps, config, listener, stop)
+    return ExitCode.FINISHED
+
+
+def api_config(options: dict[str, Any], host: str) -> ApiConfig:
+    """Return the API's settings.
+
+    Raises:
+        click.UsageError: An origin is malformed.
+        click.ClickException: The extra is not installed.
+    """
+    try:
+        from perdure.api.config import ApiConfig
+        from perdure.api.guard import is_loopback, split_origins
+    except ModuleNotFoundError as error:
+        raise _explained(error) from error
+    try:
+        split_origins(options["allow_origins"])
+    except ValueError as error:
+        raise click.UsageError(f"--allow-origins: {error}") from error
+    return ApiConfig(
+        loopback=is_loopback(host),
+        allow_origins=options["allow_origins"],
+        max_body_bytes=options["max_body"],
+        patience=timedelta(seconds=options["patience"]),
+        auto_create_session=options["auto_create_session"],
+        default_app=options["default_app"],
+    )
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        click.ClickException: The address cannot be had, or the extra is not installed.
+    """
+    try:
+        from perdure.api.server import listen
+    except ModuleNotFoundError as error:
+        raise _explained(error) from error
+    try:
+        return listen(host, port)
+    except OSError as error:
+        raise click.ClickException(
+            f"the HTTP API cannot listen on {host}:{port}: {error.strerror or error}; name another port by --port"
+        ) from error
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return where a browser finds the API."""
+    from perdure.api.server import url_of
+
+    return url_of(listener)
+
+
+def warn_of(host: str) -> None:
+    """Warn if others than this machine can reach the API."""
+    from perdure.api.guard import is_loopback
+
+    if not is_loopback(host):
+        click.echo(
+            f"perdure: the API has no authentication: whoever reaches {host} can read and run every session", err=True
+        )
+
+
+async def serve(
+    client: Client, apps: Sequence[App], config: ApiConfig, listener: socket.socket, stop: asyncio.Event
+) -> None:
+    """Serve the API until `stop` is set."""
+    from perdure.api.app import create_app
+    from perdure.api.server import serve
+
+    await serve(create_app(client, apps, config), listener, stop)
+
+
+def _explained(error: ModuleNotFoundError) -> Exception:
+    return click.ClickException(_MISSING) if (error.name or "").partition(".")[0] in _NEEDS else error
