@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from perdure.cli.exits import ExitCode
+from perdure.cli.explain import explain
 from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
 from perdure.cli.prove import prove
@@ -37,7 +38,7 @@ def main() -> None:
 
 
 _TURNS = (run, respond, resume, stop)
-_VIEWS = (events, effects, sessions, pending)
+_VIEWS = (events, effects, sessions, pending, explain)
 _COMMANDS = (dev, worker, *_TURNS, *_VIEWS, export, import_, plan, replay, prove)
 for _command in _COMMANDS:
     main.add_command(_command)
