@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "payloads": frozenset({"brevity"}),
     "config": frozenset({"errors", "payloads"}),
     "devserver": frozenset({"errors", "config"}),
+    "doctor": VALUES | PURE | {"doctor", "config", "devserver"},
     "sharing": VALUES,
     "archive": VALUES,
     "models": VALUES | {"models", "logs"},
