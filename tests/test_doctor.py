@@ -12,8 +12,9 @@ from perdure.agents import App
 from perdure.agents.compile import compile_app
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
-from perdure.doctor.checks import Check, check_credentials, fits
+from perdure.doctor.checks import Check, check_credentials, check_keys, fits
 from perdure.doctor.server import check_server
+from perdure.keys import Key, add_key
 from perdure.plan import LlmNode, Plan
 from tests.cli_support import Perdure, perdure
 from tests.workflows.support import agent, make_app, serving, text
@@ -69,6 +70,19 @@ def test_vertex_credentials_come_from_a_file(tmp_path: Path) -> None:
     assert "GOOGLE_CLOUD_PROJECT is not set" in check_credentials(environment, None).words
     check = check_credentials(environment | {"GOOGLE_CLOUD_PROJECT": "acme"}, None)
     assert (check.verdict, check.words) == ("ok", "Vertex AI, project acme, location global")
+
+
+def test_a_file_of_keys_is_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "keys.txt"
+    assert check_keys(path).verdict == "failure"
+    key = Key.new("k1")
+    add_key(path, key)
+    check = check_keys(path)
+    assert (check.verdict, check.words) == ("ok", f"1 in {str(path)!r}; key 'k1' encrypts")
+    path.chmod(0o640)
+    check = check_keys(path)
+    assert (check.verdict, check.remedy) == ("warning", f"chmod 600 {path}")
+    assert key.line not in check.model_dump_json()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def doctor(target: str | None, app: str | None, as_json: bool, connection: Conne
         raise click.UsageError("TARGET and --app both name the app; give one")
 
     async def check() -> int:
-        from perdure.doctor.checks import check_machine
+        from perdure.doctor.checks import check_keys, check_machine
         from perdure.doctor.server import check_server
 
         checks: list[Check] = []
@@ -56,6 +56,8 @@ def doctor(target: str | None, app: str | None, as_json: bool, connection: Conne
             show(found)
         if compiled is not None:
             show(compiled)
+        if connection.encryption_keys is not None:
+            show(check_keys(connection.encryption_keys))
         async for found in check_server(connection.config(), plan.app if plan is not None else app, plan):
             show(found)
         failed = any(found.verdict == "failure" for found in checks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from perdure.devserver import find_temporal
-from perdure.errors import ConnectionFailed
+from perdure.errors import ConnectionFailed, EncryptionError
+from perdure.keys import KeyRing
 from perdure.plan import LlmNode, Plan
 
 Verdict = Literal["ok", "warning", "failure", "skipped"]
@@ -118,6 +120,25 @@ def _extra(extra: str, modules: tuple[str, ...], purpose: str) -> Check:
         words=f"{' and '.join(missing)} missing; needed for {purpose}",
         remedy=f"pip install 'perdure[{extra}]'",
     )
+
+
+def check_keys(file: Path) -> Check:
+    """Return whether a file holds encryption keys that only its owner can read."""
+    name = "encryption keys"
+    try:
+        ring = KeyRing.from_file(file)
+        mode = file.stat().st_mode
+    except (EncryptionError, OSError) as error:
+        return Check(name=name, verdict="failure", words=str(error), remedy="perdure keys new --file FILE makes one")
+    words = f"{len(ring.keys)} in {str(file)!r}; key {ring.newest.id!r} encrypts"
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return Check(
+            name=name,
+            verdict="warning",
+            words=f"{words}; others than its owner may read it",
+            remedy=f"chmod 600 {file}",
+        )
+    return Check(name=name, verdict="ok", words=words)
 
 
 def check_credentials(environment: Mapping[str, str], plan: Plan | None) -> Check:
