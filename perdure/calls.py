@@ -38,7 +38,7 @@ from perdure.messages import (
     Trial,
     workflow_id,
 )
-from perdure.rescue import why_stuck
+from perdure.rescue import check_readable, why_stuck
 
 _Handle = WorkflowHandle[Any, Any]
 _R = TypeVar("_R", bound=BaseModel)
@@ -99,6 +99,8 @@ class SessionCalls:
                 return await self._patiently(update, handle.id)
             except WorkflowUpdateFailedError as error:
                 refusal = None if _continued(error) else _refusal(error)
+                if refusal is error:
+                    await check_readable(self._client, handle.id)
                 if refusal is not None and not (attempt == 0 and isinstance(refusal, _EARLY)):
                     raise refusal from error
             except RPCError as error:
@@ -155,11 +157,8 @@ class SessionCalls:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
                 return await self._patiently(query, handle.id)
             except WorkflowQueryFailedError as error:
-                # A session whose journal is on its way is asked again; an encrypted error might say that.
                 hidden += str(error) == _HIDDEN
-                may_load = str(error) == _HIDDEN and hidden < _HIDDEN_ATTEMPTS
-                if LOADING not in str(error) and not may_load:
-                    raise await why_stuck(self._client, handle.id, error) or error from error
+                await self._check_failed(error, handle.id, hidden)
             except WorkflowQueryRejectedError as error:
                 if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
                     # The next run is about to start.
@@ -175,6 +174,19 @@ class SessionCalls:
                 self._check_passing(error, user_id, session_id)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
+
+    async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, hidden: int) -> None:
+        """Raise why a query failed, unless another one may succeed: where the session's journal is on its way."""
+        if LOADING in str(error):
+            return
+        stuck = await why_stuck(self._client, workflow_id, error)
+        if stuck is not None:
+            raise stuck from error
+        if hidden:
+            await check_readable(self._client, workflow_id)
+        # What an encrypted error says cannot be read; it might be that.
+        if not hidden or hidden >= _HIDDEN_ATTEMPTS:
+            raise error
 
     def _check_passing(self, error: RPCError, user_id: str, session_id: str) -> None:
         """Raise what a query failed with, unless another one may succeed."""

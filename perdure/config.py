@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from temporalio.client import Client
-from temporalio.converter import DataConverter, ExternalStorage, PayloadCodec
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    ExternalStorage,
+    PayloadCodec,
+)
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import TLSConfig
 
@@ -53,14 +58,18 @@ class ConnectionConfig:
     """Where large payloads are kept instead of in Temporal's histories: Temporal's own `ExternalStorage`, with its
     driver for S3, Google Cloud Storage, or one of yours. The same for every client and worker. Default: none."""
     payload_codec: PayloadCodec | None = field(default=None, repr=False)
-    """Encrypts what histories hold: a `PayloadCodec` of yours. The same for every client and worker. Default: none."""
+    """Encrypts what histories hold, errors too: an `EncryptionCodec` of `perdure.encryption`, or a `PayloadCodec`
+    of yours. The same for every client and worker. Default: none."""
     timeout: timedelta = timedelta(seconds=10)
     """How long the server may take to answer. Default: 10 s."""
 
     @property
     def data_converter(self) -> DataConverter:
         """How payloads are written, stored and encrypted."""
-        return replace(data_converter, external_storage=self.external_storage, payload_codec=self.payload_codec)
+        converter = replace(data_converter, external_storage=self.external_storage, payload_codec=self.payload_codec)
+        if self.payload_codec is None:
+            return converter
+        return replace(converter, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
 
     def resolve(self) -> ConnectionConfig:
         """Return the config with every unset field filled in from the profile and the defaults.

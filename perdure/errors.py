@@ -8,6 +8,7 @@ PerdureError
 ├── ModelError             a model provider refused or failed a request
 ├── SharedStateFull        the `user:` or `app:` keys have grown too large
 ├── ConnectionFailed       the Temporal server cannot be reached
+├── EncryptionError        a payload that the keys at hand do not open, or keys that are malformed
 ├── InvocationFailed       an invocation stopped on an error
 ├── HistoryDiffers         a recorded history does not replay against the code
 ├── SessionStuck           no worker can go on with a session: its workflow task fails again and again
@@ -82,6 +83,10 @@ class SharedStateFull(PerdureError):
 
 class ConnectionFailed(PerdureError):
     """No Temporal server answers at the address."""
+
+
+class EncryptionError(PerdureError):
+    """A payload is encrypted with a key that is not at hand, or keys are malformed. Names keys by id; holds none."""
 
 
 class InvocationFailed(PerdureError):

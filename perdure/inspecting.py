@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from perdure.events import Event
+from perdure.explaining import SessionExplanation, explain_session
 from perdure.messages import (
     Effect,
     InvocationView,
@@ -19,6 +20,7 @@ from perdure.sessions import ListedSession, Sessions
 class Inspecting:
     """Looks into sessions, and changes nothing."""
 
+    app_name: str
     _sessions: Sessions
     _reader: LogReader
 
@@ -56,6 +58,22 @@ class Inspecting:
     async def effects(self, *, user_id: str, session_id: str) -> tuple[Effect, ...]:
         """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""
         return await self._sessions.effects(user_id, session_id)
+
+    async def explain(self, *, user_id: str, session_id: str, invocation_id: str | None = None) -> SessionExplanation:
+        """Return what a session awaits, why it does not go on, and what a resume would do; nothing is done.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            invocation_id: Explain only this invocation. Default: those that are not finished, or the newest.
+
+        Raises:
+            InvocationNotFound: The session has no such invocation.
+            SessionUnreadable: No worker answers for it.
+        """
+        projection, closed = await self._sessions.projection(user_id, session_id)
+        names = (self.app_name, user_id, session_id)
+        return explain_session(projection, names, closed=closed, invocation_id=invocation_id)
 
     async def events(
         self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False

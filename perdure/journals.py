@@ -11,7 +11,7 @@ from perdure.archive import read_archive
 from perdure.errors import LogError, SessionUnreadable
 from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, unpack
 from perdure.messages import JOURNAL, LOADING, JournalPage, PageInput, SessionInput
-from perdure.rescue import read_from_history
+from perdure.rescue import check_readable, read_from_history
 
 _Handle = WorkflowHandle[Any, Any]
 
@@ -56,6 +56,7 @@ class JournalReader:
                 if len(entries) >= page.total:
                     return run_id or "", entries
         except (WorkflowQueryFailedError, RPCError) as error:
+            await check_readable(self._client, id)
             raise SessionUnreadable(
                 f"the journal of the workflow {id!r} cannot be read: {error};"
                 f" is a worker for app {self._app!r} running?"

@@ -18,10 +18,21 @@ from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
     DefaultPayloadConverter,
+    EncodingPayloadConverter,
     JSONPlainPayloadConverter,
 )
 
 from perdure.brevity import briefly
+from perdure.errors import EncryptionError
+
+ENCODING, CIPHER, KEY_ID = "encoding", "encryption-cipher", "encryption-key-id"
+"""Names of the metadata of an encrypted payload; they stand in histories."""
+
+ENCRYPTED = b"binary/encrypted"
+"""The encoding of an encrypted payload, as in Temporal's samples."""
+
+FAULT = "encryption-fault"
+"""Metadata by which a codec leaves word why it did not open a payload. Never sent."""
 
 __all__ = ["CompactJSONPayloadConverter", "PerdurePayloadConverter", "adapt", "data_converter"]
 
@@ -40,6 +51,34 @@ class CompactJSONPayloadConverter(PydanticJSONPlainPayloadConverter):
         return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
 
 
+class UnopenedPayloadConverter(EncodingPayloadConverter):
+    """Says what a payload is that no codec has opened."""
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of encrypted payloads."""
+        return ENCRYPTED.decode()
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """Encrypt nothing: that is the codec's."""
+        return None
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        """Refuse.
+
+        Raises:
+            EncryptionError: Always; it names the key.
+        """
+        fault = payload.metadata.get(FAULT)
+        if fault is not None:
+            raise EncryptionError(fault.decode(errors="replace"))
+        key = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
+        raise EncryptionError(
+            f"a payload is encrypted with the key {key!r}, and no keys are given here; give them by --encryption-keys,"
+            " PERDURE_ENCRYPTION_KEYS, or ConnectionConfig(payload_codec=EncryptionCodec(…))"
+        )
+
+
 _JSON = CompactJSONPayloadConverter()
 """Shared, for what it learns of the types: Temporal makes a converter anew for every workflow task."""
 
@@ -54,7 +93,7 @@ class PerdurePayloadConverter(CompositePayloadConverter):
     """Temporal's converters in their order (null, bytes, protobuf, JSON), with ours for JSON."""
 
     def __init__(self) -> None:
-        super().__init__(*_CONVERTERS)
+        super().__init__(*_CONVERTERS, UnopenedPayloadConverter())
 
 
 data_converter = DataConverter(payload_converter_class=PerdurePayloadConverter)

@@ -84,5 +84,5 @@ async def replay_history(
         raise HistoryDiffers(
             f"the history of {history.workflow_id!r} does not replay: {error}. The code fails where it did not when the"
             " history was recorded; if it runs custom agents, give their app (--app MODULE:APP); if its payloads are"
-            " encrypted, the payload codec (--payload-codec MODULE:NAME)"
+            " encrypted, the keys (--encryption-keys FILE) or the payload codec (--payload-codec MODULE:NAME)"
         ) from error

@@ -17,8 +17,9 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from perdure.archive import read_archive
-from perdure.errors import SessionStuck
+from perdure.errors import EncryptionError, SessionStuck
 from perdure.journal import Entry
+from perdure.payloads import ENCODING, ENCRYPTED, FAULT
 from perdure.salvage import length_outside, salvage, shared_writes
 
 _NONDETERMINISM = "TMPRL1100"
@@ -64,6 +65,27 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
     return None
 
 
+async def check_readable(client: Client, workflow_id: str, run_id: str | None = None) -> None:
+    """Return if the client can decode what a session was started with.
+
+    A request that the session's workers cannot decrypt fails there, with an error that the client cannot decrypt.
+
+    Raises:
+        EncryptionError: The client lacks the key; the message names it.
+    """
+    if client.data_converter.payload_codec is None:
+        return
+    try:
+        handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=run_id)
+        started = await anext(handle.fetch_history_events(page_size=1))
+    except RPCError:
+        return
+    payloads = started.workflow_execution_started_event_attributes.input.payloads
+    for payload in await client.data_converter.payload_codec.decode(payloads):
+        if FAULT in payload.metadata:
+            raise EncryptionError(payload.metadata[FAULT].decode(errors="replace"))
+
+
 async def read_from_history(
     client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool
 ) -> tuple[list[Entry], set[str]]:
@@ -78,7 +100,9 @@ async def read_from_history(
 
     Raises:
         LogError: The history does not hold all of it.
+        EncryptionError: The client lacks the key that the run began with.
     """
+    await check_readable(client, handle.id, handle.run_id)
     history = await handle.fetch_history()
     converter = client.data_converter
     if converter.payload_codec is not None or converter.external_storage is not None:
@@ -112,7 +136,14 @@ async def _decode(message: Message, converter: DataConverter) -> None:
                 await _decode(item, converter)
     if isinstance(message, Failure) and message.HasField("encoded_attributes"):
         # A failure converter that hides what errors say has left it there.
-        message.message = str(json.loads(message.encoded_attributes.data).get("message", message.message))
+        message.message = _told(message.encoded_attributes) or message.message
+
+
+def _told(attributes: Payload) -> str | None:
+    """Return the text of an error that a failure converter has put into a payload; or why it cannot be read."""
+    if attributes.metadata.get(ENCODING) == ENCRYPTED:
+        return attributes.metadata[FAULT].decode(errors="replace") if FAULT in attributes.metadata else None
+    return json.loads(attributes.data).get("message")
 
 
 async def _decoded(payloads: list[Payload], converter: DataConverter) -> list[Payload]:

@@ -289,7 +289,8 @@ class _Reader:
     def _signal(self, data: Payloads, time: float, event_id: int) -> None:
         try:
             answer = parse_signal(read_json(data))
-        except (RequestRefused, ValueError, TypeError):
+        except (RequestRefused, LogError, ValueError, TypeError):
+            # The session dropped it, too: it is malformed, or encrypted with a key that its workers do not have.
             return
         self._answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
 

@@ -50,7 +50,7 @@ from perdure.messages import (
     split_workflow_id,
 )
 from perdure.plan import Plan
-from perdure.projection import SHARED
+from perdure.projection import SHARED, Projection
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 from perdure.state_messages import (
@@ -190,6 +190,18 @@ class Sessions(SessionCalls):
             user_id, session_id, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
         )
         return view.plan
+
+    async def projection(self, user_id: str, session_id: str) -> tuple[Projection, str | None]:
+        """Return a session's whole projection, and how its workflow ended if it is closed.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        status = await self._lifecycle.status(user_id, session_id)
+        if status in (None, DELETED):
+            raise missing(self._app, user_id, session_id)
+        projection = Projection.fold(await self._lifecycle.read_journal(user_id, session_id))
+        return projection, None if status in ("running", "continued as new") else status
 
     async def list(self, user_id: str | None) -> list[ListedSession]:
         """Return the sessions, newest first."""

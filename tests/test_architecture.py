@@ -36,7 +36,7 @@ VALUES = frozenset(
 )
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
-    {"plan_diff", "answers", "rebuilding", "salvage", "starts", "questions", "steps"}
+    {"plan_diff", "answers", "rebuilding", "salvage", "starts", "questions", "steps", "explaining", "outlook"}
 )
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
@@ -44,9 +44,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "values": VALUES,
     "pure": VALUES | PURE,
     "logs": frozenset(),
-    "payloads": frozenset({"brevity"}),
+    "payloads": frozenset({"brevity", "errors"}),
+    "keys": frozenset({"errors"}),
+    "encryption": frozenset({"errors", "keys", "payloads"}),
     "config": frozenset({"errors", "payloads"}),
     "devserver": frozenset({"errors", "config"}),
+    "doctor": VALUES | PURE | {"doctor", "config", "devserver", "keys"},
     "sharing": VALUES,
     "archive": VALUES,
     "models": VALUES | {"models", "logs"},
@@ -56,7 +59,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive"},
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
-    "rescue": VALUES | PURE | {"archive"},
+    "rescue": VALUES | PURE | {"archive", "payloads"},
     "journals": VALUES | PURE | {"archive", "rescue"},
     "lifecycle": VALUES | PURE | {"journals", "sharing"},
     "calls": VALUES | PURE | {"lifecycle", "rescue", "logs"},

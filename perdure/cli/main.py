@@ -8,7 +8,10 @@ from collections.abc import Sequence
 import click
 
 from perdure.cli.api import api
+from perdure.cli.doctor import doctor
 from perdure.cli.exits import ExitCode
+from perdure.cli.explain import explain
+from perdure.cli.keys import keys
 from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
 from perdure.cli.prove import prove
@@ -38,8 +41,8 @@ def main() -> None:
 
 
 _TURNS = (run, respond, resume, stop)
-_VIEWS = (events, effects, sessions, pending)
-_COMMANDS = (dev, worker, api, *_TURNS, *_VIEWS, export, import_, plan, replay, prove)
+_VIEWS = (events, effects, sessions, pending, explain)
+_COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, export, import_, plan, replay, prove, keys)
 for _command in _COMMANDS:
     main.add_command(_command)
 

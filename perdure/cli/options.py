@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from temporalio.converter import PayloadCodec
+
     from perdure.config import ConnectionConfig
+    from perdure.keys import KeyRing
 
 _T = TypeVar("_T")
 
@@ -35,6 +38,7 @@ class Connection:
     config_file: Path | None
     payload_storage: str | None = None
     payload_codec: str | None = None
+    encryption_keys: Path | None = None
 
     @property
     def flags(self) -> str:
@@ -46,24 +50,50 @@ class Connection:
             "--config-file": self.config_file,
             "--payload-storage": self.payload_storage,
             "--payload-codec": self.payload_codec,
+            "--encryption-keys": self.encryption_keys,
         }
         return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
 
     def config(self) -> ConnectionConfig:
         """Return the settings for `perdure.config.connect`."""
-        from temporalio.converter import ExternalStorage, PayloadCodec
+        from temporalio.converter import ExternalStorage
 
         from perdure.config import ConnectionConfig
 
-        storage, codec = self.payload_storage, self.payload_codec
+        storage = self.payload_storage
         return ConnectionConfig(
             address=self.address,
             namespace=self.namespace,
             profile=self.profile,
             config_file=self.config_file,
             external_storage=_found(storage, "storage", ExternalStorage, "--payload-storage") if storage else None,
-            payload_codec=_found(codec, "codec", PayloadCodec, "--payload-codec") if codec else None,
+            payload_codec=self._codec(),
         )
+
+    def _codec(self) -> PayloadCodec | None:
+        """Return what encrypts: with keys of the option, else of the environment, or a codec of the user's own."""
+        from temporalio.converter import PayloadCodec
+
+        codec, keys = self.payload_codec, self.keys()
+        if keys is None:
+            return _found(codec, "codec", PayloadCodec, "--payload-codec") if codec else None
+        if codec is not None:
+            raise click.UsageError("encryption keys and --payload-codec both say how to encrypt; give one")
+        try:
+            from perdure.encryption import EncryptionCodec
+        except ImportError as error:
+            raise click.UsageError("encryption needs more packages: pip install 'perdure[encryption]'") from error
+        return EncryptionCodec(keys)
+
+    def keys(self) -> KeyRing | None:
+        """Return the encryption keys, if any are given.
+
+        Raises:
+            EncryptionError: They cannot be read.
+        """
+        from perdure.keys import KeyRing
+
+        return KeyRing.from_file(self.encryption_keys) if self.encryption_keys else KeyRing.from_environment()
 
 
 def _found(name: str, usual: str, kind: type[_T], option: str) -> _T:
@@ -123,7 +153,13 @@ def connection_options(command: Command) -> Command:
         "--payload-codec",
         envvar="PERDURE_PAYLOAD_CODEC",
         metavar="MODULE:NAME",
-        help="Temporal's payload codec, which encrypts histories.  [default: none]",
+        help="A payload codec of yours, which encrypts histories.  [default: none]",
+    )
+    @click.option(
+        "--encryption-keys",
+        envvar="PERDURE_ENCRYPTION_KEYS_FILE",
+        type=click.Path(path_type=Path),
+        help="File of the keys that encrypt histories.  [default: the keys in PERDURE_ENCRYPTION_KEYS, else none]",
     )
     @functools.wraps(command)
     def wrapped(
@@ -134,6 +170,7 @@ def connection_options(command: Command) -> Command:
         config_file: Path | None,
         payload_storage: str | None,
         payload_codec: str | None,
+        encryption_keys: Path | None,
         **options: Any,
     ) -> int:
         connection = Connection(
@@ -143,6 +180,7 @@ def connection_options(command: Command) -> Command:
             config_file=config_file,
             payload_storage=payload_storage,
             payload_codec=payload_codec,
+            encryption_keys=encryption_keys,
         )
         return command(*args, connection=connection, **options)
 

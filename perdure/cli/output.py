@@ -71,8 +71,8 @@ def show_outcome(
     if invocation.resumable:
         click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
     for call in () if invocation.status == "stopped" else invocation.pending:
-        click.echo(printable(f"  waits for {_call(call)} of {call.agent}"), err=True)
-        click.echo(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={_example(call)}", err=True)
+        click.echo(printable(f"  waits for {call_text(call)} of {call.agent}"), err=True)
+        click.echo(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={answer_text(call)}", err=True)
 
 
 def show_json(value: Any) -> None:
@@ -90,7 +90,7 @@ def show_sessions(sessions: Sequence[ListedSession]) -> None:
             session.user_id,
             session.id,
             (session.status or "-") + (" (workflow closed)" if session.closed else ""),
-            _age(session.started),
+            age(session.started),
             ", ".join(session.pending_tools) if session.pending_tools is not None else "-",
         )
         for session in sessions
@@ -106,10 +106,10 @@ def show_pending(calls: Sequence[tuple[ListedSession, PendingCall]]) -> None:
             view.user_id,
             view.id,
             call.agent,
-            _call(call),
+            call_text(call),
             call.id,
-            _age(call.since),
-            _clock(call.deadline),
+            age(call.since),
+            clock(call.deadline),
         )
         for view, call in calls
     ]
@@ -124,7 +124,7 @@ def show_effects(effects: Sequence[Effect]) -> None:
             effect.tool,
             effect.outcome + (f" ({_short(effect.cause)})" if effect.outcome == "failed" and effect.cause else ""),
             str(effect.attempts),
-            _clock(effect.started),
+            clock(effect.started),
             f"{effect.ended - effect.started:.2f} s" if effect.started and effect.ended else "-",
             effect.idempotency_key,
         )
@@ -146,7 +146,8 @@ def printable(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
-def _call(call: PendingCall) -> str:
+def call_text(call: PendingCall) -> str:
+    """Return an open call in words: the tool and its arguments; of an approval, those that it is about."""
     from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 
     what = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}.get(call.name)
@@ -165,20 +166,21 @@ def _short(value: Any) -> str:
     return text if len(text) <= _MAX_JSON else f"{text[:_MAX_JSON]}…"
 
 
-def _example(call: PendingCall) -> str:
+def answer_text(call: PendingCall) -> str:
+    """Return an answer of the right form, quoted for a shell."""
     from perdure.views import example_answer
 
     return shlex.quote(json.dumps(example_answer(call), ensure_ascii=False))
 
 
-def _clock(timestamp: float | None) -> str:
+def clock(timestamp: float | None) -> str:
     """Return a time as people and log searches write it, to the second."""
     if timestamp is None:
         return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(timestamp))
 
 
-def _age(timestamp: float) -> str:
+def age(timestamp: float) -> str:
     """Return how long ago a time was, in its largest unit."""
     seconds = max(0, int(time.time() - timestamp))
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):

@@ -1,0 +1,154 @@
+"""`explain`: what a session or an invocation awaits, why it does not go on, and what a resume would do."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from perdure.cli.exits import ExitCode
+from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
+from perdure.cli.output import age, answer_text, call_text, clock, printable, show_json
+from perdure.errors import InvocationNotFound, SessionNotFound
+
+if TYPE_CHECKING:
+    from perdure.client import Runner
+    from perdure.explaining import Awaited, InvocationExplanation, ResumeOutlook, SessionExplanation
+    from perdure.outlook import AgentStep
+
+_TAKES = {
+    "value": "a value: any JSON, which becomes the tool's response",
+    "decision": "a decision: approve or reject",
+    "verdict": "a verdict: whether the call took effect, or that it may run again",
+}
+
+
+@click.command()
+@session_options(required=False)
+@click.argument("id", required=False, metavar="[SESSION|INVOCATION]")
+@json_option
+@connection_options
+def explain(name: SessionName, id: str | None, as_json: bool, connection: Connection) -> int:
+    """Say what a session of APP, or an invocation, awaits, and what a resume would do. Nothing is done.
+
+    It tells each open call (tool, arguments, agent, since when, deadline) and what kind of answer it takes, failures
+    with their cause, where each agent stands, which tool results are kept, and which step runs next. Of a session, it
+    tells of the invocations that are not finished, or of the newest. An INVOCATION is looked for in all sessions of
+    the user, unless --session names one. A worker must serve the app.
+
+    \b
+    Examples:
+      perdure explain travel trip-1
+      perdure explain travel e-5f1c… --user ada
+      perdure explain travel --session trip-1 e-5f1c… --json
+    """
+    if id is None and name.session is None:
+        raise click.UsageError("name a session or an invocation")
+
+    async def look() -> int:
+        from perdure.client import Runner
+
+        runner = await Runner.connect(name.app, connection.config())
+        found = await _explain(runner, name, id)
+        if as_json:
+            show_json(found)
+        else:
+            flags = SessionName(name.app, name.user, found.id).flags(found.id) + connection.flags
+            for line in _describe(found, flags):
+                click.echo(printable(line))
+        return ExitCode.FINISHED
+
+    return asyncio.run(look())
+
+
+async def _explain(runner: Runner, name: SessionName, id: str | None) -> SessionExplanation:
+    if name.session is not None:
+        return await runner.explain(**name.keys(name.session), invocation_id=id)
+    wanted = id or ""
+    try:
+        return await runner.explain(**name.keys(wanted))
+    except SessionNotFound:
+        session = await _session_of(runner, name, wanted)
+    return await runner.explain(**name.keys(session), invocation_id=wanted)
+
+
+async def _session_of(runner: Runner, name: SessionName, invocation_id: str) -> str:
+    """Return the id of the user's session that has an invocation."""
+    for session in await runner.list_sessions(user_id=name.user):
+        try:
+            await runner.invocation(**name.keys(session.id), invocation_id=invocation_id)
+        except (InvocationNotFound, SessionNotFound):
+            continue
+        return session.id
+    raise SessionNotFound(
+        f"user {name.user!r} of app {name.app!r} has neither a session nor an invocation {invocation_id!r};"
+        f" `perdure sessions {name.app}` lists the sessions of all users"
+    )
+
+
+def _describe(session: SessionExplanation, flags: str) -> Iterator[str]:
+    closed = f"; its workflow is {session.closed}, and the next message, answer or resume brings it back"
+    yield (
+        f"session {session.id} of user {session.user_id} in app {session.app_name} is {session.status}"
+        + (closed if session.closed else "")
+    )
+    if not session.invocations:
+        yield "it has no invocations: nobody has sent it a message"
+    for invocation in session.invocations:
+        yield ""
+        yield from _describe_invocation(invocation, flags)
+
+
+def _describe_invocation(invocation: InvocationExplanation, flags: str) -> Iterator[str]:
+    agent = f", begun by agent {invocation.agent}" if invocation.agent else ""
+    yield f"invocation {invocation.id} is {invocation.status}{agent}"
+    if invocation.reason:
+        yield f"  because: {invocation.reason}"
+    for failure in invocation.failures:
+        yield f"  failed: agent {failure.agent!r} in {failure.step!r}: {failure.cause}"
+    if invocation.behind:
+        yield f"  its turn comes after: {', '.join(invocation.behind)}"
+    for awaited in invocation.awaits:
+        yield from _describe_awaited(awaited, flags)
+    yield from _describe_resume(invocation, flags)
+
+
+def _describe_awaited(awaited: Awaited, flags: str) -> Iterator[str]:
+    call = awaited.call
+    yield f"  awaits {call_text(call)} of agent {call.agent}"
+    yield f"    since {clock(call.since)} UTC ({age(call.since)}), deadline {clock(call.deadline)}"
+    yield f"    takes {_TAKES[awaited.takes]}; from {awaited.who}"
+    yield f"    answer it:  perdure respond {flags} {shlex.quote(call.id)}={answer_text(call)}"
+
+
+def _describe_resume(invocation: InvocationExplanation, flags: str) -> Iterator[str]:
+    resume = invocation.resume
+    what = {"runs on": "would run it on", "nothing": "would do nothing", "refused": "would be refused"}[resume.verdict]
+    yield f"  a resume {what}: {resume.why}"
+    if resume.step is not None:
+        yield from _describe_step(resume.step, "    ")
+    yield from _describe_kept(resume)
+    if resume.verdict == "runs on":
+        yield f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}"
+
+
+def _describe_step(step: AgentStep, indent: str) -> Iterator[str]:
+    branch = f" (branch {step.branch})" if step.branch else ""
+    yield f"{indent}{step.agent}{branch}: {step.words}"
+    if step.done:
+        yield f"{indent}  not entered again, since they have ended: {', '.join(step.done)}"
+    for call in step.calls:
+        attempts = f" ({call.attempts} attempts so far)" if call.attempts and call.next == "runs" else ""
+        yield f"{indent}  {call.tool} {call.id}: {call.next}{attempts}"
+    for below in step.below:
+        yield from _describe_step(below, f"{indent}  ")
+
+
+def _describe_kept(resume: ResumeOutlook) -> Iterator[str]:
+    if resume.kept:
+        yield "    kept, and not run again: " + ", ".join(f"{kept.tool} {kept.call_id}" for kept in resume.kept)
+    if resume.answers:
+        yield f"    answers that are accepted already: {', '.join(resume.answers)}"

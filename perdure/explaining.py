@@ -1,0 +1,221 @@
+"""What a session awaits, why it does not go on, and what a resume would do, without doing it. Pure.
+
+It asks the same projection that a resume starts from, and walks the agents' tree of runs as the workflow would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perdure.errors import InvocationNotFound, RequestRefused
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.journal import Failure, InvocationSettled
+from perdure.messages import InvocationInput, InvocationStatus, PendingCall, SessionStatus
+from perdure.outlook import AgentStep, look_ahead
+from perdure.projection import Invocation, Projection
+from perdure.requests import check_resume
+from perdure.views import awaited_tool, example_answer, session_status
+
+Takes = Literal["value", "decision", "verdict"]
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Awaited(_Told):
+    """An open call, and what answers it."""
+
+    call: PendingCall
+    tool: str
+    """The tool that it is about: of an approval or a question, the one that a model called."""
+    takes: Takes
+    """`value`: any JSON, which becomes the tool's response. `decision`: approve or reject. `verdict`: what became of a
+    call that was cut off."""
+    who: str = "anybody who may send to the session"
+    example: dict[str, Any]
+    """An answer of the right form."""
+
+
+class KeptResult(_Told):
+    """A tool's result that no event holds (yet); its tool does not run again."""
+
+    call_id: str
+    tool: str
+    agent: str
+
+
+class ResumeOutlook(_Told):
+    """What a resume would do now."""
+
+    verdict: Literal["runs on", "nothing", "refused"]
+    why: str
+    step: AgentStep | None = None
+    """Where the agents stand, from the one that began the invocation down; `None` where that is not known yet."""
+    kept: tuple[KeptResult, ...] = ()
+    answers: tuple[str, ...] = ()
+    """Ids of calls whose answers are accepted, and enter the log as soon as they may."""
+
+
+class InvocationExplanation(_Told):
+    """How one invocation stands."""
+
+    id: str
+    status: InvocationStatus
+    agent: str | None = None
+    plan: str | None = None
+    """Digest of the plan that it is pinned to."""
+    reason: str | None = None
+    """Why it was stopped."""
+    failures: tuple[Failure, ...] = ()
+    behind: tuple[str, ...] = ()
+    """Of a queued one: invocations that work before it."""
+    awaits: tuple[Awaited, ...] = ()
+    resume: ResumeOutlook
+
+
+class SessionExplanation(_Told):
+    """How a session stands."""
+
+    app_name: str
+    user_id: str
+    id: str
+    status: SessionStatus
+    closed: str | None = None
+    """How its workflow ended, if it is closed; the next message, answer or resume brings it back."""
+    invocation_count: int
+    """All of its invocations."""
+    invocations: tuple[InvocationExplanation, ...] = Field(default=())
+    """The one that was asked for; else those that are not finished, or the newest."""
+
+
+def explain_session(
+    projection: Projection, names: tuple[str, str, str], *, closed: str | None = None, invocation_id: str | None = None
+) -> SessionExplanation:
+    """Explain a session.
+
+    Args:
+        projection: The session's; of a closed one, what was at work is stopped in it, as it will be.
+        names: Its app, user and id.
+        closed: How its workflow ended, if it is closed.
+        invocation_id: Explain only this invocation.
+
+    Raises:
+        InvocationNotFound: The session has no such invocation.
+    """
+    app, user_id, session_id = names
+    if invocation_id is not None and invocation_id not in projection.invocations:
+        raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+    if closed is not None:
+        _stop_what_ran(projection, closed)
+    return SessionExplanation(
+        app_name=app,
+        user_id=user_id,
+        id=session_id,
+        status=session_status(projection),
+        closed=closed,
+        invocation_count=len(projection.invocations),
+        invocations=tuple(_explain(projection, found) for found in _chosen(projection, invocation_id)),
+    )
+
+
+def _stop_what_ran(projection: Projection, closed: str) -> None:
+    for invocation in list(projection.invocations.values()):
+        if invocation.status == "running":
+            reason = f"the session's workflow was {closed}"
+            projection.apply(InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
+
+
+def _chosen(projection: Projection, invocation_id: str | None) -> Iterator[Invocation]:
+    if invocation_id is not None:
+        yield projection.invocations[invocation_id]
+        return
+    every = list(projection.invocations.values())
+    yield from [invocation for invocation in every if _is_unfinished(projection, invocation)] or every[-1:]
+
+
+def _is_unfinished(projection: Projection, invocation: Invocation) -> bool:
+    # Where nothing pauses, an invocation finishes with its calls open.
+    return invocation.status != "finished" or bool(projection.open_calls(invocation.id))
+
+
+def _explain(projection: Projection, invocation: Invocation) -> InvocationExplanation:
+    turns = [turn.invocation_id for turn in projection.turns]
+    behind = turns[: turns.index(invocation.id)] if invocation.id in turns else []
+    running = [other.id for other in projection.invocations.values() if other.status == "running"]
+    return InvocationExplanation(
+        id=invocation.id,
+        status=invocation.status,
+        agent=invocation.agent,
+        plan=invocation.plan,
+        reason=invocation.reason,
+        failures=invocation.failures,
+        behind=tuple(dict.fromkeys([*running, *behind])) if invocation.status == "queued" else (),
+        awaits=tuple(_awaited(call) for call in projection.open_calls(invocation.id)),
+        resume=_outlook(projection, invocation),
+    )
+
+
+def _awaited(call: PendingCall) -> Awaited:
+    kinds: dict[str, Takes] = {REQUEST_CONFIRMATION: "decision", REQUEST_RECONCILE: "verdict"}
+    takes = kinds.get(call.name, "value")
+    return Awaited(call=call, tool=awaited_tool(call), takes=takes, example=example_answer(call))
+
+
+def _outlook(projection: Projection, invocation: Invocation) -> ResumeOutlook:
+    try:
+        check_resume(projection, InvocationInput(invocation_id=invocation.id))
+    except RequestRefused as error:
+        is_working = invocation.status in ("running", "queued")
+        step = _step(projection, invocation) if is_working else None
+        return ResumeOutlook(verdict="refused", why=str(error), step=step, answers=_answers(invocation))
+    if invocation.status == "finished":
+        return ResumeOutlook(verdict="nothing", why="it has finished")
+    if invocation.status == "waiting":
+        why = "it waits, and only an answer moves it on"
+        verdict: Literal["runs on", "nothing"] = "nothing"
+    else:
+        why, verdict = _why_it_runs_on(projection, invocation), "runs on"
+    return ResumeOutlook(
+        verdict=verdict,
+        why=why,
+        step=_step(projection, invocation),
+        kept=tuple(_kept(projection, invocation)),
+        answers=_answers(invocation),
+    )
+
+
+def _why_it_runs_on(projection: Projection, invocation: Invocation) -> str:
+    if invocation.agent is None:
+        return "it has not begun: its message is taken up, with the plan that the app has then"
+    if projection.plan_of(invocation) is None:
+        return "it was imported: it is pinned to the plan that the app has then, and its agents are entered again"
+    return "its agents are entered again where they were; what completed is not run again"
+
+
+def _step(projection: Projection, invocation: Invocation) -> AgentStep | None:
+    plan = projection.plan_of(invocation)
+    if plan is None or invocation.agent is None or not plan.resumable:
+        return None
+    return look_ahead(projection, plan, invocation)
+
+
+def _kept(projection: Projection, invocation: Invocation) -> Iterator[KeptResult]:
+    for call_id in invocation.kept:
+        event = projection.event_of_call(call_id)
+        calls = event.get_function_calls() if event is not None else []
+        name = next((call.name for call in calls if call.id == call_id), None)
+        responded = any(
+            response.id == call_id for logged in projection.events for response in logged.get_function_responses()
+        )
+        if event is not None and not responded:
+            yield KeptResult(call_id=call_id, tool=name or "", agent=event.author)
+
+
+def _answers(invocation: Invocation) -> tuple[str, ...]:
+    return tuple(
+        response.id or "" for event in invocation.answers for response in event.get_function_responses() if response.id
+    )
