@@ -132,7 +132,7 @@ class _Reader:
         if start.interrupted is not None:
             for invocation in list(self.projection.invocations.values()):
                 if invocation.status == "running":
-                    self._stop(invocation, f"the session's workflow was {start.interrupted}")
+                    self.projection.apply(_stopped(invocation, f"the session's workflow was {start.interrupted}"))
         self._lengths: dict[int, int] = {}
         """How long the journal was, at least, as they were scheduled."""
         self._told = 0
@@ -257,7 +257,7 @@ class _Reader:
     def _cancelled(self, event_id: int) -> None:
         for invocation in list(self.projection.invocations.values()):
             if event_id > self._told and invocation.status in ("running", "waiting", "queued"):
-                self._stop(invocation, "the session's workflow was cancelled")
+                self.projection.apply(_stopped(invocation, "the session's workflow was cancelled"))
 
     # What users sent.
 
@@ -354,10 +354,7 @@ class _Reader:
     def _stop_named(self, stop: InvocationInput) -> None:
         invocation = self.projection.invocations.get(stop.invocation_id)
         if invocation is not None and invocation.status in ("running", "waiting", "queued", "failed"):
-            self._stop(invocation, stop.reason)
-
-    def _stop(self, invocation: Invocation, reason: str | None) -> None:
-        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
+            self.projection.apply(_stopped(invocation, stop.reason))
 
 
 def _invocation_id(accepted: HistoryEvent, completed: HistoryEvent | None, seed: str) -> str:
@@ -367,6 +364,10 @@ def _invocation_id(accepted: HistoryEvent, completed: HistoryEvent | None, seed:
         if outcome.HasField("success"):
             return str(read_json(outcome.success)["invocation"]["id"])
     return f"e-{derived_id(seed, 'update', accepted.event_id)}"
+
+
+def _stopped(invocation: Invocation, reason: str | None) -> InvocationSettled:
+    return InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason)
 
 
 def _settled(
