@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware import Middleware
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from perdure.agents.compile import compile_app
@@ -53,7 +53,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
     for part in (service, sessions, run, v1):
         app.include_router(part.router)
     app.add_exception_handler(RequestValidationError, _invalid)
-    for kind in (PerdureError, RPCError, TimeoutError, ServerEnding):
+    for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):
         app.add_exception_handler(kind, _refused)
     return app
 

@@ -78,6 +78,8 @@ async def test_a_users_sessions_are_listed_without_their_events(api: Api) -> Non
     for key in "ab":
         # Each fits into a payload, and both together do not.
         await api.http.patch(api.path("one", "liz"), json={"stateDelta": {key: "x" * 1_200_000}})
+    refused = await api.http.get(api.path("one", "liz"))
+    assert (refused.status_code, "too large to be shown" in refused.json()["detail"]) == (413, True)
     shown = (await api.http.get(api.path(user="liz"))).json()
     assert {session["id"]: bool(session["state"]) for session in shown} == {"one": False, "two": False}
 
