@@ -32,7 +32,7 @@ ENCRYPTED = b"binary/encrypted"
 """The encoding of an encrypted payload, as in Temporal's samples."""
 
 FAULT = "encryption-fault"
-"""Metadata by which a codec leaves word why it did not open a payload. Never sent."""
+"""Metadata by which a codec leaves word why it did not open a payload. Never stored."""
 
 __all__ = ["CompactJSONPayloadConverter", "PerdurePayloadConverter", "adapt", "data_converter"]
 

@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "logs": frozenset(),
     "payloads": frozenset({"brevity", "errors"}),
     "keys": frozenset({"errors"}),
+    "codec_server": frozenset({"errors"}),
     "encryption": frozenset({"errors", "keys", "payloads"}),
     "config": frozenset({"errors", "payloads"}),
     "devserver": frozenset({"errors", "config"}),

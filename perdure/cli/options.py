@@ -67,10 +67,10 @@ class Connection:
             profile=self.profile,
             config_file=self.config_file,
             external_storage=_found(storage, "storage", ExternalStorage, "--payload-storage") if storage else None,
-            payload_codec=self._codec(),
+            payload_codec=self.codec(),
         )
 
-    def _codec(self) -> PayloadCodec | None:
+    def codec(self) -> PayloadCodec | None:
         """Return what encrypts: with keys of the option, else of the environment, or a codec of the user's own."""
         from temporalio.converter import PayloadCodec
 
