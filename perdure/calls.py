@@ -27,6 +27,7 @@ from perdure.errors import (
     CallNotFound,
     InvalidMessage,
     InvocationRunning,
+    SessionStuck,
     SessionUnreadable,
 )
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
@@ -108,7 +109,7 @@ class SessionCalls:
                     # Whether it arrived is not known, but its request id makes two of it one.
                     continue
                 if error.status != RPCStatusCode.NOT_FOUND:
-                    raise
+                    raise await self._stuck(handle.id, error) or error from error
                 await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
 
@@ -171,6 +172,9 @@ class SessionCalls:
                 condition = None
                 continue
             except RPCError as error:
+                stuck = await self._stuck(handle.id, error)
+                if stuck is not None:
+                    raise stuck from error
                 self._check_passing(error, user_id, session_id)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
@@ -187,6 +191,11 @@ class SessionCalls:
         # What an encrypted error says cannot be read; it might be that.
         if not hidden or hidden >= _HIDDEN_ATTEMPTS:
             raise error
+
+    async def _stuck(self, workflow_id: str, error: RPCError) -> SessionStuck | None:
+        """Return why a session does not go on, if the server has refused a request at once since it does not."""
+        is_refused = error.status == RPCStatusCode.FAILED_PRECONDITION
+        return await why_stuck(self._client, workflow_id) if is_refused else None
 
     def _check_passing(self, error: RPCError, user_id: str, session_id: str) -> None:
         """Raise what a query failed with, unless another one may succeed."""

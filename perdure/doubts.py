@@ -6,13 +6,13 @@ The agent asks with a long-running call of `perdure_reconcile`, in the manner of
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from perdure.errors import InvalidMessage
 from perdure.events import REQUEST_RECONCILE, Event
@@ -82,7 +82,8 @@ def parse_verdict(response: Mapping[str, Any]) -> Verdict:
     wrapped = response.get("response")
     try:
         if set(response) == {"response"} and isinstance(wrapped, str):
-            data = json.loads(wrapped)
+            # Not `json.loads`: it takes half characters (lone surrogates), which no journal could hold.
+            data = from_json(wrapped)
         verdict = Verdict.model_validate(data)
     except (ValueError, ValidationError) as error:
         raise InvalidMessage(_EXPECTED) from error

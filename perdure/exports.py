@@ -7,6 +7,7 @@ with `{"perdure":` reads a plain ADK log.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -177,12 +178,22 @@ def _numbered(lines: Iterable[str | bytes]) -> Iterator[tuple[int, dict[str, Any
         if not line.strip():
             continue
         try:
-            value: Any = json.loads(line)
+            value: Any = json.loads(line, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             raise InvalidTrajectory(f"line {number} is no JSON: {error}") from error
         if not isinstance(value, dict):
             raise InvalidTrajectory(f"line {number} is no JSON object")
         yield number, cast(dict[str, Any], value)
+
+
+def _no_number(name: str) -> float:
+    # Python takes NaN and Infinity for JSON; a journal would lose them, and could not be read again.
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _no_number(digits)
 
 
 def _header(value: dict[str, Any], number: int) -> ExportHeader:

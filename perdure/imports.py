@@ -10,8 +10,9 @@ from typing import Any, cast
 
 from google.genai import types
 
+from perdure.doubts import is_doubt_request, target_of
 from perdure.errors import InvalidTrajectory, LogError
-from perdure.events import USER, Event
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
 from perdure.journal import MAX_EVENT_BYTES, EventLogged, payload_size
 from perdure.plan import LlmNode, LoopNode, Plan
 from perdure.projection import TEMP, Invocation, Projection
@@ -19,6 +20,11 @@ from perdure.responses import is_confirmation_request
 
 MAX_IMPORT_BYTES = 50_000_000
 """What all events and entries of one import may have together, as JSON."""
+
+_QUESTIONS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
+
+_LAST_TIME = 253_402_300_799.0
+"""The end of the year 9999, in seconds since the epoch; no calendar goes on from there."""
 
 _MAX_BRANCH_STEPS = 100
 """Names in a branch, two for each parallel agent; each nests a few frames at a re-entry, and the stack is finite."""
@@ -44,6 +50,10 @@ class LogChecks:
         """
         if not event.author:
             raise InvalidTrajectory(f"{where} has no author")
+        if not 0 <= event.timestamp <= _LAST_TIME:
+            raise InvalidTrajectory(
+                f"{where}: the timestamp {event.timestamp!r} is no time; give seconds since the epoch"
+            )
         if event.partial:
             raise InvalidTrajectory(f"{where} is a piece of a streamed answer; a log holds whole answers only")
         if event.id in self._ids:
@@ -79,26 +89,27 @@ class LogChecks:
                 raise InvalidTrajectory(f"{where} holds a function call without an id or without a name")
             if call.id in self._calls:
                 raise InvalidTrajectory(f"{where}: the function-call id {call.id!r} is used twice")
-        if is_confirmation_request(event):
+        if is_confirmation_request(event) or is_doubt_request(event):
             for call in calls:
-                self._check_confirmation(event, call, where)
+                self._check_question(event, call, where)
         self._calls.update({call.id or "": (call, event.author) for call in calls})
         unknown = (event.long_running_tool_ids or frozenset[str]()) - {call.id for call in calls}
         if unknown:
             raise InvalidTrajectory(f"{where}: the long-running call {min(unknown)!r} is not in its content")
 
-    def _check_confirmation(self, event: Event, request: types.FunctionCall, where: str) -> None:
-        """Check that a person is asked about the very call that would run."""
+    def _check_question(self, event: Event, request: types.FunctionCall, where: str) -> None:
+        """Check that a person is asked about the very call that would run, and about nothing else at once."""
         found: Any = (request.args or {}).get("originalFunctionCall")
         asked = cast(dict[str, Any], found) if isinstance(found, dict) else {}
         known = self._calls.get(str(asked.get("id")))
         if known is not None:
             call, author = known
             same = (asked.get("name"), asked.get("args") or {}) == (call.name, call.args or {})
-            if same and author == event.author:
+            asks = request.name in _QUESTIONS and request.id in (event.long_running_tool_ids or ())
+            if same and asks and author == event.author:
                 return
         raise InvalidTrajectory(
-            f"{where}: the confirmation {request.id!r} asks about a call that {event.author!r} did not make"
+            f"{where}: {request.name} {request.id!r} asks about a call that {event.author!r} did not make"
         )
 
     def _check_responses(self, event: Event, where: str) -> None:
@@ -182,6 +193,17 @@ def unanswered(invocation: Invocation) -> list[types.FunctionCall]:
         for call in event.get_function_calls()
         if call.id not in responded and not _is_long_running(event, call)
     ]
+
+
+def in_doubt(invocation: Invocation) -> set[str]:
+    """Return the ids of calls about which it was asked what became of them, and which have no response."""
+    found: set[str] = set()
+    for entry in invocation.entries:
+        if isinstance(entry, EventLogged):
+            if is_doubt_request(entry.event):
+                found.update(target_of(call.args or {}) for call in entry.event.get_function_calls())
+            found.difference_update(response.id or "" for response in entry.event.get_function_responses())
+    return found
 
 
 def waiting(invocation: Invocation) -> list[types.FunctionCall]:

@@ -5,12 +5,12 @@ ADK: `flows/llm_flows/functions.py` and `flows/llm_flows/request_confirmation.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.genai import types
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from perdure.errors import InvalidMessage
 from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
@@ -141,7 +141,8 @@ def parse_confirmation(response: Mapping[str, Any]) -> ToolConfirmation:
     wrapped = response.get("response")
     try:
         if "confirmed" not in response and isinstance(wrapped, str):
-            data = json.loads(wrapped)
+            # Not `json.loads`: it takes half characters (lone surrogates), which no journal could hold.
+            data = from_json(wrapped)
         decision = ToolConfirmation.model_validate(data, strict=True)
     except (ValueError, ValidationError) as error:
         raise InvalidMessage('a confirmation takes {"confirmed": true} or {"confirmed": false}') from error

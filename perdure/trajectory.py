@@ -12,9 +12,10 @@ from typing import Any
 
 from google.genai import types
 
+from perdure.doubts import is_doubt_request
 from perdure.errors import InvalidTrajectory, RequestRefused
 from perdure.events import USER, Event
-from perdure.imports import LogChecks, unanswered, waiting
+from perdure.imports import LogChecks, in_doubt, unanswered, waiting
 from perdure.journal import (
     AnswerAccepted,
     AnswerLogged,
@@ -259,7 +260,8 @@ class _Builder:
 
 
 def _is_model_answer(event: Event) -> bool:
-    if _is_state(event) or event.get_function_responses() or is_confirmation_request(event):
+    is_question = is_confirmation_request(event) or is_doubt_request(event)
+    if _is_state(event) or event.get_function_responses() or is_question:
         return False
     return bool(event.parts) or event.error_code is not None
 
@@ -267,7 +269,7 @@ def _is_model_answer(event: Event) -> bool:
 def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:
     """Return whether an invocation's log is whole: all that was started has ended, or the last word is final."""
     events = [entry.event for entry in invocation.entries if isinstance(entry, EventLogged)]
-    if not events or unanswered(invocation):
+    if not events or unanswered(invocation) or in_doubt(invocation):
         return False
     if not resumable:
         return events[-1].is_final_response()
@@ -386,6 +388,8 @@ class _Driver:
         resume: list[Entry] = [ResumeAccepted(invocation_id=invocation.id)]
         if is_confirmation_request(trigger):
             raise self._refuse("it asks a person to approve a call; append the answer")
+        if is_doubt_request(trigger):
+            raise self._refuse("it asks a person what became of a call; append the answer")
         if calls := trigger.get_function_calls():
             self._check_allowed({call.id for call in calls})
             self._forget_pause(invocation)

@@ -176,7 +176,9 @@ def awaited_tool(call: PendingCall) -> str:
     """Return the tool that an open call is about: of a confirmation, the one to be confirmed."""
     if call.name not in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
         return call.name
-    return str(call.args.get("originalFunctionCall", {}).get("name", call.name))
+    asked: Any = call.args.get("originalFunctionCall")
+    # An imported log may hold anything there.
+    return str(asked.get("name", call.name)) if isinstance(asked, dict) else call.name  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
 
 
 def time_text(timestamp: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
@@ -17,9 +18,13 @@ def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
     """Check that a value fits into one payload, or into a local activity's result.
 
     Raises:
-        ApplicationError: It does not. Not retried.
+        ApplicationError: It does not, or it cannot be written at all. Not retried.
     """
-    size = payload_size(value)
+    try:
+        size = payload_size(value)
+    except PydanticSerializationError as error:
+        # Text may hold half of a character (a lone surrogate), which no payload takes.
+        raise ApplicationError(f"{what} is no JSON: {error}", type="NotJson", non_retryable=True) from error
     if local and size > MAX_LOCAL_BYTES:
         raise ApplicationError(
             f"{what} has {size / 1e3:.0f} kB, and a local tool may return {MAX_LOCAL_BYTES / 1e3:.0f} kB at the most;"

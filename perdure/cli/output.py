@@ -175,9 +175,11 @@ def answer_text(call: PendingCall) -> str:
 
 def clock(timestamp: float | None) -> str:
     """Return a time as people and log searches write it, to the second."""
-    if timestamp is None:
-        return "-"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(timestamp))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(timestamp)) if timestamp is not None else "-"
+    except (OverflowError, ValueError, OSError):
+        # An imported log may tell of any time.
+        return "?"
 
 
 def age(timestamp: float) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +18,7 @@ from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
 from perdure.errors import PerdureError
 from perdure.prove.modes import MODES, Mode, Stage
-from perdure.prove.outcome import Check
+from perdure.prove.outcome import Check, differences
 from perdure.prove.process import Source
 from perdure.prove.report import Report, Verdict
 from perdure.prove.scenario import ProofScenario, load_scenario, parse_scenario
@@ -95,7 +95,14 @@ class Prover:
             verdicts = [
                 Verdict(scenario.name, mode, (), error) if error else await self._mode(stage, mode) for mode in modes
             ]
+            if any(verdict.error is None and not verdict.ok for verdict in verdicts) and await self._differs(stage):
+                verdicts = [replace(verdict, by_itself=not verdict.ok) for verdict in verdicts]
         return Report(tuple(verdicts))
+
+    async def _differs(self, stage: Stage) -> bool:
+        """Return whether two uninterrupted runs differ, so that no cut is to blame."""
+        again = await stage.run()
+        return not again.problems and bool(differences(stage.reference, again, stage.authors))
 
     async def _reference(self, stage: Stage) -> str | None:
         """Run the scenario uninterrupted; returns why that is no reference, if so."""

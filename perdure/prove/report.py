@@ -13,6 +13,12 @@ _SHOWN = 60
 """Lines of the first difference that are printed."""
 
 
+_BY_ITSELF = (
+    "two uninterrupted runs differ by themselves, so this proves nothing: a tool, a function or a model does not do the"
+    " same each time; make it so for the proof"
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What came of one scenario in one mode."""
@@ -22,6 +28,8 @@ class Verdict:
     cuts: tuple[Cut, ...]
     error: str | None = None
     """Why the scenario could not be run at all."""
+    by_itself: bool = False
+    """A second uninterrupted run differed, too: a tool or a model does not do the same each time."""
 
     @property
     def ok(self) -> bool:
@@ -57,6 +65,8 @@ class Verdict:
         lines += [f"  {count} skipped: {why}" for why, count in self.skipped.items()]
         if self.error is not None:
             return [*lines, f"  {self.error}"]
+        if self.by_itself:
+            lines.append(f"  {_BY_ITSELF}")
         failed = [cut for cut in self.cuts if cut.problems]
         if failed:
             lines.append(f"  {len(failed)} of {len(self.made)} cuts differ; the first, {failed[0].where}:")
@@ -77,6 +87,7 @@ class Verdict:
                 for cut, again in self.repeated
             ],
             "error": self.error,
+            "by_itself": self.by_itself,
             "differences": [{"cut": cut.where, "lines": list(cut.problems)} for cut in self.cuts if cut.problems],
         }
 

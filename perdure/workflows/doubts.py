@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from google.genai import types
 from temporalio import workflow
@@ -12,12 +13,15 @@ from perdure.doubts import (
     NOT_HAPPENED,
     UNDECIDED,
     Doubt,
+    Verdict,
     doubt_request,
     last_request,
+    lets_run_again,
     parse_verdict,
     reconciled_output,
     times_asked,
 )
+from perdure.errors import InvalidMessage
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
@@ -49,7 +53,7 @@ async def run_once(
         answer = scope.projection.answer_to(request_id)
         if answer is None:
             return Doubt(call, request_id=request_id)
-        verdict = parse_verdict(answer)
+        verdict = _verdict(given, answer)
         if verdict.happened is not None:
             return ToolOutput(result=verdict.result if verdict.happened else dict(NOT_HAPPENED))
     if given.function_call_id not in scope.invocation.started:
@@ -59,6 +63,21 @@ async def run_once(
             if not failure.silent:
                 raise
     return await _reconcile(scope, tool, call, given)
+
+
+def is_up_to_a_person(scope: Scope, call_id: str, step: Step) -> bool:
+    """Return whether it was asked what became of a call, and no answer lets it start again: so it does not run."""
+    request_id = last_request(step.doubts, call_id)
+    answer = scope.projection.answer_to(request_id) if request_id is not None else None
+    return request_id is not None and not (answer is not None and lets_run_again(answer))
+
+
+def _verdict(given: ToolInput, answer: Mapping[str, Any]) -> Verdict:
+    try:
+        return parse_verdict(answer)
+    except InvalidMessage as error:
+        # An answer that stood in an imported log has been taken as it was.
+        raise EffectFailed(given.agent, given.tool, f"an imported answer says nothing: {error}") from error
 
 
 async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput) -> ToolOutput | Doubt:

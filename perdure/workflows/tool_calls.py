@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from google.genai import types
 
 from perdure.answers import instant_output
 from perdure.doubts import Doubt
-from perdure.events import Event, ToolConfirmation
+from perdure.errors import InvalidMessage
+from perdure.events import REQUEST_CONFIRMATION, Event, ToolConfirmation
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import LlmNode, ToolPlan
@@ -24,7 +26,7 @@ from perdure.responses import (
     response_event,
 )
 from perdure.runs import Step
-from perdure.workflows.doubts import ask, run_once
+from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool, state_for
@@ -80,11 +82,19 @@ class ToolCalls:
         for request_id, call_id in confirmation_targets(step.requests).items():
             answer = self._scope.projection.answer_to(request_id)
             if answer is not None:
-                decisions[call_id] = parse_confirmation(answer)
+                decisions[call_id] = self._decision(request_id, answer)
         calls = [call for call in calling.get_function_calls() if call.id in decisions]
         response = response_event(calls, await self._outputs(calls, decisions, step), frozenset())
         if response is not None:
             step.responses.append(await self._log(response))
+
+    def _decision(self, request_id: str, answer: Mapping[str, Any]) -> ToolConfirmation:
+        try:
+            return parse_confirmation(answer)
+        except InvalidMessage as error:
+            # An answer that stood in an imported log has been taken as it was.
+            cause = f"the imported answer to {request_id!r} says nothing: {error}"
+            raise EffectFailed(self._node.name, REQUEST_CONFIRMATION, cause) from error
 
     async def _outputs(
         self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Step
@@ -139,7 +149,7 @@ class ToolCalls:
             return kept
         if decision is not None and not decision.confirmed:
             return REJECTED
-        if call.id in self._scope.projection.blocked_calls:
+        if call.id in self._scope.projection.blocked_calls and not self._is_asked_about(call, step):
             raise EffectFailed(self._node.name, call.name or "", _BLOCKED.format(id=call.id))
         output = instant_output(self._scope.plan, self._node, call, decided=decision is not None)
         if output is not None:
@@ -147,6 +157,10 @@ class ToolCalls:
         tool = self._node.tool(call.name or "")
         assert tool is not None, "a call of an unknown tool has an output at once"
         return await self._run(tool, call, step, decision)
+
+    def _is_asked_about(self, call: types.FunctionCall, step: Step) -> bool:
+        tool = self._node.tool(call.name or "")
+        return tool is not None and tool.at_most_once and is_up_to_a_person(self._scope, call.id or "", step)
 
     async def _run(
         self, tool: ToolPlan, call: types.FunctionCall, step: Step, decision: ToolConfirmation | None

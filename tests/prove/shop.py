@@ -1,8 +1,9 @@
-"""An app to be proved: one that can be cut anywhere, and one whose tool says something else each time."""
+"""Apps to be proved: one that can be cut anywhere, and two whose tools say something else each time."""
 
 from __future__ import annotations
 
 import itertools
+import uuid
 
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
 
@@ -24,6 +25,11 @@ def ticket() -> int:
     return next(_counter)
 
 
+def draw() -> str:
+    """Draw a lot: another one at every run in any process."""
+    return uuid.uuid4().hex
+
+
 app = App(
     name="shop",
     root_agent=LlmAgent(
@@ -35,5 +41,11 @@ app = App(
 careless = App(
     name="careless",
     root_agent=LlmAgent(name="clerk", model="gemini-2.5-flash", tools=[ticket]),
+    resumability_config=ResumabilityConfig(is_resumable=True),
+)
+
+lottery = App(
+    name="lottery",
+    root_agent=LlmAgent(name="clerk", model="gemini-2.5-flash", tools=[draw]),
     resumability_config=ResumabilityConfig(is_resumable=True),
 )

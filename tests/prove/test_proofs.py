@@ -76,6 +76,18 @@ async def test_a_tool_that_says_something_else_each_time_is_found(prover: Prover
     assert any("log (- uninterrupted, + cut):" in cut.problems for cut in verdict.cuts)
     assert {again.tool for _, again in verdict.repeated} == {"ticket"}
     assert all(again.key.startswith("e-") for _, again in verdict.repeated)
+    assert not verdict.by_itself, "uninterrupted runs do not differ"
+
+
+async def test_a_scenario_that_differs_by_itself_is_told_apart(prover: Prover) -> None:
+    scenario: dict[str, Any] = {
+        "script": {"clerk": [{"calls": [{"name": "draw"}]}, {"text": "Done."}]},
+        "turns": [{"message": "a lot"}],
+    }
+    client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
+    report = await prove("tests.prove.shop:lottery", scenario, ["replay"], client=client)
+    assert not report.ok
+    assert "two uninterrupted runs differ by themselves" in str(report)
 
 
 async def test_an_app_that_cannot_be_built_is_told(prover: Prover) -> None:

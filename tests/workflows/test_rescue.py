@@ -195,3 +195,28 @@ async def test_a_session_whose_custom_agent_was_removed_says_what_helps(
         assert (await user.resumed(waiting.id)).status == "waiting"
         assert (await user.answered({call_id: {}})).status == "finished"
         assert len(work.keys) == 1
+
+
+@pytest.mark.usefixtures("no_bytecode")
+async def test_a_session_that_the_server_turns_clients_away_from_is_told_as_stuck(
+    client: Client, app_name: str, tmp_path: Path
+) -> None:
+    """After some failed workflow tasks the server refuses at once; neither a traceback nor waiting would help."""
+    project = Project(tmp_path, app_name, [Counted("work").once, long_running("ask")])
+    async with deployed(client, project.version(BEFORE)[0]) as user:
+        await user.create()
+        waiting = await user.run("go")
+        [call_id] = await user.open("ask")
+    async with deployed(client, make_app(app_name, agent("other", [text("I am new.")]))) as user:
+        await user.signal({"id": call_id, "response": {}})
+
+        async def refused() -> bool:
+            description = await user.workflow.describe()
+            return description.raw_description.pending_workflow_task.attempt > 3
+
+        await eventually(refused, patience=60)
+        with pytest.raises(SessionStuck):
+            await user.stop(waiting.id)
+        with pytest.raises(SessionStuck):
+            await user.view()
+        await user.workflow.terminate("given up")

@@ -1,0 +1,73 @@
+"""Text that no payload takes, such as half of a character: it is refused, and a session never comes to hold it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from perdure.agents.tools import FunctionTool
+from perdure.errors import InvalidMessage
+from tests.workflows.support import Counted, agent, calls, make_app, serving, text
+
+pytestmark = pytest.mark.server
+
+_HALF = "\ud83d"
+
+
+@pytest.mark.parametrize("by", ["update", "signal"])
+async def test_a_decision_that_no_journal_could_hold_is_refused(client: Client, app_name: str, by: str) -> None:
+    """ADK's web page wraps the decision as text, in which JSON may name what is no text."""
+    pay = Counted("pay")
+    clerk = agent("clerk", [calls("pay"), text("paid")], [FunctionTool(pay.fn, require_confirmation=True)])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        (call,) = (await user.run("a")).pending
+        odd = {"response": json.dumps({"confirmed": True, "payload": _HALF})}
+        if by == "update":
+            with pytest.raises(InvalidMessage):
+                await user.answer({call.id: odd})
+        else:
+            await user.signal({"id": call.id, "response": odd})
+        assert (await user.answered({call.id: {"response": json.dumps({"confirmed": True})}})).status == "finished"
+        assert len(pay.keys) == 1
+
+
+@pytest.mark.parametrize("by", ["update", "signal"])
+async def test_a_verdict_that_no_journal_could_hold_is_refused(client: Client, app_name: str, by: str) -> None:
+    pay = Counted("pay", fail=1)
+    clerk = agent("clerk", [calls("pay"), text("paid")], [FunctionTool(pay.fn, at_most_once=True)])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        (call,) = (await user.resumed((await user.run("a")).id)).pending
+        odd = {"response": json.dumps({"happened": True, "result": _HALF})}
+        if by == "update":
+            with pytest.raises(InvalidMessage):
+                await user.answer({call.id: odd})
+        else:
+            await user.signal({"id": call.id, "response": odd})
+        said = {"response": json.dumps({"happened": True, "result": 1})}
+        assert (await user.answered({call.id: said})).status == "finished"
+        assert len(pay.keys) == 1
+
+
+async def test_a_result_that_no_payload_takes_fails_its_tool_at_once(client: Client, app_name: str) -> None:
+    """The tool has run, and running it again would give the same."""
+    read = Counted("read", f"name{_HALF}")
+    async with serving(client, make_app(app_name, agent("clerk", [calls("read")], [read.fn]))) as user:
+        await user.create()
+        view = await user.run("a")
+        assert view.failures[0].cause.startswith("the result of 'read' is no JSON")
+        assert len(read.keys) == 1
+
+
+@pytest.mark.parametrize("step", [text(_HALF), calls("read", name=_HALF)], ids=["text", "arguments"])
+async def test_a_model_answer_that_no_payload_takes_fails_its_call(
+    client: Client, app_name: str, step: dict[str, Any]
+) -> None:
+    async with serving(client, make_app(app_name, agent("clerk", [step], [Counted("read").fn]))) as user:
+        await user.create()
+        view = await user.run("a")
+        assert view.failures[0].cause.startswith("the answer of agent 'clerk''s model is no JSON")
