@@ -157,6 +157,8 @@ SAMPLES: list[BaseModel] = [
     state_messages.StateInput(state=AWKWARD, written=("1", "2")),
     state_messages.StateWrite(write_id="1", delta=AWKWARD),
     state_messages.StateView(state=AWKWARD),
+    state_messages.StateChangeInput(state_delta=AWKWARD, request_id="r"),
+    state_messages.StateChangeResult(event=EVENT),
     SLICE,
     messages.ModelInput(agent="picker", invocation_id="e-1", plan=PLAN.digest, call_index=2, journal=SLICE),
     messages.ModelOutput(event=EVENT),
