@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import sys
 import time
@@ -114,6 +115,8 @@ async def serve(address: str, sessions: int) -> None:
         for worker in [*create_workers(client, make_apps(), WorkerConfig(max_cached_workflows=sessions)), bare]:
             await stack.enter_async_context(worker)
         print(READY, flush=True)
+        # Nobody reads on: with the pipe full of warnings, the worker would stand still for good.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         await asyncio.Event().wait()
 
 
