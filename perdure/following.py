@@ -95,7 +95,7 @@ class Follower:
             await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
             polled = time.monotonic()
             try:
-                async with asyncio.timeout_at(_loop_time(due) if self._grown else None):
+                async with asyncio.timeout(max(due - polled, 0) if self._grown else None):
                     await self._poll()
             except TimeoutError:
                 return
@@ -134,7 +134,3 @@ class Follower:
             self._grown |= event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
             self._at_work += event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
             self._at_work -= event.event_type in _ENDED
-
-
-def _loop_time(moment: float) -> float:
-    return asyncio.get_running_loop().time() + moment - time.monotonic()

@@ -57,7 +57,7 @@ class Backend:
         """App of a request that names none."""
         return self.config.default_app or (next(iter(self.plans)) if len(self.plans) == 1 else None)
 
-    def runner(self, app: str, user_id: str, session_id: str | None = None) -> Runner:
+    def runner(self, app: str, user_id: str | None, session_id: str | None = None) -> Runner:
         """Return the runner of an app, after a check of the names.
 
         Raises:
@@ -65,10 +65,10 @@ class Backend:
         """
         if not app.isidentifier():
             raise HTTPException(400, f"app name {app!r} is no Python identifier, so there is no such app")
-        if not user_id or session_id == "":
+        if user_id == "" or session_id == "":
             raise HTTPException(400, "a user id and a session id may not be empty")
-        size = len(f"{user_id}{session_id or ''}".encode())
-        if size > _MAX_ID_BYTES or len(workflow_id(app, user_id, session_id or "")) > _MAX_WORKFLOW_ID:
+        size = len(f"{user_id or ''}{session_id or ''}".encode())
+        if size > _MAX_ID_BYTES or len(workflow_id(app, user_id or "", session_id or "")) > _MAX_WORKFLOW_ID:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )

@@ -14,7 +14,7 @@ from google.genai import types
 from perdure.api.backend import Backend, BackendOf, check_reserved
 from perdure.api.schemas import RunAgentRequest
 from perdure.api.statuses import error_frame
-from perdure.api.streams import data_frame, until_gone
+from perdure.api.streams import data_frame, event_frame, until_gone
 from perdure.client import Runner
 from perdure.errors import InvocationFinished, SessionNotFound
 from perdure.events import USER, Event
@@ -50,7 +50,7 @@ async def run(body: RunAgentRequest, request: Request, backend: BackendOf) -> Re
     turn = await _begin(body, backend)
     gone = asyncio.create_task(_disconnected(request))
     try:
-        found = [event.to_json() async for event in until_gone(turn.events(), gone, backend.closing)]
+        found = [event.to_json() async for event in until_gone(turn.events(), backend.closing, gone)]
     finally:
         gone.cancel()
     return Response(f"[{','.join(found)}]", _GONE if gone.done() else 200, media_type="application/json")
@@ -123,12 +123,11 @@ async def _resume(body: RunAgentRequest, runner: Runner) -> InvocationResult:
 
 
 async def _frames(turn: _Turn, backend: Backend, *, whole: bool) -> AsyncIterator[str]:
-    never = asyncio.get_running_loop().create_future()
     try:
-        async with aclosing(until_gone(turn.events(), never, backend.closing)) as events:
+        async with aclosing(until_gone(turn.events(), backend.closing)) as events:
             async for event in events:
                 for part in [event] if whole else split_artifacts(event):
-                    yield f"data: {part.to_json()}\n\n"
+                    yield event_frame(part)
     except Exception as error:
         # The status is sent already, so the stream itself says how it ends.
         yield data_frame(error_frame(error))

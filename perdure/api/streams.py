@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 from perdure.api.statuses import ServerEnding
+from perdure.events import Event
 
 _T = TypeVar("_T")
 
@@ -22,14 +23,14 @@ class _End:
 
 
 async def until_gone(
-    events: AsyncGenerator[_T, None], gone: asyncio.Future[None], closing: asyncio.Event
+    events: AsyncGenerator[_T, None], closing: asyncio.Event, gone: asyncio.Future[None] | None = None
 ) -> AsyncGenerator[_T, None]:
     """Yield events until they end, or the client has gone.
 
     Args:
         events: The events.
-        gone: Done when the client has gone.
         closing: Set when the server ends.
+        gone: Done when the client has gone, where the response itself does not tell.
 
     Raises:
         ServerEnding: The server ends.
@@ -38,11 +39,12 @@ async def until_gone(
     # A task of its own unwinds the generator when it is cancelled, which a response that is cut off has no time for.
     pump = asyncio.create_task(_pump(events, queue))
     ending = asyncio.create_task(closing.wait())
+    watched = () if gone is None else (gone,)
     taken: asyncio.Task[_T | Exception | _End] | None = None
     try:
         while True:
             taken = asyncio.create_task(queue.get())
-            await asyncio.wait({taken, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({taken, ending, *watched}, return_when=asyncio.FIRST_COMPLETED)
             if taken.done():
                 event = taken.result()
                 if isinstance(event, Exception):
@@ -50,7 +52,7 @@ async def until_gone(
                 if isinstance(event, _End):
                     return
                 yield event
-            elif gone.done():
+            elif gone is not None and gone.done():
                 return
             else:
                 raise ServerEnding(ENDING)
@@ -69,6 +71,11 @@ async def _pump(events: AsyncGenerator[_T, None], queue: asyncio.Queue[_T | Exce
         await queue.put(error)
     else:
         await queue.put(_End())
+
+
+def event_frame(event: Event) -> str:
+    """Return an event's frame."""
+    return f"data: {event.to_json()}\n\n"
 
 
 def data_frame(value: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.statuses import error_frame
-from perdure.api.streams import data_frame, until_gone
+from perdure.api.streams import data_frame, event_frame, until_gone
 from perdure.api.v1_schemas import (
     AnswerBody,
     EventPage,
@@ -95,7 +95,7 @@ async def list_pending(
     app_name: Segment, backend: BackendOf, user_id: Annotated[str | None, Query(alias="userId", min_length=1)] = None
 ) -> PendingList:
     """Return the calls that wait for an answer in all of an app's sessions, or in one user's, oldest first."""
-    runner = backend.runner(app_name, user_id or "-")
+    runner = backend.runner(app_name, user_id)
     async with backend.patience():
         found = await runner.pending(user_id=user_id)
     return PendingList(calls=[Pending.of(call, session.user_id, session.id) for session, call in found])
@@ -186,26 +186,20 @@ async def attach(
 
 
 async def _frames(runner: Runner, backend: Backend, user_id: str, session_id: str, since: int) -> AsyncIterator[str]:
-    never = asyncio.get_running_loop().create_future()
     events = _with_beats(runner.events(user_id=user_id, session_id=session_id, since=since, follow=True))
     try:
-        async with aclosing(until_gone(events, never, backend.closing)) as beating:
+        async with aclosing(until_gone(events, backend.closing)) as beating:
             async for event in beating:
                 if event is None:
                     yield ": still here\n\n"
                 else:
                     since += 1
-                    yield f"id: {since}\n{data_frame_of(event)}"
+                    yield f"id: {since}\n{event_frame(event)}"
     except SessionNotFound:
         # It was deleted meanwhile.
         return
     except Exception as error:
         yield f"event: error\n{data_frame(error_frame(error))}"
-
-
-def data_frame_of(event: Event) -> str:
-    """Return an event's part of a frame."""
-    return f"data: {event.to_json()}\n\n"
 
 
 async def _with_beats(events: AsyncGenerator[Event, None], pause: float | None = None) -> AsyncGenerator[Event | None]:
