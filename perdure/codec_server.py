@@ -6,18 +6,13 @@ Temporal: https://docs.temporal.io/codec-server
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hmac
 import json
-import socket
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -25,8 +20,9 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
 from perdure.errors import DefinitionError
+from perdure.http_server import is_loopback
 
-__all__ = ["CodecServerConfig", "create_codec_app", "is_loopback", "read_tokens", "serve_codec"]
+__all__ = ["CodecServerConfig", "create_codec_app", "read_tokens"]
 
 MAX_BODY_BYTES = 32_000_000
 """What one request may have; the UI asks for a page of history events at a time."""
@@ -62,16 +58,6 @@ class CodecServerConfig:
             scheme, found, rest = origin.partition("://")
             if scheme not in ("http", "https") or not found or not rest or "/" in rest or "*" in rest:
                 raise DefinitionError(f"{origin!r} is no origin; write it as in http://localhost:8233, without a path")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:
@@ -122,28 +108,6 @@ def create_codec_app(codec: PayloadCodec, config: CodecServerConfig) -> FastAPI:
     return app
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Leave signals to whoever runs the endpoint; uvicorn would end the process by them."""
-        yield
-
-
-async def serve_codec(app: FastAPI, listener: socket.socket, stop: asyncio.Event) -> None:
-    """Serve an endpoint on a listening socket until `stop` is set; requests at work are answered first."""
-    server = _Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
-
-    async def end() -> None:
-        await stop.wait()
-        server.should_exit = True
-
-    ending = asyncio.create_task(end())
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        ending.cancel()
-
-
 class _Endpoint:
     def __init__(self, codec: PayloadCodec, config: CodecServerConfig) -> None:
         self._codec = codec
@@ -156,7 +120,7 @@ class _Endpoint:
             return _refusal(403, f"the origin {origin!r} may not ask; --allow-origin lets it")
         if not self._config.tokens:
             # Else a page could name this machine by a name of its own (DNS rebinding).
-            if not is_loopback((request.url.hostname or "").strip("[]")):
+            if not is_loopback(request.url.hostname or ""):
                 return _refusal(403, "ask it by the name localhost or 127.0.0.1")
         elif not self._is_known(request.headers.get("authorization", "")):
             response = _refusal(401, "send a token: Authorization: Bearer TOKEN")

@@ -46,7 +46,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "logs": frozenset(),
     "payloads": frozenset({"brevity", "errors"}),
     "keys": frozenset({"errors"}),
-    "codec_server": frozenset({"errors"}),
+    "codec_server": frozenset({"errors", "http_server"}),
+    "http_server": frozenset(),
     "encryption": frozenset({"errors", "keys", "payloads"}),
     "config": frozenset({"errors", "payloads"}),
     "devserver": frozenset({"errors", "config"}),
@@ -70,7 +71,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "inspecting": VALUES | PURE | {"sessions", "reading"},
     "client": VALUES | PURE | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers"},
-    "api": VALUES | {"api", "client", "sessions", "logs", "agents.compile", "agents.definitions"},
+    "api": VALUES | {"api", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

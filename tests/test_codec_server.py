@@ -23,11 +23,12 @@ import pytest
 from temporalio.api.common.v1 import Payload
 
 from perdure import codec_server
-from perdure.codec_server import CodecServerConfig, create_codec_app, is_loopback, read_tokens, serve_codec
+from perdure.codec_server import CodecServerConfig, create_codec_app, read_tokens
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import find_temporal
 from perdure.encryption import EncryptionCodec
 from perdure.errors import DefinitionError
+from perdure.http_server import is_loopback, serve
 from perdure.keys import Key, KeyRing, add_key
 from tests.cli_support import Perdure, perdure
 from tests.workflows.support import agent, make_app, serving, text
@@ -80,7 +81,7 @@ async def endpoint(*tokens: str, origins: tuple[str, ...] = (UI,)) -> AsyncGener
     app = create_codec_app(CODEC, CodecServerConfig(tokens=tokens, origins=origins))
     stop = asyncio.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(serve_codec(app, listener, stop))
+        task = asyncio.create_task(serve(app, listener, stop))
         try:
             yield Endpoint(listener.getsockname()[1])
         finally:
@@ -255,7 +256,7 @@ async def test_the_command_serves_until_it_is_told_to_end(perdure: Perdure, tmp_
         known = {"Authorization": f"Bearer {TOKEN}"}
         assert (await Endpoint(port).ask("/decode", written(CODEC.encrypt(PLAIN)), **known)).status == 200
         taken = await perdure(*command, str(port))
-        assert (taken.code, f"cannot listen at 127.0.0.1:{port}" in taken.err) == (1, True)
+        assert (taken.code, f"cannot listen on 127.0.0.1:{port}" in taken.err) == (1, True)
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
         assert await process.stderr.read() == b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.api.statuses import INTERNAL, log_internal
+from perdure.http_server import is_loopback
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _REGEX = "regex:"
@@ -106,14 +106,6 @@ class Guard:
         own_name, own_port = _split(f"//{host}")
         default = _DEFAULT_PORTS.get(scheme)
         return default is not None and name is not None and (name, port or default) == (own_name, own_port or default)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address is that of this machine alone."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _split(url: str) -> tuple[str | None, int | None]:

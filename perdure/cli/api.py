@@ -119,7 +119,8 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     """
     try:
         from perdure.api.config import ApiConfig
-        from perdure.api.guard import is_loopback, split_origins
+        from perdure.api.guard import split_origins
+        from perdure.http_server import is_loopback
     except ModuleNotFoundError as error:
         raise _explained(error) from error
     try:
@@ -136,34 +137,34 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     )
 
 
-def listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket:
     """Return a socket that listens.
 
     Raises:
         click.ClickException: The address cannot be had, or the extra is not installed.
     """
     try:
-        from perdure.api.server import listen
+        from perdure.http_server import listen
     except ModuleNotFoundError as error:
         raise _explained(error) from error
     try:
         return listen(host, port)
     except OSError as error:
         raise click.ClickException(
-            f"the HTTP API cannot listen on {host}:{port}: {error.strerror or error}; name another port by --port"
+            f"{what} cannot listen on {host}:{port}: {error.strerror or error}; name another port by --port"
         ) from error
 
 
 def url_of(listener: socket.socket) -> str:
     """Return where a browser finds the API."""
-    from perdure.api.server import url_of
+    from perdure.http_server import url_of
 
     return url_of(listener)
 
 
 def warn_of(host: str) -> None:
     """Warn if others than this machine can reach the API."""
-    from perdure.api.guard import is_loopback
+    from perdure.http_server import is_loopback
 
     if not is_loopback(host):
         click.echo(
@@ -176,9 +177,10 @@ async def serve(
 ) -> None:
     """Serve the API until `stop` is set."""
     from perdure.api.app import create_app
-    from perdure.api.server import serve
+    from perdure.http_server import serve
 
-    await serve(create_app(client, apps, config), listener, stop)
+    app = create_app(client, apps, config)
+    await serve(app, listener, stop, closing=app.state.backend.closing)
 
 
 def _explained(error: ModuleNotFoundError) -> Exception:

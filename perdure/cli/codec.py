@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from perdure.cli.api import listening, url_of
 from perdure.cli.exits import ExitCode
-from perdure.cli.options import Connection
+from perdure.cli.options import Connection, stop_on_signal
 from perdure.errors import DefinitionError
 
 if TYPE_CHECKING:
+    import socket
+
     from fastapi import FastAPI
 
 
@@ -73,24 +74,13 @@ def codec(
     except DefinitionError as error:
         raise click.UsageError(str(error)) from error
     app = create_codec_app(found, config)
-    with _listen(host, port) as listener:
-        at = f"[{host}]" if ":" in host else host
-        click.echo(f"perdure: decrypting at http://{at}:{listener.getsockname()[1]}", err=True)
+    with listening(host, port, "the codec endpoint") as listener:
+        click.echo(f"perdure: decrypting at {url_of(listener)}", err=True)
         asyncio.run(_serve(app, listener))
     return ExitCode.FINISHED
 
 
 async def _serve(app: FastAPI, listener: socket.socket) -> None:
-    from perdure.codec_server import serve_codec
+    from perdure.http_server import serve
 
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve_codec(app, listener, stop)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
+    await serve(app, listener, stop_on_signal())

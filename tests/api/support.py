@@ -16,8 +16,8 @@ from temporalio.client import Client
 from perdure.agents import App, LlmAgent, ParallelAgent, SequentialAgent
 from perdure.api.app import create_app
 from perdure.api.config import ApiConfig
-from perdure.api.server import listen, serve, url_of
 from perdure.errors import ModelError
+from perdure.http_server import listen, serve, url_of
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from tests.workflows.support import Gate, User, long_running, make_app, serving
 
@@ -174,7 +174,8 @@ async def served(
     stop = stop or asyncio.Event()
     listener = listen("127.0.0.1", 0)
     url = url_of(listener)
-    serving_api = asyncio.create_task(serve(create_app(client, [app], ApiConfig(**config)), listener, stop))
+    api = create_app(client, [app], ApiConfig(**config))
+    serving_api = asyncio.create_task(serve(api, listener, stop, closing=api.state.backend.closing))
     try:
         async with httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
             yield Api(client, app, model, url, http)

@@ -1,4 +1,4 @@
-"""Runs the HTTP application by uvicorn, beside whatever else the process does."""
+"""Runs HTTP applications by uvicorn, beside whatever else the process does."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Generator
+from ipaddress import ip_address
 
 import uvicorn
 from fastapi import FastAPI
-
-from perdure.api.backend import Backend
 
 _GRACE = 5
 """Seconds that requests have to end when the server does."""
@@ -42,8 +41,18 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(app: FastAPI, listener: socket.socket, stop: asyncio.Event) -> None:
-    """Serve until `stop` is set; then streams end, and other requests get some seconds."""
+def is_loopback(host: str) -> bool:
+    """Return whether a host's name or address is that of this machine alone."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+async def serve(
+    app: FastAPI, listener: socket.socket, stop: asyncio.Event, *, closing: asyncio.Event | None = None
+) -> None:
+    """Serve until `stop` is set; then `closing` is set, which ends streams, and other requests get some seconds."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -55,13 +64,13 @@ async def serve(app: FastAPI, listener: socket.socket, stop: asyncio.Event) -> N
         timeout_graceful_shutdown=_GRACE,
     )
     server = _Server(config)
-    backend: Backend = app.state.backend
     running = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        backend.closing.set()
+        if closing is not None:
+            closing.set()
         server.should_exit = True
         await running
