@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import os
 import re
 import shlex
@@ -12,9 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,11 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
-from perdure.cli import run_command
 from perdure.models.scripted import ScriptedModel
 from perdure.worker import create_workers
+from tests.cli_support import Done, Perdure, perdure
+
+__all__ = ["perdure"]
 
 AGENT_FILE = """
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
@@ -43,34 +43,8 @@ app = App(name="NAME", root_agent=picker, resumability_config=ResumabilityConfig
 """
 
 
-@dataclass
-class Done:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json_lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 """An environment in which output is lost unless somebody flushes it."""
-
-Perdure = Callable[..., Awaitable[Done]]
-
-
-@pytest.fixture
-def perdure(capsys: pytest.CaptureFixture[str]) -> Perdure:
-    """Runs a command in this process, in a thread and on an event loop of its own."""
-
-    async def run(*arguments: str) -> Done:
-        capsys.readouterr()
-        code = await asyncio.to_thread(run_command, arguments)
-        captured = capsys.readouterr()
-        return Done(code, captured.out, captured.err)
-
-    return run
 
 
 def in_a_process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

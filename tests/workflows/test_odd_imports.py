@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from temporalio.client import Client
 
 from perdure.agents.tools import FunctionTool
 from perdure.errors import InvalidTrajectory
-from tests.workflows.support import Counted, agent, calls, long_running, make_app, serving, text
+from tests.workflows.support import Counted, User, agent, calls, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -97,21 +99,30 @@ async def test_an_imported_answer_that_says_nothing_fails_its_invocation(
         assert pay.keys == []
 
 
-@pytest.mark.parametrize("journal", [True, False], ids=["journal", "events"])
-@pytest.mark.parametrize("happened", [True, False])
-async def test_a_doubt_is_answered_after_an_import(
-    client: Client, app_name: str, journal: bool, happened: bool
-) -> None:
-    """Nothing runs by such an answer, so it needs nobody's permission."""
+@asynccontextmanager
+async def imported_doubt(
+    client: Client, app_name: str, *, journal: bool, **options: Any
+) -> AsyncGenerator[tuple[User, str, Counted]]:
+    """A session with a call in doubt, brought into another one: that one's user, the question's id, and the tool."""
     pay = Counted("pay", fail=1)
     clerk = agent("clerk", [calls("pay"), text("b")], [FunctionTool(pay.fn, at_most_once=True)])
     async with serving(client, make_app(app_name, clerk)) as user:
         await user.create()
         await user.resumed((await user.run("a")).id)
         lines = [line async for line in user.runner.export_session(**user.who, journal=journal)]
-        await user.runner.import_session(lines, session_id="copy")
+        await user.runner.import_session(lines, session_id="copy", **options)
         copy = user.other(session_id="copy")
         (call_id,) = await copy.open("perdure_reconcile")
+        yield copy, call_id, pay
+
+
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "events"])
+@pytest.mark.parametrize("happened", [True, False])
+async def test_a_doubt_is_answered_after_an_import(
+    client: Client, app_name: str, journal: bool, happened: bool
+) -> None:
+    """Nothing runs by such an answer, so it needs nobody's permission."""
+    async with imported_doubt(client, app_name, journal=journal) as (copy, call_id, pay):
         view = await copy.answered({call_id: {"happened": happened} | ({"result": "paid"} if happened else {})})
         assert (view.status, view.failures, len(pay.keys)) == ("finished", (), 1)
 
@@ -121,14 +132,6 @@ async def test_a_doubt_is_answered_after_an_import(
 async def test_a_doubt_lets_an_imported_call_run_again_only_if_the_importer_allowed_it(
     client: Client, app_name: str, journal: bool, allowed: bool
 ) -> None:
-    pay = Counted("pay", fail=1)
-    clerk = agent("clerk", [calls("pay"), text("b")], [FunctionTool(pay.fn, at_most_once=True)])
-    async with serving(client, make_app(app_name, clerk)) as user:
-        await user.create()
-        await user.resumed((await user.run("a")).id)
-        lines = [line async for line in user.runner.export_session(**user.who, journal=journal)]
-        await user.runner.import_session(lines, session_id="copy", allow_pending_calls=allowed)
-        copy = user.other(session_id="copy")
-        (call_id,) = await copy.open("perdure_reconcile")
+    async with imported_doubt(client, app_name, journal=journal, allow_pending_calls=allowed) as (copy, call_id, pay):
         view = await copy.answered({call_id: {"run_again": True}})
         assert (view.status, len(pay.keys)) == (("finished", 2) if allowed else ("failed", 1))
