@@ -204,14 +204,12 @@ def _step(projection: Projection, invocation: Invocation) -> AgentStep | None:
 
 
 def _kept(projection: Projection, invocation: Invocation) -> Iterator[KeptResult]:
+    responded = {response.id for event in projection.events for response in event.get_function_responses()}
     for call_id in invocation.kept:
         event = projection.event_of_call(call_id)
         calls = event.get_function_calls() if event is not None else []
         name = next((call.name for call in calls if call.id == call_id), None)
-        responded = any(
-            response.id == call_id for logged in projection.events for response in logged.get_function_responses()
-        )
-        if event is not None and not responded:
+        if event is not None and call_id not in responded:
             yield KeptResult(call_id=call_id, tool=name or "", agent=event.author)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from perdure.errors import InvalidTrajectory
 from perdure.events import USER, Event
+from perdure.facts import shared_part
 from perdure.imports import MAX_IMPORT_BYTES, LogChecks
 from perdure.journal import (
     MAX_PAYLOAD_BYTES,
@@ -30,7 +31,7 @@ from perdure.journal import (
     SharedStateRead,
     StateChanged,
 )
-from perdure.projection import SHARED, Projection
+from perdure.projection import Projection
 from perdure.requests import is_state_event
 from perdure.trajectory import FreshId, read_log
 
@@ -87,7 +88,7 @@ def make_header(
     # What no event wrote came with the session's creation or from other sessions, and never changed since.
     untouched = {key: value for key, value in session.state.items() if key not in written}
     start = {key: value for key, value in created.items() if key in written} | untouched
-    given, shared = _shared(start | written), _shared(session.state)
+    given, shared = shared_part(start | written), shared_part(session.state)
     app, user_id, session_id = names
     return ExportHeader(
         app=app,
@@ -99,10 +100,6 @@ def make_header(
         plan_digest=session.newest_plan or session.imported_plan,
         versions=versions,
     )
-
-
-def _shared(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if key.startswith(SHARED)}
 
 
 def dump_lines(header: ExportHeader, entries: Sequence[Entry]) -> Iterator[str]:

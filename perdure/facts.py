@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,11 @@ from perdure.plan import LlmNode, Plan
 
 TEMP = "temp:"
 SHARED = ("user:", "app:")
+
+
+def shared_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that other sessions see: `user:` and `app:`."""
+    return {key: value for key, value in state.items() if key.startswith(SHARED)}
 
 
 @dataclass
@@ -137,7 +143,7 @@ class SessionFacts:
 
     def shared_state(self) -> dict[str, Any]:
         """Return the `user:` and `app:` keys."""
-        return {key: value for key, value in self.state.items() if key.startswith(SHARED)}
+        return shared_part(self.state)
 
 
 def _keeps_messages(plan: Plan, name: str) -> bool:

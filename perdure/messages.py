@@ -39,6 +39,9 @@ JOURNAL = "journal"
 EFFECTS = "effects"
 PLAN = "plan"
 
+NOT_REGISTERED = "NotRegistered"
+"""Error type of work whose worker lacks the code: another worker, or a later deployment, may have it."""
+
 LOADING = "the session's journal is on its way"
 """Why a query fails while a run fetches the journal that it goes on from; it is to be asked again."""
 

@@ -11,6 +11,7 @@ from google.genai import types
 from perdure.answers import call_ids, derived_id, instant_output, model_event
 from perdure.errors import RequestRefused
 from perdure.events import USER, Event, EventActions
+from perdure.facts import shared_part
 from perdure.journal import (
     MAX_EVENT_BYTES,
     ActivityKept,
@@ -44,7 +45,7 @@ from perdure.messages import (
     ToolInput,
 )
 from perdure.plan import LlmNode
-from perdure.projection import SHARED, Call, Invocation, Projection, split_state_delta
+from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.requests import by_branch, check_answer, expired_answer, named, state_event
 from perdure.responses import confirmation_request, requested_confirmation, response_event
 from perdure.state_messages import ShareStateInput, StateChangeInput
@@ -317,7 +318,7 @@ class Rebuilder:
         )
 
     def _event_id(self, actions: EventActions | None) -> str:
-        shared = {key: value for key, value in actions.state_delta.items() if key.startswith(SHARED)} if actions else {}
+        shared = shared_part(actions.state_delta) if actions else {}
         known = {event.id for event in self.projection.events} if shared else set[str]()
         found = (write.write_id for write in self._writes if write.delta == shared and write.write_id not in known)
         return next(found, None) or derived_id(self._seed, "event", len(self.projection.entries))

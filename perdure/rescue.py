@@ -19,14 +19,12 @@ from temporalio.service import RPCError
 from perdure.archive import read_archive
 from perdure.errors import EncryptionError, SessionStuck
 from perdure.journal import Entry
+from perdure.messages import NOT_REGISTERED
 from perdure.payloads import ENCODING, ENCRYPTED, FAULT
 from perdure.salvage import length_outside, salvage, shared_writes
 
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""
-
-_NOT_REGISTERED = "NotRegistered"
-"""Error type of a workflow task whose worker lacks an agent."""
 
 _LOOKED_AT = 20
 """History events at the end among which a failed workflow task would stand."""
@@ -58,7 +56,7 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
             failed = event.workflow_task_failed_event_attributes
             if client.data_converter.payload_codec is not None:
                 await _decode(failed, client.data_converter)
-            missing = failed.failure.application_failure_info.type == _NOT_REGISTERED
+            missing = failed.failure.application_failure_info.type == NOT_REGISTERED
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
             return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)

@@ -27,6 +27,7 @@ from perdure.errors import (
     SessionExists,
 )
 from perdure.events import Event
+from perdure.facts import shared_part
 from perdure.lifecycle import DELETED, missing
 from perdure.logs import get_logger
 from perdure.messages import (
@@ -50,7 +51,7 @@ from perdure.messages import (
     split_workflow_id,
 )
 from perdure.plan import Plan
-from perdure.projection import SHARED, Projection
+from perdure.projection import Projection
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 from perdure.state_messages import (
@@ -105,7 +106,7 @@ class Sessions(SessionCalls):
             raise SessionExists(
                 f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already"
             ) from error
-        shared = {key: value for key, value in state.items() if key.startswith(SHARED)}
+        shared = shared_part(state)
         if shared:
             request = ShareStateInput(user_id=user_id, write_id=str(uuid.uuid4()), delta=shared)
             await share_state(self._client, self._app, request)
@@ -116,7 +117,7 @@ class Sessions(SessionCalls):
         """Write into a session's state; returns the event that says so."""
         request = StateChangeInput(state_delta=delta, request_id=str(uuid.uuid4()))
         event = (await self.execute(user_id, session_id, CHANGE_STATE, request, StateChangeResult)).event
-        shared = {key: value for key, value in delta.items() if key.startswith(SHARED)}
+        shared = shared_part(delta)
         if shared:
             write = ShareStateInput(user_id=user_id, write_id=event.id, delta=shared)
             await share_state(self._client, self._app, write)

@@ -12,8 +12,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SharedStateFull
 from perdure.events import Event
+from perdure.facts import shared_part
 from perdure.journal import Entry, EventLogged, payload_size
-from perdure.projection import SHARED, Projection
+from perdure.projection import Projection
 from perdure.state_messages import (
     SET_STATE,
     STATE,
@@ -71,7 +72,7 @@ async def share_again(
         shared: Ids of events that are known to be shared.
     """
     for event in unconfirmed(entries):
-        delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(SHARED)}
+        delta = shared_part(event.actions.state_delta)
         if delta and event.id not in shared:
             with contextlib.suppress(SharedStateFull):
                 # The session would have told; it goes on without, as it would on a resume.

@@ -12,12 +12,9 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.expiry import DEADLINE_SUMMARY
 from perdure.journal import ToolOutput
-from perdure.messages import ToolInput
+from perdure.messages import NOT_REGISTERED, ToolInput
 from perdure.questions import Questions
 from perdure.rebuilding import Rebuilder
-
-_NOT_REGISTERED = "NotRegistered"
-"""Error type of an activity whose worker lacks the code, so that its function was not started."""
 
 _KINDS = ("tool", "reconcile", "reminder")
 
@@ -62,7 +59,7 @@ class Starts:
         """Take in that an activity ended without a result: it may never have started."""
         if event.HasField("activity_task_failed_event_attributes"):
             failed = event.activity_task_failed_event_attributes
-            if failed.failure.application_failure_info.type == _NOT_REGISTERED:
+            if failed.failure.application_failure_info.type == NOT_REGISTERED:
                 self.not_started(failed.scheduled_event_id)
         elif event.HasField("activity_task_canceled_event_attributes"):
             canceled = event.activity_task_canceled_event_attributes

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
-from perdure.messages import Rollout
+from perdure.messages import NOT_REGISTERED, Rollout
 
 MAX_LOCAL_BYTES = 250_000
 """What a local activity may return: several results go to the server in one message, of 4 MB at the most."""
@@ -43,4 +43,4 @@ def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
 
 def not_registered(error: NotRegistered, rollout: Rollout) -> ApplicationError:
     """Return the failure of an activity whose code this worker lacks; the workflow looks for it again, as told."""
-    return ApplicationError(str(error), rollout, type="NotRegistered", non_retryable=True)
+    return ApplicationError(str(error), rollout, type=NOT_REGISTERED, non_retryable=True)

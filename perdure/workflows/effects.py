@@ -20,6 +20,7 @@ from perdure.messages import (
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     LOAD_PLAN,
+    NOT_REGISTERED,
     CodeInput,
     CodeOutput,
     JournalPage,
@@ -40,9 +41,6 @@ from perdure.state_messages import (
 from perdure.workflows.outbox import Outbox
 
 _T = TypeVar("_T")
-
-NOT_REGISTERED = "NotRegistered"
-"""Error type of an activity whose worker lacks the code: another worker, or a later deployment, may have it."""
 
 _LOCAL_PAUSE = timedelta(milliseconds=200)
 

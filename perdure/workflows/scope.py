@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from temporalio import workflow
 
 from perdure.events import Event, EventActions
+from perdure.facts import shared_part
 from perdure.journal import MAX_EVENT_BYTES, Failure, ToolKept, ToolOutput, pack, pack_part, payload_size
 from perdure.messages import JournalPage, JournalSlice
 from perdure.plan import Node, Plan
-from perdure.projection import SHARED, Invocation, Projection
+from perdure.projection import Invocation, Projection
 from perdure.runs import Run
 from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
@@ -131,7 +132,7 @@ class Scope:
         Raises:
             EffectFailed: There would be too much of them; the event stays in the log.
         """
-        delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(SHARED)}
+        delta = shared_part(event.actions.state_delta)
         if delta:
             request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
             await self.effects.share_state(event.author, request)

@@ -9,10 +9,10 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
 from perdure.journal import RunTimes, ToolOutput, ToolRan, ToolStarted
-from perdure.messages import ToolInput
+from perdure.messages import NOT_REGISTERED, ToolInput
 from perdure.plan import ToolPlan
 from perdure.projection import Projection
-from perdure.workflows.effects import NOT_REGISTERED, cause_of, error_type
+from perdure.workflows.effects import cause_of, error_type
 from perdure.workflows.scope import Scope
 
 _CAUSE_LENGTH = 200
