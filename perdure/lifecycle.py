@@ -101,7 +101,7 @@ async def _send_part(handle: _Handle, page: JournalPage) -> bool:
     return True
 
 
-async def _terminate(handle: _Handle, reason: str = DELETED) -> bool:
+async def end_run(handle: _Handle, reason: str = DELETED) -> bool:
     """Terminate a run or a workflow; returns whether it was open."""
     try:
         await handle.terminate(reason=reason)
@@ -116,14 +116,14 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
     """Terminate a session's newest run, if it is open; returns the run that is closed now."""
     while True:
         description = await handle.describe()
-        if description.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-            await asyncio.sleep(_NEXT_RUN_SECONDS)
-        elif description.status != WorkflowExecutionStatus.RUNNING:
-            return description
-        else:
-            # That run only: nobody else's that has taken its place meanwhile.
+        if description.status == WorkflowExecutionStatus.RUNNING:
+            # That run, and no other that has taken its place meanwhile: nobody else may know of it.
             run = client.get_workflow_handle(handle.id, run_id=description.run_id)
-            await _terminate(run, REPLACED)
+            await end_run(run, REPLACED)
+            description = await run.describe()
+        if description.status != WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            return description
+        await asyncio.sleep(_NEXT_RUN_SECONDS)
 
 
 class Lifecycle:
@@ -324,13 +324,13 @@ class Lifecycle:
         The server deletes in its own time, some ten seconds; the reason of the termination tells meanwhile.
         """
         handle = self._handle(user_id, session_id)
-        if not await _terminate(handle):
+        if not await end_run(handle):
             if (await self.status(user_id, session_id)) in (None, DELETED):
                 return
             # A workflow that is closed already takes no mark, but a last run of it does.
             with contextlib.suppress(WorkflowAlreadyStartedError):
                 await self.start(user_id, session_id, SessionInput(), again=True)
-            await _terminate(handle)
+            await end_run(handle)
         quoted = handle.id.replace("'", "''")
         runs = [run.run_id async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'")]
         # Listings may be behind, but a description is not.

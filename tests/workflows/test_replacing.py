@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import uuid
+from typing import Any
 
 import pytest
 from google.genai import types
 from temporalio.client import Client
 
-from perdure import journal
+from perdure import journal, lifecycle
 from perdure.client import Runner
-from perdure.errors import SessionExists, SessionUnreadable
+from perdure.errors import SessionExists, SessionNotFound, SessionUnreadable
 from perdure.events import USER, Event, user_content
 from perdure.lifecycle import Lifecycle
 from perdure.messages import SessionInput
+from perdure.trajectory import drive_log
 from perdure.transfers import ResumedSession
 from tests.workflows.support import User, agent, calls, long_running, make_app, serving, text
 
@@ -33,13 +37,14 @@ def log_of(words: str, *, length: int = 1) -> list[Event]:
     return [*events, Event(author=USER, content=user_content(f"{words} last"))]
 
 
-async def standing(user: User, prefix: str = "s") -> dict[str, str]:
-    """Return the first words of each session's log, by session id."""
+async def standing(user: User) -> dict[str, str]:
+    """Return the first words of each log, by session id: of the session and of those that were put aside for it."""
     found: dict[str, str] = {}
-    for session in await user.runner.sessions(user_id="u"):
-        if session.id.startswith(prefix):
-            events = await user.other(session_id=session.id).events()
-            found[session.id] = (events[0].text or "").partition(" ")[0]
+    # Asked by their names: a listing lags behind.
+    for session in ["s", *(f"s~replaced-{number}" for number in range(1, 10))]:
+        with contextlib.suppress(SessionNotFound):
+            events = await user.other(session_id=session).events()
+            found[session] = (events[0].text or "").partition(" ")[0]
     return found
 
 
@@ -78,6 +83,28 @@ async def test_clients_that_replace_at_once_leave_one_log_and_keep_the_others(
         assert [call.id for call in (await user.other(session_id=kept).invocation(waiting.id)).pending] == [
             waiting.pending[0].id
         ]
+
+
+async def test_a_log_that_comes_while_another_is_put_aside_is_kept_too(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the run that was ended is put aside; the one that has taken its place gets its turn."""
+    ending = lifecycle.end_run
+
+    async def end(handle: Any, reason: str) -> bool:
+        ended = await ending(handle, reason)
+        monkeypatch.undo()
+        log = drive_log(log_of("meanwhile"), allow_pending_calls=False, fresh=lambda: str(uuid.uuid4()), now=0.0)
+        await Lifecycle(app_name, client, reenter=False).restore("u", "s", log.entries, again=True)
+        return ended
+
+    async with serving(client, make_app(app_name, agent("clerk", [text("hello")] * 3))) as user:
+        await user.create()
+        await user.run("old one")
+        monkeypatch.setattr(lifecycle, "end_run", end)
+        resumed = await user.runner.resume_from(log_of("new"), **user.who, replace=True)
+        assert (await user.settled(resumed.invocation.id)).status == "finished"
+        assert await standing(user) == {"s": "new", "s~replaced-1": "old", "s~replaced-2": "meanwhile"}
 
 
 async def test_who_keeps_the_same_log_finds_it_kept(client: Client, app_name: str) -> None:
