@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 
 
 def app_of(name: str) -> App:
-    script = [calls("ask"), text("done"), calls("ask"), text("done")]
+    script = [calls("ask"), text("done")] * 50
     return make_app(name, agent("clerk", script, [long_running("ask")]))
 
 
@@ -57,14 +57,25 @@ async def test_a_session_stays_with_its_build_or_moves(client: Client, app_name:
             await make_current(client, app_name, "B")
             [call_id] = await user.open("ask")
             assert (await user.answered({call_id: {}})).status == "finished"
-            assert await builds(user) == (["A"] if versioning == "pinned" else ["A", "B"])
-            if versioning == "pinned":
+            if versioning == "auto-upgrade":
+                # The server tells its task queues of a new current version one after the other.
+                await eventually(lambda: _takes_a_turn_at(user, "B"))
+                assert await builds(user) == ["A", "B"]
+            else:
+                assert await builds(user) == ["A"]
                 before = (await user.workflow.describe()).run_id
                 await user.workflow.cancel()
                 await eventually(lambda: _continued(user, before))
                 assert (await user.run("two")).status == "waiting"
                 assert await builds(user) == ["B"]
             assert (await user.invocation(first.id)).status == "finished"
+
+
+async def _takes_a_turn_at(user: User, build: str) -> bool:
+    await user.run("one more")
+    [call_id] = await user.open("ask")
+    await user.answered({call_id: {}})
+    return (await builds(user))[-1] == build
 
 
 async def _continued(user: User, run_id: str) -> bool:
