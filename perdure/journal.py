@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
+from weakref import WeakValueDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from perdure.brevity import briefly, unsaid, unsaid_one
 from perdure.errors import LogError
@@ -28,6 +29,10 @@ MAX_PART_BYTES = 1_500_000
 
 MAX_EVENT_BYTES = 1_800_000
 """What one event may have, so that it fits into the answer of a query."""
+
+
+_PLANS: WeakValueDictionary[str, Plan] = WeakValueDictionary()
+"""Plans that journals of this process hold, by digest; immutable."""
 
 
 class _Entry(BaseModel):
@@ -170,6 +175,16 @@ class PlanLoaded(_Entry):
     plan: Plan
     digest: str = ""
     """As the worker that loaded it computed it; a later version, whose plans have more fields, computes another."""
+
+    @model_validator(mode="after")
+    def _share(self) -> Self:
+        """Take the plan that another session of this process has parsed: it is the largest part of a short journal."""
+        if self.digest:
+            known = _PLANS.setdefault(self.digest, self.plan)
+            # The digest may come from outside, with another plan.
+            if known is not self.plan and known == self.plan:
+                object.__setattr__(self, "plan", known)
+        return self
 
 
 class SharedStateRead(_Entry):
