@@ -5,9 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
-WORKERS ?= 0
+WORKERS ?= 2
 
-.PHONY: setup demo test prove check types fast-tests format lock clean
+.PHONY: setup demo test retest prove check types fast-tests format lock clean
 
 setup: $(STAMP)
 
@@ -27,10 +27,16 @@ $(STAMP): pyproject.toml requirements.lock Makefile | $(UV)
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
-# Every test, with the branch coverage of perdure/ (the least that passes stands in pyproject.toml). With WORKERS=2 two
-# processes share them, by files, each with Temporal servers of its own.
+# Every test, with the branch coverage of perdure/ (the least that passes stands in pyproject.toml). Two processes
+# share them, by files, each with Temporal servers of its own; WORKERS=0 is one.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term
+
+# The tests that failed, alone: what passes now was late on a busy machine, and is told. More than three are not late.
+retest: $(STAMP)
+	@test "$$($(BIN)/python -m pytest --last-failed --last-failed-no-failures none --collect-only -q | grep -c ::)" -le 3
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+	@echo "perdure: these tests failed at first, and passed alone" >&2
 
 # The resume proof of every scenario in every mode, and many random agent trees: the best part of an hour.
 prove: $(STAMP)

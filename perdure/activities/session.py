@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from temporalio import activity
 from temporalio.client import Client
@@ -12,7 +14,7 @@ from temporalio.client import Client
 from perdure.activities.code import beating
 from perdure.activities.prompt import PromptMemo
 from perdure.archive import read_archive
-from perdure.journal import MAX_PART_BYTES, Entry, pack_part, payload_size, unpack
+from perdure.journal import MAX_PART_BYTES, Entry, pack, pack_part, payload_size, unpack
 from perdure.messages import (
     JOURNAL,
     KEEP_JOURNAL,
@@ -24,9 +26,23 @@ from perdure.messages import (
 )
 from perdure.projection import Projection
 
+_READY = 100
+"""Copies that are never packed: those that were used last. Most sessions wait for people, most of the time."""
+
+_IDLE_SECONDS = 3.0
+"""Others are packed after this."""
+
+_MAX_PACKED_BYTES = 200_000
+"""A longer journal stays as it is: to pack it would hold the worker up."""
+
+_Key = tuple[str, str]
+"""Workflow and run id."""
+
 
 class _Copy:
     def __init__(self) -> None:
+        self.used = 0.0
+        """When it was asked for last, by the worker's clock."""
         self.projection = Projection()
         self.memo = PromptMemo()
         self.size = 0
@@ -69,14 +85,25 @@ class JournalCache:
     def __init__(self, client: Client, max_bytes: int) -> None:
         self._client = client
         self._max_bytes = max_bytes
-        self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
+        self._copies: OrderedDict[_Key, _Copy] = OrderedDict()
+        self._packed: OrderedDict[_Key, str] = OrderedDict()
+        """Copies that were not used for a while, in a tenth of the memory."""
         self._at_most = 0
         """Bytes that the copies have at most, so that not every call has to count them."""
 
+    @property
+    def ready(self) -> list[_Key]:
+        """Workflow and run ids of the copies that are not packed, the one that was used longest ago first."""
+        return list(self._copies)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all copies, packed or not, as they stand in a history."""
+        return sum(copy.size for copy in self._copies.values()) + sum(map(len, self._packed.values()))
+
     async def at(self, workflow_id: str, run_id: str, part: JournalSlice) -> Snapshot:
         """Return a session as it was when `part` was sent."""
-        copy = self._copies.setdefault((workflow_id, run_id), _Copy())
-        self._copies.move_to_end((workflow_id, run_id))
+        copy = self._use((workflow_id, run_id))
         async with copy.lock:
             while copy.length < part.offset:
                 page = await self._fetch(workflow_id, run_id, copy.length)
@@ -89,10 +116,10 @@ class JournalCache:
 
     async def offer(self, workflow_id: str, run_id: str, part: JournalSlice) -> None:
         """Take entries in that travelled with something else, if they go on where the copy ends."""
-        copy = self._copies.get((workflow_id, run_id)) or _Copy()
+        copy = self._known((workflow_id, run_id))
         async with copy.lock:
             if copy.length >= part.offset:
-                self._copies[(workflow_id, run_id)] = copy
+                self._use((workflow_id, run_id), copy)
                 self._at_most += copy.extend(part.offset, part.unpacked())
         self._evict()
 
@@ -108,7 +135,7 @@ class JournalCache:
 
     async def closed(self, workflow_id: str, run_id: str, length: int) -> Snapshot:
         """Return the session as a run left it that is closed; what is not here is read from its history."""
-        copy = self._copies.setdefault((workflow_id, run_id), _Copy())
+        copy = self._use((workflow_id, run_id))
         async with copy.lock:
             if copy.length < length:
                 entries = tuple(await read_archive(self._client, workflow_id, run_id))
@@ -118,12 +145,36 @@ class JournalCache:
     def hand_over(self, workflow_id: str, old_run: str, new_run: str, length: int) -> None:
         """Keep a run's copy, if it is of this length, for the run that goes on from it."""
         copy = self._copies.get((workflow_id, old_run))
-        if copy is not None and copy.length == length and (workflow_id, new_run) not in self._copies:
+        if copy is not None and copy.length == length and not self._known((workflow_id, new_run)).length:
             self._copies[workflow_id, new_run] = self._copies.pop((workflow_id, old_run))
 
+    def _known(self, key: _Key) -> _Copy:
+        """Return a run's copy, or an empty one."""
+        if (packed := self._packed.pop(key, None)) is not None:
+            copy = self._use(key, _Copy())
+            self._at_most += copy.extend(0, unpack(packed)) - len(packed)
+        return self._copies.get(key) or _Copy()
+
+    def _use(self, key: _Key, copy: _Copy | None = None) -> _Copy:
+        copy = self._copies[key] = copy or self._known(key)
+        self._copies.move_to_end(key)
+        copy.used = time.monotonic()
+        return copy
+
+    def _pack(self) -> None:
+        before = time.monotonic() - _IDLE_SECONDS
+        old = islice(self._copies.items(), max(len(self._copies) - _READY, 0))
+        for key, copy in list(takewhile(lambda item: item[1].used < before, old)):
+            if copy.size <= _MAX_PACKED_BYTES and not copy.lock.locked():
+                self._packed[key] = pack(copy.projection.entries)
+                self._at_most += len(self._packed[key]) - self._copies.pop(key).size
+
     def _evict(self) -> None:
+        self._pack()
         if self._at_most > self._max_bytes:
-            self._at_most = sum(copy.size for copy in self._copies.values())
+            self._at_most = self.size
+        while self._packed and self._at_most > self._max_bytes:
+            self._at_most -= len(self._packed.popitem(last=False)[1])
         while len(self._copies) > 1 and self._at_most > self._max_bytes:
             _, copy = self._copies.popitem(last=False)
             self._at_most -= copy.size
