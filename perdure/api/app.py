@@ -22,6 +22,7 @@ from perdure.api.auth import Authentication
 from perdure.api.authenticator import Authenticator
 from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
+from perdure.api.document import DocumentedApi
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
@@ -46,7 +47,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
     backend = Backend(client, plans, config)
     authenticator = Authenticator(config.auth) if config.auth is not None else None
     # No page that would load its scripts from the network; /openapi.json is served.
-    app = FastAPI(
+    app = DocumentedApi(
         title="Perdure",
         redirect_slashes=False,
         docs_url=None,
@@ -59,6 +60,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
     for part in (service, sessions, run, v1):
         app.include_router(part.router)
     if authenticator is not None:
+        app.asks_for_credentials = True
         app.state.authenticator = authenticator
         app.include_router(sign_in.router)
     app.add_exception_handler(RequestValidationError, _invalid)
