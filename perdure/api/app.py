@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware import Middleware
@@ -16,10 +16,14 @@ from temporalio.service import RPCError
 
 from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App
-from perdure.api import run, service, sessions, v1
+from perdure.api import run, service, sessions, sign_in, v1
+from perdure.api.access import check_users
+from perdure.api.auth import Authentication
+from perdure.api.authenticator import Authenticator
 from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
-from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
+from perdure.api.document import DocumentedApi
+from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
 
@@ -35,30 +39,37 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
         config: What is allowed.
 
     Raises:
-        DefinitionError: An app is defined wrongly.
+        DefinitionError: An app is defined wrongly, or the issuer's keys cannot be read.
         ValueError: An allowed origin is no regular expression.
     """
     config = config or ApiConfig()
     plans = {app.name: compile_app(app) for app in apps}
     backend = Backend(client, plans, config)
+    authenticator = Authenticator(config.auth) if config.auth is not None else None
     # No page that would load its scripts from the network; /openapi.json is served.
-    app = FastAPI(
+    app = DocumentedApi(
         title="Perdure",
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        middleware=_middleware(config, backend.default_app),
+        dependencies=[Depends(check_users)],
+        separate_input_output_schemas=False,
+        middleware=_middleware(config, backend.default_app, authenticator),
     )
     app.state.backend = backend
     for part in (service, sessions, run, v1):
         app.include_router(part.router)
+    if authenticator is not None:
+        app.asks_for_credentials = True
+        app.state.authenticator = authenticator
+        app.include_router(sign_in.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):
         app.add_exception_handler(kind, _refused)
     return app
 
 
-def _middleware(config: ApiConfig, default_app: str | None) -> list[Middleware]:
+def _middleware(config: ApiConfig, default_app: str | None, authenticator: Authenticator | None) -> list[Middleware]:
     """Return what stands before the routes, outermost first."""
     literal, pattern = split_origins(config.allow_origins)
     cors = Middleware(
@@ -71,10 +82,12 @@ def _middleware(config: ApiConfig, default_app: str | None) -> list[Middleware]:
     )
     return [
         Middleware(LastResort),
+        Middleware(SafeHeaders),
         Middleware(Guard, loopback=config.loopback, allow_origins=config.allow_origins),
         *([cors] if config.allow_origins else []),
         Middleware(BodyLimit, max_bytes=config.max_body_bytes),
         Middleware(EncodedPaths, default_app=default_app),
+        *([Middleware(Authentication, authenticator=authenticator)] if authenticator is not None else []),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated
@@ -13,7 +14,9 @@ from pydantic import AfterValidator
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from perdure.api.access import Access, access_of
 from perdure.api.config import ApiConfig
+from perdure.api.identity import Deed
 from perdure.api.schemas import Session
 from perdure.client import Runner
 from perdure.messages import SessionView, workflow_id
@@ -48,6 +51,13 @@ class Backend:
         """Set when the server ends: streams end then."""
         self._client = client
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
+        self._access: Access | None = None
+
+    def limited_to(self, access: Access) -> Backend:
+        """Return this backend for one request: its runners reach what the request may touch."""
+        limited = copy.copy(self)
+        limited._access = access
+        return limited
 
     def _new_runner(self, app: str) -> Runner:
         return Runner(app, self._client, auto_create_session=self.config.auto_create_session)
@@ -57,11 +67,19 @@ class Backend:
         """App of a request that names none."""
         return self.config.default_app or (next(iter(self.plans)) if len(self.plans) == 1 else None)
 
-    def runner(self, app: str, user_id: str | None, session_id: str | None = None) -> Runner:
-        """Return the runner of an app, after a check of the names.
+    def runner(
+        self, app: str, user_id: str | None, session_id: str | None = None, *, deed: Deed | None = None
+    ) -> Runner:
+        """Return the runner of an app, after a check of the names, and of who asks.
+
+        Args:
+            app: The app.
+            user_id: Whose session is meant. With `None` the runner reaches all sessions that the request may touch.
+            session_id: Which session.
+            deed: What is done. Default: looking, by GET; answering, in a route marked by `answers`; else anything.
 
         Raises:
-            HTTPException: A name cannot be one. 400.
+            HTTPException: A name cannot be one: 400. The session is another user's: 404.
         """
         if not app.isidentifier():
             raise HTTPException(400, f"app name {app!r} is no Python identifier, so there is no such app")
@@ -72,7 +90,11 @@ class Backend:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
-        return self._runner(app)
+        if self._access is None:
+            if self.config.auth is not None:
+                raise RuntimeError("a backend gives out no runner before it knows who asks; take it as BackendOf")
+            return self._runner(app)
+        return self._access.runner(self._runner(app), user_id, deed)
 
     def patience(self) -> asyncio.Timeout:
         """Return a block that gives up with `TimeoutError` if no worker answers."""
@@ -111,7 +133,7 @@ class Backend:
 
 def _backend(request: Request) -> Backend:
     backend: Backend = request.app.state.backend
-    return backend
+    return backend.limited_to(access_of(request))
 
 
 BackendOf = Annotated[Backend, Depends(_backend)]

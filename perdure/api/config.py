@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from perdure.api.auth_config import AuthConfig
+
 __all__ = ["ApiConfig"]
 
 
@@ -12,6 +14,8 @@ __all__ = ["ApiConfig"]
 class ApiConfig:
     """What the HTTP API takes, and from whom."""
 
+    auth: AuthConfig | None = None
+    """Who is let in, from `perdure.api.auth_config.read_auth`. Default: whoever reaches it, with every right."""
     loopback: bool = True
     """It listens on this machine only, so a request must name this machine as its host: a web page that a browser was
     tricked into taking for local (DNS rebinding) does not. Default: on."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -58,6 +58,25 @@ class LastResort:
             log_internal(error, method=scope.get("method"), route=route)
             if not started:
                 await PlainTextResponse(INTERNAL, 500)(scope, receive, send)
+
+
+class SafeHeaders:
+    """Says of every answer that browsers may not guess what it is, nor show it in another page's frame."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("x-content-type-options", "nosniff")
+                headers.setdefault("x-frame-options", "DENY")
+            await send(message)
+
+        await self._app(scope, receive, sending)
 
 
 class Guard:

@@ -23,6 +23,10 @@ from perdure.messages import InvocationResult
 _GONE = 499
 """What nobody reads, since the client has gone."""
 
+_AUTHORS = (None, "", USER)
+_ANSWERERS = (*_AUTHORS, "function", "tool")
+"""Roles that clients give to function responses."""
+
 router = APIRouter(tags=["run"])
 
 
@@ -71,7 +75,9 @@ async def _begin(body: RunAgentRequest, backend: Backend) -> _Turn:
     if not app:
         raise HTTPException(400, "app_name is required when ADK_DEFAULT_APP_NAME is not set")
     check_reserved(app)
-    runner = backend.runner(app, body.user_id, body.session_id)
+    # Approvers may answer over ADK's routes, too, and say nothing beside it.
+    deed = "answer" if _only_answers(body.new_message) else "run"
+    runner = backend.runner(app, body.user_id, body.session_id, deed=deed)
     try:
         async with backend.patience():
             result = await _send(body, runner)
@@ -80,11 +86,18 @@ async def _begin(body: RunAgentRequest, backend: Backend) -> _Turn:
     return _Turn(runner, body.user_id, body.session_id, result)
 
 
+def _only_answers(message: types.Content | None) -> bool:
+    parts = message.parts or [] if message is not None else []
+    return bool(parts) and all(part.model_dump(exclude_none=True).keys() == {"function_response"} for part in parts)
+
+
 async def _send(body: RunAgentRequest, runner: Runner) -> InvocationResult:
     if body.new_message is None:
         return await _resume(body, runner)
+    answers = [part.function_response for part in body.new_message.parts or [] if part.function_response]
+    if body.new_message.role not in (_ANSWERERS if answers else _AUTHORS):
+        raise HTTPException(400, f"a client's message is its user's, so it has not the role {body.new_message.role!r}")
     message = body.new_message.model_copy(update={"role": USER})
-    answers = [part.function_response for part in message.parts or [] if part.function_response]
     if not answers:
         if body.invocation_id is not None:
             raise HTTPException(400, "an invocationId goes with function responses, or without a newMessage to resume")

@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from google.genai import types
-from pydantic import BaseModel, ConfigDict, Field, RootModel, alias_generators, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, alias_generators, model_validator
 
 from perdure.events import Event
 
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
+
+
+RESERVED_PREFIX = "perdure"
+"""How the keys of metadata start that only Perdure writes, such as who answered."""
+_RESERVED_KEYS = frozenset({"expired"})
+"""Perdure's mark of an answer that the session gave itself, at a deadline."""
+
+
+def reserved_key(metadata: Mapping[str, Any]) -> str | None:
+    """Return a key of an event's metadata that only Perdure may write, if there is one."""
+    return next(
+        (key for key in metadata if key in _RESERVED_KEYS or key.casefold().startswith(RESERVED_PREFIX)),
+        None,
+    )
+
+
+def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    key = reserved_key(metadata)
+    if key is not None:
+        raise ValueError(f"the key {key!r} is reserved: what it says is written by the server")
+    return metadata
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
+"""What a client says of its message or answer: all but what the server says."""
 
 
 class Body(BaseModel):
@@ -67,7 +93,7 @@ class RunAgentRequest(Body):
     """If given, an event with content and artifacts is one frame, not two."""
     invocation_id: str | None = None
     """Without a message: what to resume."""
-    custom_metadata: dict[str, Any] | None = None
+    custom_metadata: Metadata | None = None
     """Becomes the user's event's."""
     service_tier: str | None = None
     """Taken, and not used."""
@@ -92,13 +118,17 @@ class Session(BaseModel):
 
 
 def _storable(value: Any) -> Any:
-    """Return a body's value, unless it holds text that no payload can: half of a surrogate pair.
+    """Return a body's value, unless it holds what no payload can: half of a surrogate pair, or NaN.
 
     Raises:
         ValueError: It does.
     """
     try:
-        json.dumps(value, ensure_ascii=False, default=str).encode()
+        json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
     except UnicodeEncodeError as error:
         raise ValueError("the body holds a text that is no Unicode: a lone surrogate") from error
+    except ValueError as error:
+        raise ValueError("the body holds a number that JSON has not: NaN, or one that is infinite") from error
+    except RecursionError as error:
+        raise ValueError("the body is nested too deeply") from error
     return value

@@ -12,19 +12,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, HTTPException, Response
 from temporalio.exceptions import TemporalError
 
+from perdure.api.access import NOT_FOUND
 from perdure.api.backend import Backend, BackendOf, Segment
-from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest
+from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest, reserved_key
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
-from perdure.events import REQUEST_CONFIRMATION, Event, EventActions
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event, EventActions
 from perdure.sessions import ListedSession
 
 _BASE = "/apps/{app_name}/users/{user_id}/sessions"
 _ONE = _BASE + "/{session_id}"
-_RESERVED_CALLS = frozenset({REQUEST_CONFIRMATION, "adk_request_input", "adk_request_credential"})
+_RESERVED_CALLS = frozenset({REQUEST_CONFIRMATION, REQUEST_RECONCILE, "adk_request_input", "adk_request_credential"})
 _ASKED_AT_ONCE = 10
-
-NOT_FOUND = "Session not found"
 
 router = APIRouter(tags=["sessions"])
 
@@ -144,6 +143,8 @@ def _check_events(events: Sequence[Event]) -> None:
             reason = "actions"
         elif calls & _RESERVED_CALLS:
             reason = f"a call of the reserved name {min(name or '' for name in calls & _RESERVED_CALLS)}"
+        elif (key := reserved_key(event.custom_metadata or {})) is not None:
+            reason = f"the reserved key {key!r} in its metadata"
         else:
             continue
         raise HTTPException(400, f"event {number} has {reason}, which a session's first events may not have")

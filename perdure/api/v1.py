@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import StreamingResponse
 
+from perdure.api.access import answers
 from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.statuses import error_frame
 from perdure.api.streams import data_frame, event_frame, until_gone
@@ -113,6 +114,7 @@ async def list_pending_of_session(
 
 
 @router.post(_SESSION + "/pending/{call_id}/answer")
+@answers
 async def answer(
     app_name: Segment,
     user_id: Segment,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, alias_generators
 
-from perdure.api.schemas import Body
+from perdure.api.schemas import Body, Metadata
 from perdure.events import Event
 from perdure.messages import InvocationStatus, InvocationView, PendingCall, SessionStatus
 
@@ -119,5 +119,5 @@ class AnswerBody(Body):
 
     response: Any
     """A JSON value; anything but an object arrives as `{"result": …}`."""
-    metadata: dict[str, Any] | None = None
+    metadata: Metadata | None = None
     """Who answered and why; becomes the event's `customMetadata`."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.errors import DefinitionError
 
 if TYPE_CHECKING:
     import socket
@@ -18,18 +20,26 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from perdure.agents.definitions import App
+    from perdure.api.auth_config import AuthConfig
     from perdure.api.config import ApiConfig
     from perdure.logs import Level
 
 DEFAULT_PORT = 8000
 
-_NEEDS = ("fastapi", "starlette", "uvicorn")
+_NEEDS = ("fastapi", "starlette", "uvicorn", "jinja2", "jwt", "python_multipart")
 _MISSING = "the HTTP API needs FastAPI and uvicorn; install them with `pip install 'perdure[api]'`"
 
 
 def api_options(command: Command) -> Command:
     """Give a command the options that say what the HTTP API takes; `api_config` reads them."""
     options: list[Callable[[Command], Command]] = [
+        click.option(
+            "--auth",
+            envvar="PERDURE_AUTH",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Let in only who FILE (TOML) names: API keys, and tokens of an issuer. See docs/security.md.",
+        ),
         click.option(
             "--allow-origins",
             multiple=True,
@@ -80,11 +90,13 @@ def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, 
     """Serve the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
 
     A TARGET is an app to list and describe: MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`.
-    Sessions may be of any app that a worker serves; this process runs no agents. The API has no authentication.
+    Sessions may be of any app that a worker serves; this process runs no agents. Whoever reaches the API may do
+    everything, unless --auth names a file of who is let in.
 
     \b
     Examples:
       perdure api travel.agent:app --port 8000
+      perdure api travel.agent:app --host 0.0.0.0 --auth auth.toml
       perdure api travel.agent:app --address temporal.internal:7233 --allow-origins https://shop.example
       curl http://localhost:8000/list-apps
     """
@@ -105,7 +117,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         resolved = connection.config().resolve()
         client = await connect(resolved)
         click.echo(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
-        warn_of(host)
+        warn_of(host, config)
         await serve(client, apps, config, listener, stop)
     return ExitCode.FINISHED
 
@@ -114,7 +126,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     """Return the API's settings.
 
     Raises:
-        click.UsageError: An origin is malformed.
+        click.UsageError: An origin is malformed, or the file of --auth.
         click.ClickException: The extra is not installed.
     """
     try:
@@ -128,6 +140,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     except ValueError as error:
         raise click.UsageError(f"--allow-origins: {error}") from error
     return ApiConfig(
+        auth=_auth(options["auth"]),
         loopback=is_loopback(host),
         allow_origins=options["allow_origins"],
         max_body_bytes=options["max_body"],
@@ -135,6 +148,23 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         auto_create_session=options["auto_create_session"],
         default_app=options["default_app"],
     )
+
+
+def _auth(file: Path | None) -> AuthConfig | None:
+    if file is None:
+        return None
+    try:
+        from perdure.api.auth_config import read_auth
+        from perdure.api.authenticator import Authenticator
+    except ModuleNotFoundError as error:
+        raise _explained(error) from error
+    try:
+        auth = read_auth(file)
+        # Whatever is wrong is said before anything is started.
+        Authenticator(auth)
+    except DefinitionError as error:
+        raise click.UsageError(f"--auth: {error}") from error
+    return auth
 
 
 def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket:
@@ -162,13 +192,21 @@ def url_of(listener: socket.socket) -> str:
     return url_of(listener)
 
 
-def warn_of(host: str) -> None:
+def warn_of(host: str, config: ApiConfig) -> None:
     """Warn if others than this machine can reach the API."""
-    from perdure.http_server import is_loopback
-
-    if not is_loopback(host):
+    if config.loopback:
+        return
+    if config.auth is None:
         click.echo(
-            f"perdure: the API has no authentication: whoever reaches {host} can read and run every session", err=True
+            f"perdure: WARNING: the API has no authentication: whoever reaches {host} can read and run every session;"
+            " name a file by --auth",
+            err=True,
+        )
+    else:
+        click.echo(
+            "perdure: the API speaks plain HTTP, and keys and tokens travel in it: put something before it that"
+            " speaks TLS",
+            err=True,
         )
 
 

@@ -267,7 +267,7 @@ def _listen_for_api(options: dict[str, Any], stack: AsyncExitStack) -> _Served:
         if port is not None:
             raise
         return _Served(f"none: {error.message}")
-    warn_of(host)
+    warn_of(host, config)
     return _Served(url_of(listener), listener, config)
 
 

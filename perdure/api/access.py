@@ -1,0 +1,123 @@
+"""Whose sessions a request may touch. Every route passes through here, whether it thinks of it or not.
+
+`create_app` makes `check_users` a dependency of all routes, and `Backend.runner` asks an `Access` what it may hand out.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote
+from weakref import WeakSet
+
+from fastapi import HTTPException, Request
+
+from perdure.api.identity import ANYONE, SCOPE_KEY, Deed, Identity
+from perdure.client import Runner
+
+__all__ = ["NOT_FOUND", "Access", "OneUsersRunner", "access_of", "answers", "check_users"]
+
+NOT_FOUND = "Session not found"
+"""What is said of another user's session, whether it exists or not."""
+
+_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
+_USER_QUERIES = ("userId", "user_id")
+_USER_PATH = "user_id"
+
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+_answering: WeakSet[Callable[..., Any]] = WeakSet()
+
+
+def answers(endpoint: _Endpoint) -> _Endpoint:
+    """Mark a route that does no more than answer a call, so that approvers may use it; stands below `@router.post`."""
+    _answering.add(endpoint)
+    return endpoint
+
+
+class Access:
+    """What one request may touch."""
+
+    def __init__(self, identity: Identity, deed: Deed) -> None:
+        """Say who asks, and for what.
+
+        Args:
+            identity: Who.
+            deed: What the route does in sessions.
+        """
+        self.identity = identity
+        self.deed: Deed = deed
+
+    def check(self, user_id: str, deed: Deed | None = None) -> None:
+        """Refuse what is another user's.
+
+        Raises:
+            HTTPException: 404, as if there were nothing.
+        """
+        if not self.identity.may(deed or self.deed, user_id):
+            raise HTTPException(404, NOT_FOUND)
+
+    def runner(self, runner: Runner, user_id: str | None, deed: Deed | None = None) -> Runner:
+        """Return a runner that reaches no further than the request may: whose sessions it may touch, or all.
+
+        Args:
+            runner: One that reaches everything.
+            user_id: Whose session is meant; `None` for as many users as may be.
+            deed: What is done; by default what the route does.
+
+        Raises:
+            HTTPException: The request may do nothing in this user's sessions. 404.
+        """
+        if user_id is not None:
+            self.check(user_id, deed)
+        if self.identity.may_for_all(deed or self.deed):
+            return runner
+        if self.identity.subject is None:
+            raise HTTPException(404, NOT_FOUND)
+        return OneUsersRunner(runner, self.identity.subject)
+
+
+def access_of(request: Request) -> Access:
+    """Return what a request may touch."""
+    looks = request.method in _LOOKS
+    deed: Deed = "read" if looks else "answer" if request.scope.get("endpoint") in _answering else "run"
+    return Access(request.scope.get(SCOPE_KEY, ANYONE), deed)
+
+
+async def check_users(request: Request) -> None:
+    """Refuse a path or a query that names another user.
+
+    Raises:
+        HTTPException: 404.
+    """
+    access = access_of(request)
+    named = [unquote(request.path_params[_USER_PATH])] if _USER_PATH in request.path_params else []
+    for name in _USER_QUERIES:
+        named += request.query_params.getlist(name)
+    for user_id in named:
+        access.check(user_id)
+
+
+class OneUsersRunner(Runner):
+    """A runner that knows of no other user's sessions, whatever it is asked. Without a user id, it means that user."""
+
+    def __init__(self, runner: Runner, user_id: str) -> None:
+        """Limit a runner to a user."""
+        vars(self).update(vars(runner))
+        self.only = user_id
+
+
+def _limited(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: OneUsersRunner, *args: Any, user_id: str | None = None, **named: Any) -> Any:
+        if user_id is not None and user_id != self.only:
+            raise HTTPException(404, NOT_FOUND)
+        return method(self, *args, user_id=self.only, **named)
+
+    return call
+
+
+for _name, _method in inspect.getmembers(Runner, inspect.isfunction):
+    if not _name.startswith("_") and "user_id" in inspect.signature(cast("Callable[..., Any]", _method)).parameters:
+        setattr(OneUsersRunner, _name, _limited(cast("Callable[..., Any]", _method)))
