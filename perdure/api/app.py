@@ -20,6 +20,7 @@ from perdure.api import run, service, sessions, v1
 from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
+from perdure.api.pages import routes as pages
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
 
@@ -50,7 +51,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
         middleware=_middleware(config, backend.default_app),
     )
     app.state.backend = backend
-    for part in (service, sessions, run, v1):
+    for part in (service, sessions, run, v1, pages):
         app.include_router(part.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):
