@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8000
 
-_NEEDS = ("fastapi", "starlette", "uvicorn")
-_MISSING = "the HTTP API needs FastAPI and uvicorn; install them with `pip install 'perdure[api]'`"
+_NEEDS = ("fastapi", "jinja2", "starlette", "uvicorn")
+_MISSING = "the HTTP API needs FastAPI, Jinja2 and uvicorn; install them with `pip install 'perdure[api]'`"
 
 
 def api_options(command: Command) -> Command:
@@ -44,6 +45,11 @@ def api_options(command: Command) -> Command:
             envvar="ADK_DEFAULT_APP_NAME",
             metavar="APP",
             help="App of requests that name none.  [default: the app, if it is the only one]",
+        ),
+        click.option(
+            "--temporal-ui",
+            metavar="URL",
+            help="Where the Temporal UI is; the inbox links to it.  [default: that of `perdure dev`, or no links]",
         ),
         click.option(
             "--max-body",
@@ -77,7 +83,7 @@ def api_options(command: Command) -> Command:
 @log_options
 @connection_options
 def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, **options: Any) -> int:
-    """Serve the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
+    """Serve the inbox page and the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
 
     A TARGET is an app to list and describe: MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`.
     Sessions may be of any app that a worker serves; this process runs no agents. The API has no authentication.
@@ -105,6 +111,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         resolved = connection.config().resolve()
         client = await connect(resolved)
         click.echo(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
+        click.echo(f"perdure: inbox at {url_of(listener)}/", err=True)
         warn_of(host)
         await serve(client, apps, config, listener, stop)
     return ExitCode.FINISHED
@@ -114,7 +121,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     """Return the API's settings.
 
     Raises:
-        click.UsageError: An origin is malformed.
+        click.UsageError: An origin, or the Temporal UI's address, is malformed.
         click.ClickException: The extra is not installed.
     """
     try:
@@ -133,8 +140,16 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         max_body_bytes=options["max_body"],
         patience=timedelta(seconds=options["patience"]),
         auto_create_session=options["auto_create_session"],
+        temporal_ui=_web_address(options["temporal_ui"]),
         default_app=options["default_app"],
     )
+
+
+def _web_address(url: str | None) -> str | None:
+    parts = urlsplit(url or "")
+    if url is not None and (parts.scheme not in ("http", "https") or not parts.netloc):
+        raise click.UsageError(f"--temporal-ui: {url!r} is no address of a web page, such as http://localhost:8233")
+    return url
 
 
 def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket:

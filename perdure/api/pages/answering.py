@@ -11,6 +11,7 @@ from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.messages import PendingCall
 from perdure.plan import LlmNode, Plan
+from perdure.responses import confirmation_hint
 from perdure.views import awaited_tool
 
 Takes = Literal["decision", "verdict", "fields", "json"]
@@ -69,6 +70,9 @@ def answer_form(
         takes, args = "decision", _mapping(asked.get("args"))
         confirmation = _mapping(call.args.get("toolConfirmation"))
         hint, payload = str(confirmation.get("hint") or ""), confirmation.get("payload")
+        if hint == confirmation_hint(awaited_tool(call)):
+            # ADK's own words are for programs, and say no more than the form.
+            hint = ""
     elif call.name == REQUEST_RECONCILE:
         takes, args, hint = "verdict", _mapping(asked.get("args")), str(call.args.get("reason") or "")
     else:

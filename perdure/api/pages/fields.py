@@ -138,7 +138,7 @@ class _Reader:
         return Field(
             key=key,
             name=name,
-            label=str(bare.get("title") or name or "Answer"),
+            label=_label(name, schema.get("title") or (not name and bare.get("title"))),
             kind=kind,
             required=required,
             nullable=nullable,
@@ -148,6 +148,14 @@ class _Reader:
             schema=bare,
             inner=inner,
         )
+
+
+def _label(name: str, title: Any) -> str:
+    """Return a field's label: the title that somebody gave it, or else its name in words."""
+    if isinstance(title, str) and title and title != name.replace("_", " ").title():
+        return title
+    words = name.replace("_", " ").strip()
+    return f"{words[:1].upper()}{words[1:]}" or "Answer"
 
 
 def _mappings(values: list[Any]) -> list[Mapping[str, Any]]:

@@ -73,6 +73,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = {
         "clock": shown.clock,
         "iso": shown.iso,
+        "named_values": shown.named_values,
         "pretty": shown.shown_json,
         "revealed": shown.revealed,
         "ago": shown.ago,

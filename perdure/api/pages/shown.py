@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -16,6 +16,9 @@ from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
 
 _MOST = 6000
 """Characters of a text or a value that are shown."""
+
+_SHORT = 80
+"""Characters of a value that fit on a line."""
 
 _STEERING = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Characters without a shape of their own, by which arguments could be made to look like others."""
@@ -56,8 +59,19 @@ class Entry:
 
 
 def shown_json(value: Any) -> str:
-    """Return a value as indented JSON in which nothing steers how it is displayed."""
+    """Return a value as JSON, indented unless it is short, in which nothing steers how it is displayed."""
+    line = json.dumps(value, ensure_ascii=False, default=str)
+    if len(line) <= _SHORT:
+        return revealed(line)
     return shorten(revealed(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
+
+
+def named_values(args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a call's arguments, each as a person reads it: texts without quotes, the rest as JSON."""
+    return [
+        (name, shorten(revealed(value)) if isinstance(value, str) else shown_json(value))
+        for name, value in args.items()
+    ]
 
 
 def revealed(text: str) -> str:

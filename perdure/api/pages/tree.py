@@ -56,7 +56,7 @@ class _Tree:
             description=node.description,
             state=self._state(node.name, step),
             words=self._words(node.name, step),
-            calls=tuple((call.tool, call.next) for call in step.calls) if step is not None else (),
+            calls=self._calls(node.name, step),
             below=tuple(self.agent(child) for child in node.sub_agents),
         )
 
@@ -65,7 +65,7 @@ class _Tree:
             return "failed"
         if step is None or step.next == "ends":
             return self._state_outside(name, step)
-        if name in self._waiting and self._status in ("running", "waiting"):
+        if name in self._waiting:
             return "waits"
         states: dict[str, State] = {"running": "at work", "queued": "queued", "waiting": "waits"}
         return states.get(self._status, "stopped")
@@ -85,7 +85,16 @@ class _Tree:
             return f"failed in {self._failed[name]}"
         if step is None or step.next == "ends":
             return ""
-        return step.words if self._status in ("running", "waiting") else f"on a resume: {step.words}"
+        return self._now(name, step.words)
+
+    def _calls(self, name: str, step: AgentStep | None) -> tuple[tuple[str, str], ...]:
+        return tuple((call.tool, self._now(name, call.next)) for call in step.calls) if step is not None else ()
+
+    def _now(self, name: str, words: str) -> str:
+        """Return what is done now, or else on a resume; a wait goes on, whatever became of the invocation."""
+        if self._status in ("running", "waiting") or (name in self._waiting and name not in self._failed):
+            return words
+        return f"on a resume: {words}"
 
 
 def _walk(step: AgentStep | None) -> Iterator[AgentStep]:
