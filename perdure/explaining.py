@@ -88,6 +88,10 @@ class SessionExplanation(_Told):
     """How its workflow ended, if it is closed; the next message, answer or resume brings it back."""
     invocation_count: int
     """All of its invocations."""
+    event_count: int = 0
+    """Events in its log."""
+    journal_length: int = 0
+    """Entries in its journal: whoever sees the same number again sees the same session."""
     invocations: tuple[InvocationExplanation, ...] = Field(default=())
     """The one that was asked for; else those that are not finished, or the newest."""
 
@@ -109,6 +113,7 @@ def explain_session(
     app, user_id, session_id = names
     if invocation_id is not None and invocation_id not in projection.invocations:
         raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+    length = len(projection.entries)
     if closed is not None:
         _stop_what_ran(projection, closed)
     return SessionExplanation(
@@ -118,6 +123,8 @@ def explain_session(
         status=session_status(projection),
         closed=closed,
         invocation_count=len(projection.invocations),
+        event_count=len(projection.events),
+        journal_length=length,
         invocations=tuple(_explain(projection, found) for found in _chosen(projection, invocation_id)),
     )
 

@@ -82,6 +82,10 @@ class Inspecting:
         async for event in self._reader.events(user_id, session_id, since, follow=follow):
             yield event
 
+    async def grown(self, *, user_id: str, session_id: str, length: int) -> int:
+        """Wait until a session's journal has another length than `length`; returns it. That costs no history."""
+        return await self._reader.grown(user_id, session_id, length)
+
     async def follow(
         self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0
     ) -> AsyncGenerator[Event, None]:

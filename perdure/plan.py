@@ -81,6 +81,8 @@ class ToolPlan(BaseModel):
     """The deadline of a long-running call's answer."""
     remind_in: timedelta | None = None
     """From a long-running call to its reminder, a function in the worker."""
+    response_schema: dict[str, Any] | None = None
+    """JSON schema of a long-running call's answer, where the tool declares one; forms are made from it."""
     local: bool = False
     """Runs as a local activity, in the worker that has the session, without a round trip through the server."""
 

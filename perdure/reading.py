@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryRejectedError
 
 from perdure.errors import InvocationFailed
 from perdure.events import USER, Event
@@ -16,6 +17,9 @@ from perdure.messages import EventsPage, PageInput, workflow_id
 from perdure.sessions import Sessions
 
 _KEPT_FOLLOWERS = 1000
+
+_CLOSED_PAUSE = 2.0
+"""Seconds between two looks at a session whose workflow is closed."""
 
 
 class LogReader:
@@ -39,6 +43,22 @@ class LogReader:
                     if not follow:
                         return
                     await follower.news(found=bool(page.events))
+
+    async def grown(self, user_id: str, session_id: str, length: int) -> int:
+        """Wait until a session's journal has another length than `length`; returns it."""
+        with self._follower(user_id, session_id) as follower:
+            while True:
+                try:
+                    found = await self._sessions.journal_length(user_id, session_id, closed=False)
+                except WorkflowQueryRejectedError:
+                    found = await self._sessions.journal_length(user_id, session_id, closed=True)
+                    if found == length:
+                        # Only another run, which brings it back, lets it grow.
+                        await asyncio.sleep(_CLOSED_PAUSE)
+                        continue
+                if found != length:
+                    return found
+                await follower.news(found=False)
 
     async def follow(
         self, user_id: str, session_id: str, invocation_id: str, since: int

@@ -33,6 +33,7 @@ from perdure.logs import get_logger
 from perdure.messages import (
     EFFECTS,
     EVENTS,
+    JOURNAL,
     PENDING,
     PLAN,
     SESSION,
@@ -40,6 +41,7 @@ from perdure.messages import (
     EffectsPage,
     EventsPage,
     InvocationView,
+    JournalPage,
     PageInput,
     PendingCall,
     PendingView,
@@ -154,6 +156,19 @@ class Sessions(SessionCalls):
                 cause=f"the session's workflow was {_name(error)}",
                 resumable=True,
             ) from error
+
+    async def journal_length(self, user_id: str, session_id: str, *, closed: bool) -> int:
+        """Return the number of entries in a session's journal.
+
+        Raises:
+            WorkflowQueryRejectedError: The workflow is closed, and `closed` is false.
+        """
+        # Of the journal nothing is wanted: a page from beyond its end.
+        request = PageInput(since=sys.maxsize)
+        page: JournalPage = await self.query(
+            user_id, session_id, JOURNAL, request, result_type=JournalPage, closed=closed
+        )
+        return page.total
 
     async def effects(self, user_id: str, session_id: str) -> tuple[Effect, ...]:
         """Return the whole ledger, page by page; calls may come in between, but none goes away."""

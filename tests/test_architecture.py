@@ -71,7 +71,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "inspecting": VALUES | PURE | {"sessions", "reading"},
     "client": VALUES | PURE | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers"},
-    "api": VALUES | {"api", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"},
+    "api": VALUES
+    | {"api", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"}
+    | {"explaining", "outlook", "views"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

@@ -122,6 +122,21 @@ def declare(name: str, doc: str, parameters: tuple[Parameter, ...]) -> types.Fun
     return declaration
 
 
+def schema_of(answer: Any, where: str) -> dict[str, Any]:
+    """Return the JSON schema of a type.
+
+    Raises:
+        DefinitionError: It has none.
+    """
+    try:
+        return TypeAdapter[Any](answer).json_schema()
+    except (PydanticUserError, NameError, TypeError, ValueError) as error:
+        raise DefinitionError(
+            f"{where}: response is {inspect.formatannotation(answer)}, which has no JSON schema; give a pydantic model,"
+            " a TypedDict, or a type such as bool or Literal"
+        ) from error
+
+
 def convert(parameters: tuple[Parameter, ...], args: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a model's arguments as the function takes them; what it does not take is dropped. ADK: `function_tool.py`.
 

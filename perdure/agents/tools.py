@@ -20,6 +20,7 @@ from perdure.agents.signature import (
     function_name,
     is_async,
     read_signature,
+    schema_of,
 )
 from perdure.errors import DefinitionError
 from perdure.expiry import OnExpiry
@@ -250,6 +251,7 @@ class LongRunningFunctionTool(FunctionTool):
         on_expiry: OnExpiry | None = None,
         remind_in: timedelta | None = None,
         reminder: Callable[..., Any] | None = None,
+        response: Any = None,
     ) -> None:
         """Wrap a function; the arguments not listed here are those of `FunctionTool`.
 
@@ -262,22 +264,26 @@ class LongRunningFunctionTool(FunctionTool):
             on_expiry: What happens at the deadline: `AnswerWith`, `AnswerError` or `FailInvocation`. Default: an
                 `AnswerError` that says that nobody answered.
             remind_in: Time from the call to its reminder, if the call is still open then.
+            response: The type of the answer: a pydantic model, a TypedDict, `bool`, `Literal[…]`. Forms ask for its
+                fields; the session takes other answers, too. Default: any JSON.
             reminder: The function to be run then, once, as an activity: it takes of the tool's arguments those that it
                 wants, by name, and a `ToolContext` if it likes. If it fails, that is logged, and nothing else happens.
 
         Raises:
             DefinitionError: A duration is not positive, the reminder is not before the deadline, one of two that belong
-                together is missing, or the value of `AnswerWith` is no JSON.
+                together is missing, the value of `AnswerWith` is no JSON, or `response` has no JSON schema.
         """
         super().__init__(func, timeout=timeout, heartbeat_timeout=heartbeat_timeout, retry=retry)
         self.reminder = reminder
         self._remind_in = remind_in
+        self._response_schema = None if response is None else schema_of(response, f"tool {self.name!r}")
         self._expiry = plan_expiry(f"tool {self.name!r}", expires_in, on_expiry)
         check_reminder(f"tool {self.name!r}", expires_in, remind_in, reminder)
 
     def plan(self) -> ToolPlan:
         """Return the tool as a plan holds it; raises as `FunctionTool.plan` does."""
-        return super().plan().model_copy(update={"expiry": self._expiry, "remind_in": self._remind_in})
+        declared = {"expiry": self._expiry, "remind_in": self._remind_in, "response_schema": self._response_schema}
+        return super().plan().model_copy(update=declared)
 
     def _others(self) -> tuple[Callable[..., Any], ...]:
         return (self.reminder,) if self.reminder is not None else ()

@@ -24,6 +24,7 @@ from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.document import DocumentedApi
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
+from perdure.api.pages import routes as pages
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
 
@@ -57,7 +58,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
         middleware=_middleware(config, backend.default_app, authenticator),
     )
     app.state.backend = backend
-    for part in (service, sessions, run, v1):
+    for part in (service, sessions, run, v1, pages):
         app.include_router(part.router)
     if authenticator is not None:
         app.asks_for_credentials = True

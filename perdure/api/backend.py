@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from fastapi import Depends, HTTPException, Request
 from pydantic import AfterValidator
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.api.access import Access, access_of
 from perdure.api.config import ApiConfig
@@ -21,8 +21,13 @@ from perdure.api.schemas import Session
 from perdure.client import Runner
 from perdure.messages import SessionView, workflow_id
 from perdure.plan import Plan
+from perdure.sessions import list_apps
 
 _KEPT_RUNNERS = 100
+_KEPT_PLANS = 100
+
+_APPS_STAY = 15.0
+"""Seconds for which the apps that have sessions are not listed again."""
 
 _MAX_ID_BYTES = 300
 """User id and session id together, in UTF-8; Temporal shows both on the workflow's page, in 400 bytes."""
@@ -50,6 +55,9 @@ class Backend:
         self.closing = asyncio.Event()
         """Set when the server ends: streams end then."""
         self._client = client
+        self._apps: list[tuple[float, frozenset[str]]] = []
+        """When it was last listed which apps have sessions, and which; in a list, so that limited backends share it."""
+        self._kept_plans: dict[tuple[str, str], Plan] = {}
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
         self._access: Access | None = None
 
@@ -66,6 +74,25 @@ class Backend:
     def default_app(self) -> str | None:
         """App of a request that names none."""
         return self.config.default_app or (next(iter(self.plans)) if len(self.plans) == 1 else None)
+
+    async def apps(self) -> list[str]:
+        """Return the names of the apps that the server was given, and of those that have sessions, as far as known."""
+        now = asyncio.get_running_loop().time()
+        if not self._apps or now - self._apps[0][0] > _APPS_STAY:
+            try:
+                found = frozenset(await list_apps(self._client))
+            except RPCError as error:
+                if error.status != RPCStatusCode.INVALID_ARGUMENT:
+                    raise
+                # The namespace has no search attributes.
+                found = frozenset[str]()
+            self._apps[:] = [(now, found)]
+        return sorted(self._apps[0][1] | set(self.plans))
+
+    @property
+    def namespace(self) -> str:
+        """The Temporal namespace that the sessions are in."""
+        return self._client.namespace
 
     def runner(
         self, app: str, user_id: str | None, session_id: str | None = None, *, deed: Deed | None = None
@@ -95,6 +122,22 @@ class Backend:
                 raise RuntimeError("a backend gives out no runner before it knows who asks; take it as BackendOf")
             return self._runner(app)
         return self._access.runner(self._runner(app), user_id, deed)
+
+    async def plan(
+        self, app: str, user_id: str, session_id: str, invocation_id: str, *, digest: str | None
+    ) -> Plan | None:
+        """Return the plan of this digest, to which an invocation is pinned; it is kept, since plans do not change."""
+        if digest is None:
+            return None
+        found = self._kept_plans.get((app, digest))
+        if found is None:
+            runner = self.runner(app, user_id, session_id)
+            found = await runner.plan(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+            if found is not None:
+                self._kept_plans[app, digest] = found
+                if len(self._kept_plans) > _KEPT_PLANS:
+                    del self._kept_plans[next(iter(self._kept_plans))]
+        return found
 
     def patience(self) -> asyncio.Timeout:
         """Return a block that gives up with `TimeoutError` if no worker answers."""

@@ -29,5 +29,7 @@ class ApiConfig:
     that is followed is followed for as long as it takes. Default: 30 s."""
     auto_create_session: bool = False
     """A run in a session that does not exist creates it. Default: off, as in ADK."""
+    temporal_ui: str | None = None
+    """Where the Temporal UI is, as `http://localhost:8233`; the pages link to it. Default: no links."""
     default_app: str | None = None
     """App of requests that name none. Default: the app, if there is but one."""

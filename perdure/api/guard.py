@@ -120,11 +120,16 @@ class Guard:
             return True
         if self._pattern is not None and self._pattern.fullmatch(origin):
             return True
-        scheme, _, _ = origin.partition("://")
-        name, port = _split(origin)
-        own_name, own_port = _split(f"//{host}")
-        default = _DEFAULT_PORTS.get(scheme)
-        return default is not None and name is not None and (name, port or default) == (own_name, own_port or default)
+        return is_own(origin, host)
+
+
+def is_own(origin: str, host: str) -> bool:
+    """Return whether a page's origin is that of the server which it addressed by this `Host`."""
+    scheme, _, _ = origin.partition("://")
+    name, port = _split(origin)
+    own_name, own_port = _split(f"//{host}")
+    default = _DEFAULT_PORTS.get(scheme)
+    return default is not None and name is not None and (name, port or default) == (own_name, own_port or default)
 
 
 def _split(url: str) -> tuple[str | None, int | None]:

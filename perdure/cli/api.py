@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -56,6 +57,11 @@ def api_options(command: Command) -> Command:
             help="App of requests that name none.  [default: the app, if it is the only one]",
         ),
         click.option(
+            "--temporal-ui",
+            metavar="URL",
+            help="Where the Temporal UI is; the inbox links to it.  [default: that of `perdure dev`, or no links]",
+        ),
+        click.option(
             "--max-body",
             type=click.IntRange(min=1),
             default=10_000_000,
@@ -87,7 +93,7 @@ def api_options(command: Command) -> Command:
 @log_options
 @connection_options
 def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, **options: Any) -> int:
-    """Serve the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
+    """Serve the inbox page and the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
 
     A TARGET is an app to list and describe: MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`.
     Sessions may be of any app that a worker serves; this process runs no agents. Whoever reaches the API may do
@@ -117,6 +123,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         resolved = connection.config().resolve()
         client = await connect(resolved)
         click.echo(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
+        click.echo(f"perdure: inbox at {url_of(listener)}/", err=True)
         warn_of(host, config)
         await serve(client, apps, config, listener, stop)
     return ExitCode.FINISHED
@@ -126,7 +133,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     """Return the API's settings.
 
     Raises:
-        click.UsageError: An origin is malformed, or the file of --auth.
+        click.UsageError: An origin, the Temporal UI's address, or the file of --auth is malformed.
         click.ClickException: The extra is not installed.
     """
     try:
@@ -146,6 +153,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         max_body_bytes=options["max_body"],
         patience=timedelta(seconds=options["patience"]),
         auto_create_session=options["auto_create_session"],
+        temporal_ui=_web_address(options["temporal_ui"]),
         default_app=options["default_app"],
     )
 
@@ -165,6 +173,13 @@ def _auth(file: Path | None) -> AuthConfig | None:
     except DefinitionError as error:
         raise click.UsageError(f"--auth: {error}") from error
     return auth
+
+
+def _web_address(url: str | None) -> str | None:
+    parts = urlsplit(url or "")
+    if url is not None and (parts.scheme not in ("http", "https") or not parts.netloc):
+        raise click.UsageError(f"--temporal-ui: {url!r} is no address of a web page, such as http://localhost:8233")
+    return url
 
 
 def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket:

@@ -127,7 +127,7 @@ async def _dev(
     async with AsyncExitStack() as stack:
         config = connection.config().resolve()
         client, server = await _reach(config, ui_port, data, stack)
-        served = _listen_for_api(options, stack)
+        served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)
         _greet(config, server, data, apps, served)
         async with _api_beside(client, apps, served, stop):
             await _serve(client, apps, _worker_config(options), stop)
@@ -217,6 +217,11 @@ async def _reach(
     return await connect(replace(config, address=server.address)), server
 
 
+def _ui_of(server: DevServer | None) -> str | None:
+    """Return where the Temporal UI is, if this process has started it."""
+    return server.ui_url if server is not None else None
+
+
 def _greet(
     config: ConnectionConfig, server: DevServer | None, data: Path | None, apps: Sequence[App], served: _Served
 ) -> None:
@@ -231,6 +236,8 @@ def _greet(
         click.echo(f"data         {data or DEFAULT_DATA_FILE}")
     if served.told:
         click.echo(f"HTTP API     {served.told}")
+    if served.listener is not None:
+        click.echo(f"inbox        {served.told}/")
     for app in apps:
         resumable = app.resumability_config is not None and app.resumability_config.is_resumable
         click.echo(f"app          {app.name}{'' if resumable else ' (not resumable: no ResumabilityConfig says so)'}")

@@ -1,0 +1,1 @@
+"""The inbox: server-rendered pages of what waits for a person, and of each session."""

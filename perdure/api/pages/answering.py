@@ -1,0 +1,158 @@
+"""Forms that answer open calls, and the answers that they send. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.messages import PendingCall
+from perdure.plan import LlmNode, Plan
+from perdure.responses import confirmation_hint
+from perdure.views import awaited_tool
+
+Takes = Literal["decision", "verdict", "fields", "json"]
+
+WHY, PAYLOAD, RESULT, VALUE, VERDICT, DECISION = "why", "payload", "result", "value", "verdict", "decision"
+"""Names of the inputs that forms have beside the fields of a schema."""
+
+MAX_WHY = 2000
+"""Characters of the comment."""
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """An open call, and the form that answers it."""
+
+    call: PendingCall
+    form_id: str
+    """Begins the ids of the form's elements; the same whenever the call is shown."""
+    takes: Takes
+    tool: str
+    """What the call is about: of an approval, the tool that is to run."""
+    args: dict[str, Any]
+    """The tool's arguments."""
+    hint: str = ""
+    """The question that an approval asks, or why a call is in doubt."""
+    payload: Any = None
+    """Of an approval: what the tool asks to be completed."""
+    form: Form | None = None
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What was filled in before."""
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def value(self, key: str, default: str = "") -> str:
+        """Return what stands in an input."""
+        return self.values.get(key, default)
+
+
+def answer_form(
+    call: PendingCall,
+    plan: Plan | None,
+    values: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
+) -> AnswerForm:
+    """Return the form that answers a call.
+
+    Args:
+        call: The call.
+        plan: The plan of its invocation, if it is known.
+        values: What was filled in before.
+        errors: What was wrong with it, by input.
+    """
+    asked = _mapping(call.args.get("originalFunctionCall"))
+    takes: Takes = "json"
+    hint, payload, form, args = "", None, None, call.args
+    if call.name == REQUEST_CONFIRMATION:
+        takes, args = "decision", _mapping(asked.get("args"))
+        confirmation = _mapping(call.args.get("toolConfirmation"))
+        hint, payload = str(confirmation.get("hint") or ""), confirmation.get("payload")
+        if hint == confirmation_hint(awaited_tool(call)):
+            # ADK's own words are for programs, and say no more than the form.
+            hint = ""
+    elif call.name == REQUEST_RECONCILE:
+        takes, args, hint = "verdict", _mapping(asked.get("args")), str(call.args.get("reason") or "")
+    else:
+        form = form_of(_schema(plan, call))
+        takes = "json" if form is None else "fields"
+    return AnswerForm(
+        call=call,
+        form_id=f"c{hashlib.sha256(call.id.encode()).hexdigest()[:12]}",
+        takes=takes,
+        tool=awaited_tool(call),
+        args=args,
+        hint=hint,
+        payload=payload,
+        form=form,
+        values=values or {},
+        errors=errors or {},
+    )
+
+
+def read_answer(shown: AnswerForm) -> Any:
+    """Return the response that a form was filled in with.
+
+    Raises:
+        NotFilledIn: Something is missing or malformed.
+    """
+    if len(shown.value(WHY)) > MAX_WHY:
+        raise NotFilledIn({WHY: f"Give {MAX_WHY} characters at the most."})
+    match shown.takes:
+        case "decision":
+            return _decision(shown)
+        case "verdict":
+            return _verdict(shown)
+        case "json":
+            return _json(shown, VALUE)
+        case "fields":
+            assert shown.form is not None, "a form without fields takes JSON"
+            return shown.form.read(shown.values)
+
+
+def _decision(shown: AnswerForm) -> dict[str, Any]:
+    decision = shown.value(DECISION)
+    if decision not in ("approve", "reject"):
+        raise NotFilledIn({DECISION: "Approve or reject."})
+    answer: dict[str, Any] = {"confirmed": decision == "approve"}
+    if decision == "approve" and shown.value(PAYLOAD).strip():
+        answer["payload"] = _json(shown, PAYLOAD)
+    return answer
+
+
+def _verdict(shown: AnswerForm) -> dict[str, Any]:
+    match shown.value(VERDICT):
+        case "happened":
+            # Without a result the model is told that there was none.
+            return {"happened": True, "result": _json(shown, RESULT) if shown.value(RESULT).strip() else None}
+        case "not happened":
+            return {"happened": False}
+        case "run again":
+            return {"run_again": True}
+        case _:
+            raise NotFilledIn({VERDICT: "Say what became of the call."})
+
+
+def _json(shown: AnswerForm, key: str) -> Any:
+    text = shown.value(key)
+    if not text.strip():
+        raise NotFilledIn({key: 'Give an answer: any JSON, such as {"result": "done"}.'})
+    try:
+        return read_json(text)
+    except ValueError as error:
+        raise NotFilledIn({key: str(error)}) from None
+
+
+def _schema(plan: Plan | None, call: PendingCall) -> Mapping[str, Any] | None:
+    node = plan.nodes.get(call.agent) if plan is not None else None
+    tool = node.tool(call.name) if isinstance(node, LlmNode) else None
+    if tool is None:
+        return None
+    declared: Any = tool.declaration.response_json_schema
+    return tool.response_schema or (_mapping(declared) or None)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] -- JSON

@@ -1,0 +1,229 @@
+"""Reads what the pages show: the calls that wait over all sessions, and one session with its log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from perdure.api.backend import Backend
+from perdure.api.identity import APPROVER, OPERATOR, Identity
+from perdure.api.pages.answering import AnswerForm, answer_form
+from perdure.api.pages.rendering import temporal_link
+from perdure.api.pages.shown import Entry, timeline
+from perdure.api.pages.tree import Agent, agent_tree
+from perdure.errors import SessionNotFound
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
+from perdure.explaining import InvocationExplanation, SessionExplanation
+from perdure.messages import PendingCall
+from perdure.plan import Plan
+from perdure.sessions import ListedSession
+from perdure.views import awaited_tool
+
+MOST_CALLS = 100
+MOST_SESSIONS = 50
+MOST_EVENTS = 200
+"""What one page shows of each."""
+
+_SLOW = 9.0
+"""Seconds after which a listing has given up on a session."""
+
+_QUERIES_AT_ONCE = 10
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the inbox is narrowed down to; empty is all."""
+
+    app: str = ""
+    user: str = ""
+    tool: str = ""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A call that waits, and where."""
+
+    session: ListedSession
+    form: AnswerForm
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """What the inbox shows."""
+
+    waiting: list[Waiting]
+    waiting_count: int
+    sessions: list[ListedSession]
+    session_count: int
+    apps: list[str]
+    users: list[str]
+    tools: list[str]
+    silent: list[str]
+    """Apps some of whose sessions did not answer in time."""
+    everybody: bool
+    """Sessions of all users are shown."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An invocation on a session's page."""
+
+    told: InvocationExplanation
+    agents: Agent | None
+
+
+@dataclass(frozen=True)
+class SessionPage:
+    """What a session's page shows."""
+
+    session: SessionExplanation
+    forms: list[AnswerForm]
+    invocations: list[Shown]
+    """Newest first."""
+    entries: list[Entry]
+    start: int
+    """Offset of the first event that is shown."""
+    end: int
+    may_run: bool
+    temporal: str | None
+
+
+@dataclass
+class _OfApp:
+    calls: list[tuple[ListedSession, PendingCall]] = field(default_factory=list[tuple[ListedSession, PendingCall]])
+    sessions: list[ListedSession] = field(default_factory=list[ListedSession])
+    is_silent: bool = False
+
+
+def sees_everybody(identity: Identity) -> bool:
+    """Return whether somebody may read the sessions of all users."""
+    return bool(identity.roles & {OPERATOR, APPROVER})
+
+
+def check_reads(identity: Identity, app: str, user_id: str, session_id: str) -> None:
+    """Refuse those who may not see a session, in the words for one that does not exist.
+
+    Raises:
+        SessionNotFound: They may not.
+    """
+    if not identity.may_answer(user_id):
+        raise SessionNotFound(
+            f"app {app!r} has no session {session_id!r} of user {user_id!r};"
+            " create it first (create_session, or `perdure run`)"
+        )
+
+
+async def read_inbox(backend: Backend, identity: Identity, wanted: Wanted) -> Inbox:
+    """Return what waits in all sessions that somebody may see, and those sessions."""
+    everybody = sees_everybody(identity)
+    user = (wanted.user or None) if everybody else identity.subject
+    apps = await backend.apps()
+    chosen = [wanted.app] if wanted.app else apps
+    if not everybody and (user is None or wanted.user not in ("", user)):
+        chosen = []
+    found = await asyncio.gather(*(_of_app(backend, app, user) for app in chosen))
+    every = sorted((pair for one in found for pair in one.calls), key=lambda pair: pair[1].since)
+    calls = [pair for pair in every if wanted.tool in ("", awaited_tool(pair[1]))]
+    sessions = [
+        session
+        for one in found
+        for session in one.sessions
+        if not wanted.tool or wanted.tool in (session.pending_tools or ())
+    ]
+    sessions.sort(key=lambda session: -session.started)
+    return Inbox(
+        waiting=await _forms(backend, calls[:MOST_CALLS]),
+        waiting_count=len(calls),
+        sessions=sessions[:MOST_SESSIONS],
+        session_count=len(sessions),
+        apps=apps,
+        users=sorted({session.user_id for one in found for session in one.sessions})[:MOST_SESSIONS],
+        tools=sorted({awaited_tool(call) for _, call in every}),
+        silent=[app for app, one in zip(chosen, found, strict=True) if one.is_silent],
+        everybody=everybody,
+    )
+
+
+async def _of_app(backend: Backend, app: str, user_id: str | None) -> _OfApp:
+    runner = backend.runner(app, user_id)
+    began = time.monotonic()
+    calls, sessions = await asyncio.gather(runner.pending(user_id=user_id), runner.list_sessions(user_id=user_id))
+    return _OfApp(calls, sessions, time.monotonic() - began > _SLOW)
+
+
+async def _forms(backend: Backend, calls: list[tuple[ListedSession, PendingCall]]) -> list[Waiting]:
+    gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
+
+    async def form(session: ListedSession, call: PendingCall) -> Waiting:
+        async with gate:
+            return Waiting(session, answer_form(call, await _plan_of_call(backend, session, call)))
+
+    return list(await asyncio.gather(*(form(session, call) for session, call in calls)))
+
+
+async def _plan_of_call(backend: Backend, session: ListedSession, call: PendingCall) -> Plan | None:
+    """Return the plan that a call's form needs, if it needs one."""
+    if call.name in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
+        return None
+    names = {"user_id": session.user_id, "session_id": session.id, "invocation_id": call.invocation_id}
+    view = await backend.runner(session.app_name, session.user_id).invocation(**names)
+    return await backend.plan(session.app_name, **names, digest=view.plan)
+
+
+async def read_session(
+    backend: Backend,
+    identity: Identity,
+    names: tuple[str, str, str],
+    *,
+    before: int | None = None,
+    filled_in: Mapping[str, AnswerForm] | None = None,
+) -> SessionPage:
+    """Return a session as its page shows it.
+
+    Args:
+        backend: Where it is read from.
+        identity: Who reads it.
+        names: Its app, user and id.
+        before: Show the events before this offset. Default: the newest.
+        filled_in: By call id, forms that were filled in wrongly.
+
+    Raises:
+        SessionNotFound: There is none, or it is not to be seen.
+    """
+    _, user_id, session_id = names
+    check_reads(identity, *names)
+    runner = backend.runner(*names)
+    told = await runner.explain(user_id=user_id, session_id=session_id)
+    end = told.event_count if before is None else max(0, min(before, told.event_count))
+    start = max(0, end - MOST_EVENTS)
+    events: list[Event] = []
+    async with aclosing(runner.events(user_id=user_id, session_id=session_id, since=start)) as found:
+        while start + len(events) < end and (event := await anext(found, None)) is not None:
+            events.append(event)
+    shown, forms = await _invocations(backend, told, events)
+    return SessionPage(
+        session=told,
+        forms=[(filled_in or {}).get(form.call.id, form) for form in forms],
+        invocations=shown,
+        entries=timeline(events),
+        start=start,
+        end=end,
+        may_run=identity.may_run(user_id),
+        temporal=temporal_link(backend.config.temporal_ui, backend.namespace, *names),
+    )
+
+
+async def _invocations(
+    backend: Backend, told: SessionExplanation, events: list[Event]
+) -> tuple[list[Shown], list[AnswerForm]]:
+    shown: list[Shown] = []
+    forms: list[AnswerForm] = []
+    for invocation in told.invocations:
+        plan = await backend.plan(told.app_name, told.user_id, told.id, invocation.id, digest=invocation.plan)
+        authors = {event.author for event in events if event.invocation_id == invocation.id and event.author != USER}
+        shown.append(Shown(invocation, agent_tree(plan, invocation, authors) if plan is not None else None))
+        forms.extend(answer_form(awaited.call, plan) for awaited in invocation.awaits)
+    return shown[::-1], forms

@@ -1,0 +1,157 @@
+"""Turns templates into answers, with the headers that keep them harmless; shows errors as pages."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from perdure.api.pages import shown
+from perdure.api.statuses import status_and_detail
+from perdure.errors import PerdureError
+from perdure.messages import workflow_id
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "style-src 'self'",
+        "script-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # With `no-referrer` a browser would not say where a form comes from.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+_TYPES = {"inbox.css": "text/css", "inbox.js": "text/javascript", "inbox.svg": "image/svg+xml"}
+_FILES = {name: (files("perdure.api.pages") / "static" / name).read_bytes() for name in _TYPES}
+_VERSION = hashlib.sha256(b"".join(_FILES.values())).hexdigest()[:12]
+
+_TITLES = {
+    400: "That cannot be",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not now",
+    413: "Too large",
+    503: "No answer",
+}
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("perdure.api.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "clock": shown.clock,
+        "iso": shown.iso,
+        "named_values": shown.named_values,
+        "pretty": shown.shown_json,
+        "revealed": shown.revealed,
+        "ago": shown.ago,
+        "key": _key,
+    }
+    names: dict[str, Any] = {
+        "static_version": _VERSION,
+        "session_path": session_path,
+        "fresh_id": lambda: str(uuid.uuid4()),
+    }
+    environment.filters.update(filters)
+    environment.globals.update(names)
+    return environment
+
+
+def _key(text: str) -> str:
+    """Return what stands for any text in the id of an element."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
+
+
+def session_path(app: str, user_id: str, session_id: str, *rest: str) -> str:
+    """Return the path of a session's page, or of what lies below it."""
+    parts = ("apps", app, "users", user_id, "sessions", session_id, *rest)
+    return "/inbox/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def temporal_link(base: str | None, namespace: str, app: str, user_id: str, session_id: str) -> str | None:
+    """Return where the Temporal UI shows a session's workflow."""
+    if base is None:
+        return None
+    key = quote(workflow_id(app, user_id, session_id), safe="")
+    return f"{base.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{key}"
+
+
+_ENVIRONMENT = _environment()
+
+
+def page(template: str, status: int = 200, **context: Any) -> HTMLResponse:
+    """Return a page."""
+    html = _ENVIRONMENT.get_template(template).render(now=time.time(), **context)
+    # Half characters, which a log may hold, are no UTF-8.
+    return HTMLResponse(html.encode(errors="replace"), status, headers=_HEADERS)
+
+
+def static_file(name: str) -> Response:
+    """Return one of the pages' own files.
+
+    Raises:
+        HTTPException: There is none of this name. 404.
+    """
+    if name not in _FILES:
+        raise HTTPException(404, "there is no such file")
+    headers = {**_HEADERS, "cache-control": "public, max-age=86400"}
+    return Response(_FILES[name], media_type=_TYPES[name], headers=headers)
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages, too."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what handles a request."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except HTTPException as error:
+                return _error_page(error.status_code, str(error.detail))
+            except RequestValidationError:
+                return _error_page(400, "the address is malformed")
+            except (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError) as error:
+                known = status_and_detail(error)
+                if known is None:
+                    raise
+                return _error_page(*known)
+
+        return handle
+
+
+def _error_page(status: int, detail: str) -> HTMLResponse:
+    return page("error.html", status, title=_TITLES.get(status, "That did not work"), detail=detail)

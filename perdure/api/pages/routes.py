@@ -1,0 +1,249 @@
+"""The routes of the pages: the inbox at `/`, and below `/inbox` the sessions, their forms and the pages' own files."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from perdure.api.attribution import answer_metadata
+from perdure.api.backend import Backend, BackendOf, Segment
+from perdure.api.identity import Identity, IdentityOf
+from perdure.api.pages.answering import WHY, AnswerForm, answer_form, read_answer
+from perdure.api.pages.fields import NotFilledIn
+from perdure.api.pages.reading import Wanted, check_reads, read_inbox, read_session
+from perdure.api.pages.rendering import PageRoute, page, session_path, static_file
+from perdure.api.pages.safety import check_same_origin, read_form
+from perdure.errors import (
+    CallAnswered,
+    CallNotFound,
+    InvalidMessage,
+    InvocationFinished,
+    InvocationRunning,
+    NotResumable,
+)
+
+_SESSION = "/inbox/apps/{app_name}/users/{user_id}/sessions/{session_id}"
+_LIVE_FOR = 25.0
+"""Seconds for which a page waits for news before it asks again."""
+_MAX_REQUEST_ID = 100
+_MAX_REASON = 500
+
+_SAID = {
+    "taken": "Your answer was taken.",
+    "answered": "That call takes no answer any more: it has one, or its invocation has ended. The first answer counts.",
+    "stopped": "The invocation is stopped. A resume runs it on from where it was.",
+    "resumed": "The invocation runs on.",
+    "ended": "The invocation had finished already.",
+    "running": "The invocation is at work already.",
+    "fixed": "The invocation cannot be resumed, since its app is not resumable. Send a new message.",
+}
+"""What a page says after a form, by the word in its address."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+async def inbox(
+    backend: BackendOf,
+    identity: IdentityOf,
+    app: str = "",
+    user: str = "",
+    tool: str = "",
+    said: str = "",
+    at: Annotated[list[str] | None, Query()] = None,
+) -> Response:
+    """Show what waits for a person, over all sessions."""
+    wanted = Wanted(app.strip(), user.strip(), tool.strip())
+    async with backend.patience():
+        found = await read_inbox(backend, identity, wanted)
+    went_to = session_path(*at) if at is not None and len(at) == 3 else None
+    return page("inbox.html", inbox=found, wanted=wanted, said=_SAID.get(said), went_to=went_to, identity=identity)
+
+
+@router.get("/inbox/static/{name}")
+async def files(name: str) -> Response:
+    """Return one of the pages' own files."""
+    return static_file(name)
+
+
+@router.get(_SESSION)
+async def session(
+    app_name: Segment,
+    user_id: Segment,
+    session_id: Segment,
+    backend: BackendOf,
+    identity: IdentityOf,
+    before: Annotated[int | None, Query(ge=0)] = None,
+    said: str = "",
+) -> Response:
+    """Show a session."""
+    return await _shown(backend, identity, (app_name, user_id, session_id), before=before, said=said)
+
+
+@router.get(_SESSION + "/live")
+async def live(
+    app_name: Segment,
+    user_id: Segment,
+    session_id: Segment,
+    backend: BackendOf,
+    identity: IdentityOf,
+    seen: Annotated[int, Query(ge=0)],
+) -> Response:
+    """Wait for news of a session, then show it again; 204 if none comes for a while."""
+    check_reads(identity, app_name, user_id, session_id)
+    runner = backend.runner(app_name, user_id, session_id)
+    growing = asyncio.ensure_future(runner.grown(user_id=user_id, session_id=session_id, length=seen))
+    closing = asyncio.ensure_future(backend.closing.wait())
+    try:
+        await asyncio.wait({growing, closing}, timeout=_LIVE_FOR, return_when=asyncio.FIRST_COMPLETED)
+        if not growing.done():
+            return Response(status_code=204)
+        growing.result()
+    finally:
+        growing.cancel()
+        closing.cancel()
+    return await _shown(backend, identity, (app_name, user_id, session_id))
+
+
+@router.post(_SESSION + "/calls/{call_id}/answer")
+async def answer(
+    request: Request,
+    app_name: Segment,
+    user_id: Segment,
+    session_id: Segment,
+    call_id: Segment,
+    backend: BackendOf,
+    identity: IdentityOf,
+) -> Response:
+    """Answer a call."""
+    check_same_origin(request)
+    names = (app_name, user_id, session_id)
+    check_reads(identity, *names)
+    given = await read_form(request)
+    async with backend.patience():
+        form = await _form_of(backend, names, call_id, given)
+        if form is None:
+            return _go_to(names, given, "answered")
+        try:
+            await backend.runner(*names).respond(
+                user_id=user_id,
+                session_id=session_id,
+                responses={call_id: read_answer(form)},
+                request_id=_request_id(given),
+                metadata=answer_metadata(identity, given.get(WHY, "").strip() or None),
+            )
+        except NotFilledIn as error:
+            return await _again(backend, identity, names, form, error.errors)
+        except InvalidMessage as error:
+            return await _again(backend, identity, names, form, {"": str(error)})
+        except (CallAnswered, CallNotFound):
+            return _go_to(names, given, "answered")
+    return _go_to(names, given, "taken")
+
+
+@router.post(_SESSION + "/invocations/{invocation_id}/stop")
+async def stop(
+    request: Request,
+    app_name: Segment,
+    user_id: Segment,
+    session_id: Segment,
+    invocation_id: Segment,
+    backend: BackendOf,
+    identity: IdentityOf,
+) -> Response:
+    """Stop an invocation."""
+    names = (app_name, user_id, session_id)
+    given = await _to_run(request, identity, names)
+    reason = given.get("reason", "").strip()[:_MAX_REASON] or None
+    try:
+        async with backend.patience():
+            await backend.runner(*names).stop(
+                user_id=user_id, session_id=session_id, invocation_id=invocation_id, reason=reason
+            )
+    except InvocationFinished:
+        return _go_to(names, given, "ended")
+    return _go_to(names, given, "stopped")
+
+
+@router.post(_SESSION + "/invocations/{invocation_id}/resume")
+async def resume(
+    request: Request,
+    app_name: Segment,
+    user_id: Segment,
+    session_id: Segment,
+    invocation_id: Segment,
+    backend: BackendOf,
+    identity: IdentityOf,
+) -> Response:
+    """Run an invocation on."""
+    names = (app_name, user_id, session_id)
+    given = await _to_run(request, identity, names)
+    try:
+        async with backend.patience():
+            await backend.runner(*names).resume(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+    except InvocationRunning:
+        return _go_to(names, given, "running")
+    except NotResumable:
+        return _go_to(names, given, "fixed")
+    return _go_to(names, given, "resumed")
+
+
+async def _to_run(request: Request, identity: Identity, names: tuple[str, str, str]) -> dict[str, str]:
+    """Return a form that runs or stops something, after a check of who sends it, and from where.
+
+    Raises:
+        HTTPException: They may not. 403.
+        SessionNotFound: They may not even see the session.
+    """
+    check_same_origin(request)
+    check_reads(identity, *names)
+    if not identity.may_run(names[1]):
+        raise HTTPException(403, "you may answer what waits in this session, and not stop or resume it")
+    return await read_form(request)
+
+
+async def _shown(
+    backend: Backend, identity: Identity, names: tuple[str, str, str], *, before: int | None = None, said: str = ""
+) -> Response:
+    async with backend.patience():
+        found = await read_session(backend, identity, names, before=before)
+    return page("session.html", page=found, said=_SAID.get(said), identity=identity, before=before)
+
+
+async def _again(
+    backend: Backend, identity: Identity, names: tuple[str, str, str], form: AnswerForm, errors: dict[str, str]
+) -> Response:
+    """Show a form again, with what was filled in and what is wrong."""
+    found = await read_session(backend, identity, names, filled_in={form.call.id: replace(form, errors=errors)})
+    return page("session.html", 422, page=found, said=None, identity=identity, before=None)
+
+
+async def _form_of(
+    backend: Backend, names: tuple[str, str, str], call_id: str, given: dict[str, str]
+) -> AnswerForm | None:
+    """Return the filled-in form of a call; `None` if the call is not open."""
+    app, user_id, session_id = names
+    told = await backend.runner(*names).explain(user_id=user_id, session_id=session_id)
+    for invocation in told.invocations:
+        for awaited in invocation.awaits:
+            if awaited.call.id == call_id:
+                plan = await backend.plan(app, user_id, session_id, invocation.id, digest=invocation.plan)
+                return answer_form(awaited.call, plan, given)
+    return None
+
+
+def _request_id(given: dict[str, str]) -> str | None:
+    return given.get("request_id", "")[:_MAX_REQUEST_ID] or None
+
+
+def _go_to(names: tuple[str, str, str], given: dict[str, str], said: str) -> Response:
+    """Return to the page that the form was on, which says what became of it."""
+    if given.get("from") == "inbox":
+        query = urlencode([("said", said), *(("at", name) for name in names)])
+        return RedirectResponse(f"/?{query}", 303)
+    return RedirectResponse(f"{session_path(*names)}?said={said}", 303)

@@ -1,0 +1,192 @@
+"""How values, times and events are put on a page. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from google.genai import types
+
+from perdure.api.attribution import Attribution, attribution_of
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
+
+_MOST = 6000
+"""Characters of a text or a value that are shown."""
+
+_SHORT = 80
+"""Characters of a value that fit on a line."""
+
+_STEERING = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters without a shape of their own, by which arguments could be made to look like others."""
+
+PieceKind = Literal["text", "thought", "call", "response", "answer", "transfer", "escalation", "file", "code", "error"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One thing that an event says or does."""
+
+    kind: PieceKind
+    title: str = ""
+    """The tool's or agent's name."""
+    text: str = ""
+    id: str = ""
+    """The call's."""
+    waits: bool = False
+    """It is a call that a person answers."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event of the timeline."""
+
+    id: str
+    time: float
+    author: str
+    is_user: bool
+    invocation_id: str
+    branch: str | None
+    pieces: tuple[Piece, ...]
+    marks: tuple[str, ...]
+    """What it does beside its content: `checkpoint`, `ends`."""
+    answered: Attribution | None
+    by_deadline: bool = False
+    """The session answered by itself."""
+
+
+def shown_json(value: Any) -> str:
+    """Return a value as JSON, indented unless it is short, in which nothing steers how it is displayed."""
+    line = json.dumps(value, ensure_ascii=False, default=str)
+    if len(line) <= _SHORT:
+        return revealed(line)
+    return shorten(revealed(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
+
+
+def named_values(args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a call's arguments, each as a person reads it: texts without quotes, the rest as JSON."""
+    return [
+        (name, shorten(revealed(value)) if isinstance(value, str) else shown_json(value))
+        for name, value in args.items()
+    ]
+
+
+def revealed(text: str) -> str:
+    """Return text with characters that only steer its display written out."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}" if found[0] != "\r" else "", text)
+
+
+def shorten(text: str) -> str:
+    """Return text of a length that a page takes."""
+    return text if len(text) <= _MOST else f"{text[:_MOST]}… ({len(text):,} characters in all)"
+
+
+def clock(timestamp: float | None) -> str:
+    """Return a time in UTC, to the second."""
+    try:
+        return f"{_at(timestamp):%Y-%m-%d %H:%M:%S} UTC" if timestamp is not None else "-"
+    except (OverflowError, ValueError, OSError):
+        # An imported log may tell of any time.
+        return "?"
+
+
+def iso(timestamp: float | None) -> str:
+    """Return a time in ISO 8601; empty if it is none."""
+    try:
+        return _at(timestamp).isoformat(timespec="seconds") if timestamp is not None else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def ago(timestamp: float, now: float) -> str:
+    """Return how far a time lies from now, in its largest unit."""
+    seconds = now - timestamp
+    size = abs(seconds)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if size >= length:
+            count = f"{int(size // length)} {unit}"
+            break
+    else:
+        if size < 5:
+            return "now"
+        count = f"{int(size)} s"
+    return f"{count} ago" if seconds >= 0 else f"in {count}"
+
+
+def timeline(events: list[Event]) -> list[Entry]:
+    """Return events as a page shows them."""
+    return [_entry(event) for event in events]
+
+
+def _entry(event: Event) -> Entry:
+    marks: list[str] = []
+    if event.actions.agent_state is not None:
+        marks.append("checkpoint")
+    if event.actions.end_of_agent:
+        marks.append("ends")
+    return Entry(
+        id=event.id,
+        time=event.timestamp,
+        author=event.author,
+        is_user=event.author == USER,
+        invocation_id=event.invocation_id,
+        branch=event.branch,
+        pieces=tuple(_pieces(event)),
+        marks=tuple(marks),
+        answered=attribution_of(event),
+        by_deadline=(event.custom_metadata or {}).get("expired") is True,
+    )
+
+
+def _pieces(event: Event) -> Iterator[Piece]:
+    for part in event.parts:
+        yield from _piece(event, part)
+    if event.actions.transfer_to_agent:
+        yield Piece("transfer", event.actions.transfer_to_agent)
+    if event.actions.escalate:
+        yield Piece("escalation")
+    if event.error_code or event.error_message:
+        yield Piece("error", event.error_code or "", shorten(event.error_message or ""))
+
+
+def _piece(event: Event, part: types.Part) -> Iterator[Piece]:
+    if part.text:
+        yield Piece("thought" if part.thought else "text", text=shorten(part.text))
+    elif part.function_call is not None:
+        yield _call(event, part.function_call)
+    elif part.function_response is not None:
+        response = part.function_response
+        kind: PieceKind = "answer" if event.author == USER else "response"
+        yield Piece(kind, _about(response.name), shown_json(response.response), response.id or "")
+    elif part.inline_data is not None:
+        size = len(part.inline_data.data or b"")
+        yield Piece("file", part.inline_data.mime_type or "", f"{size:,} bytes")
+    elif part.file_data is not None:
+        yield Piece("file", part.file_data.mime_type or "", part.file_data.file_uri or "")
+    elif part.executable_code is not None:
+        yield Piece("code", "code", shorten(part.executable_code.code or ""))
+    elif part.code_execution_result is not None:
+        yield Piece("code", "its output", shorten(part.code_execution_result.output or ""))
+
+
+def _call(event: Event, call: types.FunctionCall) -> Piece:
+    args: dict[str, Any] = call.args or {}
+    asked: Any = args.get("originalFunctionCall")
+    title = _about(call.name)
+    if title != call.name and isinstance(asked, dict):
+        # Of an approval, the call that it is about.
+        title, args = f"{title} {asked.get('name')}", asked.get("args") or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
+    waits = call.id in (event.long_running_tool_ids or ())
+    return Piece("call", title, shown_json(args), call.id or "", waits)
+
+
+def _about(name: str | None) -> str:
+    about = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}
+    return about.get(name or "", name or "")
+
+
+def _at(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)

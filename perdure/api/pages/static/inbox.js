@@ -1,0 +1,151 @@
+// Keeps the pages up to date. Without it they work all the same: forms are plain forms, and a reload brings news.
+"use strict";
+
+const main = document.getElementById("main");
+const news = document.getElementById("news");
+const offline = document.getElementById("offline");
+
+const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+const shown = () =>
+  document.hidden
+    ? new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true })).then(shown)
+    : Promise.resolve();
+
+// Resolves to the status and the page; a failed request has the status 0. XMLHttpRequest parses, and runs no scripts.
+function fetchPage(url) {
+  return new Promise((done) => {
+    const request = new XMLHttpRequest();
+    request.responseType = "document";
+    request.timeout = 60000;
+    request.onloadend = () => done({ status: request.status, page: request.response });
+    request.open("GET", url);
+    request.send();
+  });
+}
+
+const inUse = (element) =>
+  element.contains(document.activeElement) ||
+  [...element.querySelectorAll("input, textarea")].some((input) => input.value !== input.defaultValue);
+
+function replaceContent(old, fresh) {
+  if (old.innerHTML !== fresh.innerHTML && !(old.querySelector("form, a, [tabindex]") && inUse(old))) {
+    old.replaceChildren(...[...fresh.childNodes].map((node) => document.adoptNode(node)));
+  }
+}
+
+// Children are known by their keys: those that stay are left alone, with what was typed into them.
+function mergeList(old, fresh) {
+  const kept = new Map([...old.children].map((child) => [child.dataset.key, child]));
+  const wanted = new Set([...fresh.children].map((child) => child.dataset.key));
+  for (const [key, child] of kept) {
+    if (!wanted.has(key)) {
+      const hadFocus = child.contains(document.activeElement);
+      child.remove();
+      if (hadFocus) main.focus();
+    }
+  }
+  let added = 0;
+  let before = old.firstElementChild;
+  for (const child of [...fresh.children]) {
+    const known = kept.get(child.dataset.key);
+    if (known) {
+      if (known === before) before = before.nextElementSibling;
+      else old.insertBefore(known, before);
+      continue;
+    }
+    child.classList.add("new");
+    old.insertBefore(document.adoptNode(child), before);
+    added += 1;
+  }
+  return added;
+}
+
+function update(page) {
+  const atEnd = window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 80;
+  const arrived = {};
+  for (const list of document.querySelectorAll("[data-live=list]")) {
+    const fresh = page.getElementById(list.id);
+    // What lies inside a child that stays is looked at below.
+    if (fresh) arrived[list.id] = mergeList(list, fresh.cloneNode(true));
+  }
+  for (const region of document.querySelectorAll("[data-live=replace]")) {
+    const fresh = page.getElementById(region.id);
+    if (fresh) replaceContent(region, fresh);
+  }
+  document.title = page.title;
+  const told = [];
+  if (arrived.timeline) told.push(arrived.timeline === 1 ? "1 new event" : `${arrived.timeline} new events`);
+  if (arrived.waiting) told.push("a call waits for an answer");
+  if (told.length) news.textContent = `${told.join("; ")}.`;
+  if (atEnd && arrived.timeline && window.scrollY > 0) window.scrollTo({ top: document.documentElement.scrollHeight });
+}
+
+async function followSession(url) {
+  let failures = 0;
+  for (;;) {
+    await shown();
+    const began = performance.now();
+    const { status, page } = await fetchPage(`${url}?seen=${main.dataset.version}`);
+    if (status === 200 && page) {
+      update(page);
+      main.dataset.version = page.getElementById("main").dataset.version;
+    }
+    if (status === 404) return;
+    failures = status === 200 || status === 204 ? 0 : failures + 1;
+    offline.hidden = failures < 2;
+    // A run that logs much is looked at now and then.
+    const took = (performance.now() - began) / 1000;
+    await pause(failures ? Math.min(2 ** failures / 2, 15) : Math.min(0.2 + took / 4, 1));
+  }
+}
+
+async function pollInbox(seconds) {
+  let failures = 0;
+  for (;;) {
+    await pause(seconds * Math.min(1 + failures, 6));
+    await shown();
+    const query = new URLSearchParams(location.search);
+    query.delete("said");
+    query.delete("at");
+    const { status, page } = await fetchPage(`/?${query}`);
+    if (status === 200 && page) update(page);
+    failures = status === 200 ? 0 : failures + 1;
+    offline.hidden = failures < 2;
+  }
+}
+
+function tellAge() {
+  for (const time of document.querySelectorAll("time[data-ago]")) {
+    const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+    if (Number.isNaN(seconds)) continue;
+    const size = Math.abs(seconds);
+    const [unit, length] = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]].find(([, length]) => size >= length) || ["s", 1];
+    const count = `${Math.floor(size / length)} ${unit}`;
+    time.textContent = size < 5 ? "now" : seconds > 0 ? `${count} ago` : `in ${count}`;
+  }
+}
+
+// A second click while the first one is on its way does nothing; the server would take only one of them, too.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post") return;
+  if (form.classList.contains("sent")) event.preventDefault();
+  form.classList.add("sent");
+});
+window.addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form.sent")) form.classList.remove("sent");
+});
+
+// What a form came to is said once, not again at each reload.
+if (new URLSearchParams(location.search).has("said")) {
+  const query = new URLSearchParams(location.search);
+  query.delete("said");
+  query.delete("at");
+  history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : "") + location.hash);
+}
+const wrong = document.querySelector("[aria-invalid=true]");
+if (wrong) (wrong.matches("fieldset") ? wrong.querySelector("input") : wrong).focus();
+
+setInterval(tellAge, 10000);
+if (main.dataset.liveUrl) followSession(main.dataset.liveUrl);
+if (main.dataset.poll) pollInbox(Number(main.dataset.poll));

@@ -1,0 +1,296 @@
+"""The inbox in a real browser: answering, watching a run go on, stopping, resuming, reloading; by keyboard, in both schemes."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Error as BrowserError
+
+from perdure.api.attribution import attribution_of
+from tests.api.pages.support import HOSTILE, Pages
+from tests.workflows.support import eventually, responses
+
+pytestmark = [pytest.mark.server, pytest.mark.process]
+
+PATIENCE = 20_000
+"""Milliseconds for which an expectation may come true."""
+
+
+def fresh() -> str:
+    return f"s-{uuid.uuid4().hex[:8]}"
+
+
+@asynccontextmanager
+async def opened(
+    browser: Browser, pages: Pages, who: str = "mia approver operator", **options: Any
+) -> AsyncGenerator[Page]:
+    """Open a page in a window of its own, and check at the end that nothing went wrong in it."""
+    problems: list[str] = []
+    context = await browser.new_context(base_url=pages.url, extra_http_headers={"x-as": who}, **options)
+    context.set_default_timeout(PATIENCE)
+    page = await context.new_page()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    page.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
+    outside: list[str] = []
+    page.on("request", lambda request: None if request.url.startswith(pages.url) else outside.append(request.url))
+    try:
+        yield page
+    finally:
+        await context.close()
+    # A form that is shown again with its mistakes is answered with 422, which Chromium writes to the console.
+    assert [problem for problem in problems if "status of 422" not in problem] == []
+    assert outside == []
+
+
+async def is_listed(pages: Pages, *sessions: str) -> None:
+    async def look() -> bool:
+        page = await pages.get(f"/?app={pages.app}")
+        waiting = page.partition('id="waiting"')[2].partition("</section>")[0]
+        return all(f">{session}</a>" in waiting for session in sessions)
+
+    await eventually(look)
+
+
+async def test_answer_watch_reload_stop_and_resume(pages: Pages, browser: Browser) -> None:
+    session = fresh()
+    person = await pages.start(f"trip {session}", session)
+    await is_listed(pages, session)
+    async with opened(browser, pages) as page:
+        await page.goto(f"/?app={pages.app}")
+        card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name=session))
+        await card.get_by_label("Yes").check()
+        await card.get_by_label("Limit").fill("300")
+        await card.get_by_label("Comment").fill("Within the budget")
+        await card.get_by_role("button", name="Send the answer").click()
+        await expect(page.get_by_text("Your answer was taken.")).to_be_visible(timeout=PATIENCE)
+        await page.get_by_role("link", name="See how the session goes on").click()
+
+        await expect(page.get_by_role("heading", level=1)).to_have_text(session)
+        await pages.model.gate(session).reached()
+        timeline = page.locator("#timeline")
+        await expect(timeline).to_contain_text("calls book", timeout=PATIENCE)
+        await expect(page.locator("#status")).to_have_text("running", timeout=PATIENCE)
+        # A reload in the middle loses nothing, and stops nothing.
+        await page.reload()
+        await expect(page.locator("#status")).to_have_text("running")
+        await expect(timeline.get_by_text("answered by mia: “Within the budget”")).to_be_visible()
+        await expect(page.locator(".tree")).to_contain_text("at work")
+
+        await page.get_by_label("Reason to stop").fill("lunch")
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.get_by_text("The invocation is stopped.")).to_be_visible(timeout=PATIENCE)
+        await expect(page.locator("#status")).to_have_text("stopped")
+        await expect(page.locator("#invocations")).to_contain_text("lunch")
+        assert pages.model.gate(session).cancelled == 1
+
+        await page.get_by_role("button", name="Resume").click()
+        await expect(page.get_by_text("The invocation runs on.")).to_be_visible(timeout=PATIENCE)
+        await expect(page).not_to_have_url(re.compile("said="))
+        await pages.model.gate(session).reached(2)
+        pages.model.gate(session).open()
+        # Without a reload.
+        await expect(timeline).to_contain_text('It came to {"result": "booked"}.', timeout=PATIENCE)
+        await expect(page.locator("#status")).to_have_text("idle", timeout=PATIENCE)
+        await expect(page.locator(".tree")).not_to_contain_text("at work")
+        await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    answers = [told for event in await person.events() if (told := attribution_of(event))]
+    assert [(told.who, told.why) for told in answers] == [("mia", "Within the budget")]
+    assert responses(await person.events(), "ask_manager")[-1]["limit"] == 300
+
+
+async def test_news_leave_what_is_being_written_alone(pages: Pages, browser: Browser) -> None:
+    session = fresh()
+    person = await pages.start("ask first", session)
+    async with opened(browser, pages) as page:
+        await page.goto(pages.path(session))
+        field = page.get_by_label("Answer (JSON)")
+        await field.fill('"half of an answ')
+        await field.focus()
+        await person.send("ask second")
+        await expect(page.locator("#waiting > li")).to_have_count(2, timeout=PATIENCE)
+        await expect(page.locator("#news")).to_contain_text("a call waits for an answer")
+        assert await field.first.input_value() == '"half of an answ'
+        assert await field.first.evaluate("field => field === document.activeElement")
+        # The other one is answered elsewhere, and goes.
+        calls = [call for view in (await person.view()).invocations for call in view.pending]
+        await person.answered({calls[1].id: "elsewhere"})
+        await expect(page.locator("#waiting > li")).to_have_count(1, timeout=PATIENCE)
+        assert await field.input_value() == '"half of an answ'
+        await page.keyboard.press("End")
+        await page.keyboard.type('er"')
+        await page.get_by_role("button", name="Send the answer").click()
+        await expect(page.locator("#timeline")).to_contain_text('"half of an answer"', timeout=PATIENCE)
+
+
+async def test_the_inbox_renews_itself(pages: Pages, browser: Browser) -> None:
+    session, user = fresh(), fresh()
+    async with opened(browser, pages) as page:
+        await page.goto(f"/?app={pages.app}&user={user}")
+        await expect(page.get_by_text("Nothing waits here")).to_be_visible()
+        person = await pages.start("pay", session, user)
+        await expect(page.get_by_role("heading", name="Approve pay?")).to_be_visible(timeout=PATIENCE)
+        await expect(page.get_by_text("Nothing waits here")).to_have_count(0)
+        assert await page.title() == "(1) Inbox · Perdure"
+        [call] = (await person.pending()).values()
+        await person.answered({call: {"confirmed": False}})
+        await expect(page.get_by_text("Nothing waits here")).to_be_visible(timeout=PATIENCE)
+
+
+async def test_an_answer_is_given_by_keyboard_alone(pages: Pages, browser: Browser) -> None:
+    session = fresh()
+    person = await pages.start("pay", session)
+    async with opened(browser, pages) as page:
+        await page.goto(pages.path(session))
+        await page.keyboard.press("Tab")
+        assert await focused(page) == "Skip to the content"
+        await page.keyboard.press("Enter")
+        for _ in range(10):
+            await page.keyboard.press("Tab")
+            if await focused(page) == "textarea why":
+                break
+        await page.keyboard.type("By hand.")
+        # Enter in the reason neither approves nor rejects.
+        await page.keyboard.press("Enter")
+        assert list(await person.pending()) == ["adk_request_confirmation"]
+        await page.keyboard.press("Tab")
+        assert await focused(page) == "Approve"
+        outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+        await page.keyboard.press("Tab")
+        assert await focused(page) == "Reject"
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Your answer was taken.")).to_be_visible(timeout=PATIENCE)
+        await expect(page.locator("#timeline")).to_contain_text('"confirmed": false')
+
+
+async def test_a_mistake_is_shown_at_its_field_and_has_the_focus(pages: Pages, browser: Browser) -> None:
+    session = fresh()
+    await pages.start(f"trip {session}", session)
+    async with opened(browser, pages) as page:
+        await page.goto(pages.path(session))
+        await page.get_by_label("Yes").check()
+        await page.get_by_label("Limit").fill("-3")
+        await page.get_by_role("button", name="Send the answer").click()
+        limit = page.get_by_label("Limit")
+        await expect(limit).to_be_focused()
+        await expect(limit).to_have_value("-3")
+        await expect(limit).to_have_accessible_description(re.compile("Give a number that is at least 0"))
+        await expect(page.get_by_label("Yes")).to_be_checked()
+        assert await accessibility(page) == []
+
+
+async def test_the_pages_work_without_javascript(pages: Pages, browser: Browser) -> None:
+    session = fresh()
+    person = await pages.start("pay", session)
+    async with opened(browser, pages, java_script_enabled=False) as page:
+        await page.goto(pages.path(session))
+        await page.get_by_role("button", name="Approve").click()
+        await expect(page.get_by_text("Your answer was taken.")).to_be_visible()
+        await person.logged('clerk: It came to {"result": "paid 12"}.')
+        await page.goto(pages.path(session))
+        await expect(page.locator("#timeline")).to_contain_text("paid 12")
+
+
+async def test_hostile_content_does_nothing(pages: Pages, browser: Browser) -> None:
+    user = fresh()
+    person = await pages.start(f"ask {HOSTILE}", HOSTILE, user)
+    [call] = (await person.pending()).values()
+    async with opened(browser, pages) as page:
+        await page.goto(f"/?app={pages.app}&user={user}")
+        await page.locator("#sessions a").click()
+        await expect(page.locator("#timeline")).to_contain_text("<script>document.title='owned'</script>")
+        await person.answered({call: {HOSTILE: [HOSTILE]}})
+        await expect(page.locator("#timeline")).to_contain_text("answers ask_office", timeout=PATIENCE)
+        # None of its scripts has run: they would have set the title to this.
+        assert await page.title() != "owned"
+        assert await page.evaluate("document.querySelectorAll('main script, main img').length") == 0
+        with pytest.raises(BrowserError, match="TrustedHTML|Trusted Type|unsafe-eval|TrustedScript"):
+            await page.evaluate("() => { document.body.innerHTML = '<img src=x>'; }")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 380])
+async def test_the_pages_are_accessible(pages: Pages, browser: Browser, scheme: Any, width: int) -> None:
+    waiting, failed, user = fresh(), fresh(), fresh()
+    await pages.start(f"trip {waiting}", waiting, user)
+    await pages.start("send", failed, user)
+    viewport: Any = {"width": width, "height": 800}
+    async with opened(browser, pages, color_scheme=scheme, viewport=viewport) as page:
+        for path in (f"/?app={pages.app}&user={user}", pages.path(waiting, user), pages.path(failed, user)):
+            await page.goto(path)
+            assert await accessibility(page) == [], path
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+async def focused(page: Page) -> str:
+    """Return what has the focus: its text, or what kind of field it is."""
+    return await page.evaluate(
+        """() => { const one = document.activeElement;
+           return one.textContent.trim() && one.tagName !== "TEXTAREA" ? one.textContent.trim()
+             : `${one.tagName.toLowerCase()} ${one.name || ""}`.trim(); }"""
+    )
+
+
+async def accessibility(page: Page) -> list[str]:
+    """Return what breaks the rules: names of inputs, order of headings, ids, landmarks, contrast of texts."""
+    return await page.evaluate(_RULES)
+
+
+_RULES = """() => {
+  const wrong = [];
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  for (const input of all("input:not([type=hidden]), select, textarea")) {
+    if (!input.labels.length) wrong.push(`no label: ${input.outerHTML.slice(0, 80)}`);
+    for (const id of (input.getAttribute("aria-describedby") || "").split(" ").filter(Boolean))
+      if (!document.getElementById(id)) wrong.push(`described by nothing: ${id}`);
+  }
+  for (const button of all("button, a")) if (!button.textContent.trim()) wrong.push(`no text: ${button.outerHTML}`);
+  for (const named of all("[aria-labelledby]"))
+    if (!document.getElementById(named.getAttribute("aria-labelledby"))) wrong.push(`no label: ${named.className}`);
+  for (const group of all("fieldset")) if (!group.querySelector("legend")) wrong.push("a fieldset without a legend");
+  let level = 0;
+  for (const heading of all("h1, h2, h3, h4")) {
+    const found = Number(heading.tagName[1]);
+    if (found > level + 1) wrong.push(`${heading.tagName} after h${level}: ${heading.textContent}`);
+    level = found;
+  }
+  if (all("h1").length !== 1) wrong.push(`${all("h1").length} h1`);
+  if (all("main").length !== 1 || !document.documentElement.lang || !document.title) wrong.push("no main, language or title");
+  const ids = all("[id]").map((one) => one.id);
+  for (const id of new Set(ids)) if (ids.filter((other) => other === id).length > 1) wrong.push(`twice: ${id}`);
+  for (const table of all("table")) if (!table.querySelector("th[scope]")) wrong.push("a table without heads");
+
+  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const rgb = (color) => color.match(/[0-9.]+/g).map(Number);
+  const luminance = ([red, green, blue]) => 0.2126 * channel(red) + 0.7152 * channel(green) + 0.0722 * channel(blue);
+  const behind = (one) => {
+    for (; one; one = one.parentElement) {
+      const color = rgb(getComputedStyle(one).backgroundColor);
+      if (color.length === 3 || color[3] === 1) return color;
+    }
+    return [255, 255, 255];
+  };
+  const contrast = (first, second) => {
+    const [high, low] = [luminance(first), luminance(second)].sort((a, b) => b - a);
+    return (high + 0.05) / (low + 0.05);
+  };
+  for (const list of all(".new")) list.classList.remove("new");
+  for (const one of all("body *")) {
+    const says = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!says || !one.checkVisibility() || one.tagName === "OPTION") continue;
+    const ratio = contrast(rgb(getComputedStyle(one).color), behind(one));
+    if (ratio < 4.5) wrong.push(`contrast ${ratio.toFixed(2)}: ${one.tagName}.${one.className} ${one.textContent.slice(0, 30)}`);
+  }
+  for (const input of all("input[type=text], select, textarea")) {
+    const ratio = contrast(rgb(getComputedStyle(input).borderTopColor), behind(input.parentElement));
+    if (ratio < 3) wrong.push(`edge ${ratio.toFixed(2)}: ${input.name}`);
+  }
+  return wrong;
+}"""
