@@ -98,6 +98,8 @@ async def _send(body: RunAgentRequest, runner: Runner) -> InvocationResult:
     if body.new_message.role not in (_ANSWERERS if answers else _AUTHORS):
         raise HTTPException(400, f"a client's message is its user's, so it has not the role {body.new_message.role!r}")
     message = body.new_message.model_copy(update={"role": USER})
+    if not any(part.model_dump(exclude_none=True) for part in message.parts or []):
+        raise HTTPException(400, "the message is empty; send a text, or function responses")
     if not answers:
         if body.invocation_id is not None:
             raise HTTPException(400, "an invocationId goes with function responses, or without a newMessage to resume")

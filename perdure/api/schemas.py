@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, cast
 
 from google.genai import types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, alias_generators, model_validator
@@ -37,6 +37,11 @@ def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
 """What a client says of its message or answer: all but what the server says."""
+
+
+_MAX_DEPTH = 100
+"""Lists and objects within each other. A worker reads not quite 200, and what it stores has some around it."""
+_TOO_DEEP = f"the body has more than {_MAX_DEPTH} lists and objects within each other"
 
 
 class Body(BaseModel):
@@ -118,7 +123,7 @@ class Session(BaseModel):
 
 
 def _storable(value: Any) -> Any:
-    """Return a body's value, unless it holds what no payload can: half of a surrogate pair, or NaN.
+    """Return a body's value, unless it holds what no payload can: half of a surrogate pair, NaN, or too many levels.
 
     Raises:
         ValueError: It does.
@@ -130,5 +135,21 @@ def _storable(value: Any) -> Any:
     except ValueError as error:
         raise ValueError("the body holds a number that JSON has not: NaN, or one that is infinite") from error
     except RecursionError as error:
-        raise ValueError("the body is nested too deeply") from error
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(value)
     return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        level = [item for outer in level for item in _items(outer) if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
