@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, cast
 
+from fastapi import HTTPException
 from google.genai import types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, alias_generators, model_validator
 
-from perdure.events import Event
+from perdure.events import USER, Event
 
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
 
@@ -31,13 +32,30 @@ def reserved_key(metadata: Mapping[str, Any]) -> str | None:
 def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     key = reserved_key(metadata)
     if key is not None:
-        raise ValueError(f"the key {key!r} is reserved: what it says is written by the server")
+        raise HTTPException(400, f"the metadata {key!r} is the server's own; leave it out")
     return metadata
 
 
-Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
-"""What a client says of its message or answer: all but what the server says."""
+def _check_message(message: types.Content) -> types.Content:
+    parts = message.parts or []
+    if not any(part.model_dump(exclude_none=True) for part in parts):
+        raise HTTPException(400, "the message is empty; send a text, or function responses")
+    answers = any(part.function_response for part in parts)
+    if message.role not in (_ANSWERERS if answers else _AUTHORS):
+        raise HTTPException(400, f"a client's message is its user's, so it has not the role {message.role!r}")
+    return message.model_copy(update={"role": USER})
 
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
+"""What a client says of its message or answer: all but what the server says. Reserved keys are 400."""
+
+Message = Annotated[types.Content, AfterValidator(_check_message)]
+"""A client's message, which is its user's. Another's, or an empty one, is 400."""
+
+
+_AUTHORS = (None, "", USER)
+_ANSWERERS = (*_AUTHORS, "function", "tool")
+"""Roles that clients give to function responses."""
 
 _MAX_DEPTH = 100
 """Lists and objects within each other. A worker reads not quite 200, and what it stores has some around it."""
@@ -88,7 +106,7 @@ class RunAgentRequest(Body):
     app_name: str | None = None
     user_id: str
     session_id: str
-    new_message: types.Content | None = None
+    new_message: Message | None = None
     """A message, or function responses that answer open calls."""
     streaming: bool = False
     """Taken, but events come whole."""

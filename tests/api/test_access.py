@@ -24,7 +24,7 @@ from tests.api.support import Obedient as Model
 
 Json = Any
 
-USER_NAMES = frozenset({"user_id", "userId"})
+USER_NAMES = frozenset({"user_id", "userId", "user"})
 """What a user is called in paths, queries and bodies."""
 
 
@@ -100,7 +100,7 @@ async def test_users_have_the_names_that_are_looked_for(app: FastAPI) -> None:
     found = {
         name for _, path, operation, document in operations(app) for name in named_users(path, operation, document)
     }
-    assert found == USER_NAMES
+    assert {"user_id", "userId"} <= found <= USER_NAMES
 
 
 async def test_every_route_that_names_a_user_refuses_another(app: FastAPI, keys: Keys) -> None:
@@ -122,7 +122,7 @@ async def test_every_route_that_names_a_user_refuses_another(app: FastAPI, keys:
                 content = {"json" if media_type == "application/json" else "data": sample(schema, document)}
             async with asyncio.timeout(5):
                 answer = await http.request(method, url, params=query, **content)
-            assert (answer.status_code, answer.json()) == (404, {"detail": NOT_FOUND}), (method, path, answer.text)
+            assert (answer.status_code, NOT_FOUND in answer.text) == (404, True), (method, path, answer.text)
             refused.append(f"{method} {path}")
     assert len(refused) > 15
 
@@ -134,7 +134,7 @@ async def test_every_route_needs_a_credential_but_those_that_are_open(app: FastA
             answer = await http.request(method, path.replace("{", "").replace("}", ""), headers={"accept": "*/*"})
             if answer.status_code != 401:
                 opened.add(path)
-    assert opened <= {"/health", "/health/live", "/health/ready", "/version", "/metrics", "/sign-in", "/sign-out"}
+    assert opened <= {"/health", "/livez", "/readyz", "/version", "/sign-in", "/sign-out"}
 
 
 # Who may do what

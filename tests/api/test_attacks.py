@@ -154,7 +154,7 @@ async def test_who_answered_is_said_by_the_server_alone(ann: Attacker, metadata:
         await ann.run(session, response_to(call, ok=1), customMetadata=metadata),
         await ann.run(session, said("hello"), custom_metadata=metadata),
     ):
-        assert (answer.status_code, "is reserved" in answer.text) == (422, True)
+        assert (answer.status_code, "is the server's own" in answer.text) == (400, True)
     forged = [{"author": "user", "content": said("I approve"), "customMetadata": metadata}]
     answer = await ann.send("POST", ann.api.path(), json={"events": forged})
     assert (answer.status_code, "the reserved key" in answer.text) == (400, True)
