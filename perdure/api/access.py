@@ -23,7 +23,7 @@ NOT_FOUND = "Session not found"
 """What is said of another user's session, whether it exists or not."""
 
 _LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
-_USER_QUERIES = ("userId", "user_id")
+_USER_QUERIES = ("userId", "user_id", "user")
 _USER_PATH = "user_id"
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -94,7 +94,8 @@ async def check_users(request: Request) -> None:
     access = access_of(request)
     named = [unquote(request.path_params[_USER_PATH])] if _USER_PATH in request.path_params else []
     for name in _USER_QUERIES:
-        named += request.query_params.getlist(name)
+        # An empty one is a field of a form that nobody filled in.
+        named += filter(None, request.query_params.getlist(name))
     for user_id in named:
         access.check(user_id)
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.api.authenticator import Authenticator, Known, Refused
@@ -19,12 +19,18 @@ __all__ = ["OPEN_PATHS", "SIGN_IN", "SIGN_OUT", "Authentication"]
 SIGN_IN = "/sign-in"
 SIGN_OUT = "/sign-out"
 
-OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/version", "/metrics", SIGN_IN, SIGN_OUT})
+OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/version", SIGN_IN, SIGN_OUT})
 """Paths that need no credential. What stands here must show nothing of any session."""
 
 _CHALLENGE = 'Bearer realm="perdure"'
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BROWSER_DOUBT = "a browser's sign-in takes this from pages of its own only: the request has no Origin header"
+
+SIGNED_IN_KEY = "perdure.signed_in"
+"""Where in an ASGI scope it stands that a browser has signed in, and so can sign out."""
+
+_AGAIN = '<!doctype html><meta http-equiv="refresh" content="0"><title>Perdure</title>'
+"""Asks again, from a page of this server: then a browser sends the strict cookie, too."""
 
 _logger = get_logger("perdure.api")
 
@@ -60,6 +66,7 @@ class Authentication:
         if not is_open and _may_be_forged(known, scope, headers):
             return JSONResponse({"detail": _BROWSER_DOUBT}, 403)
         scope[SCOPE_KEY] = known.identity
+        scope[SIGNED_IN_KEY] = known.by_cookie
         return None
 
 
@@ -74,6 +81,9 @@ def _unknown(error: Refused | KeysUnavailable, scope: Scope, headers: Headers) -
     if isinstance(error, KeysUnavailable):
         return JSONResponse({"detail": "the token cannot be checked now: its issuer's keys cannot be fetched"}, 503)
     if scope["method"] == "GET" and "authorization" not in headers and "text/html" in headers.get("accept", ""):
+        if headers.get("sec-fetch-site") == "cross-site":
+            # Whoever follows a link from elsewhere may be signed in all the same.
+            return HTMLResponse(_AGAIN, 200, {"cache-control": "no-store"})
         query = scope["query_string"].decode("latin-1")
         wanted = scope["path"] + (f"?{query}" if query else "")
         return RedirectResponse(f"{SIGN_IN}?next={quote(wanted, safe='')}", 303)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated
@@ -59,13 +58,13 @@ class Backend:
         """When it was last listed which apps have sessions, and which; in a list, so that limited backends share it."""
         self._kept_plans: dict[tuple[str, str], Plan] = {}
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
-        self._access: Access | None = None
 
     def limited_to(self, access: Access) -> Backend:
         """Return this backend for one request: its runners reach what the request may touch."""
-        limited = copy.copy(self)
-        limited._access = access
-        return limited
+        return _LimitedBackend(self, access)
+
+    def _limit(self) -> Access | None:
+        return None
 
     def _new_runner(self, app: str) -> Runner:
         return Runner(app, self._client, auto_create_session=self.config.auto_create_session)
@@ -117,11 +116,12 @@ class Backend:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
-        if self._access is None:
+        access = self._limit()
+        if access is None:
             if self.config.auth is not None:
                 raise RuntimeError("a backend gives out no runner before it knows who asks; take it as BackendOf")
             return self._runner(app)
-        return self._access.runner(self._runner(app), user_id, deed)
+        return access.runner(self._runner(app), user_id, deed)
 
     async def plan(
         self, app: str, user_id: str, session_id: str, invocation_id: str, *, digest: str | None
@@ -172,6 +172,19 @@ class Backend:
         except RPCError:
             # It was deleted meanwhile.
             return 0.0
+
+
+class _LimitedBackend(Backend):
+    """A backend for one request. All that it knows, it shares with the whole one, whoever learns it."""
+
+    __slots__ = ("_access",)
+
+    def __init__(self, whole: Backend, access: Access) -> None:  # pyright: ignore[reportMissingSuperCall]
+        self.__dict__ = whole.__dict__
+        self._access = access
+
+    def _limit(self) -> Access | None:
+        return self._access
 
 
 def _backend(request: Request) -> Backend:

@@ -26,7 +26,7 @@ _INVALID: dict[str, Any] = {
         }
     }
 }
-_STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
+_STREAM: dict[str, Any] = {"text/event-stream": {}}
 
 _EVERYWHERE: dict[str, Any] = {
     "400": {"description": "A name, a message or a path that cannot be one", "content": _JSON},

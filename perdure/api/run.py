@@ -17,15 +17,11 @@ from perdure.api.statuses import error_frame
 from perdure.api.streams import data_frame, event_frame, until_gone
 from perdure.client import Runner
 from perdure.errors import InvocationFinished, SessionNotFound
-from perdure.events import USER, Event
+from perdure.events import Event
 from perdure.messages import InvocationResult
 
 _GONE = 499
 """What nobody reads, since the client has gone."""
-
-_AUTHORS = (None, "", USER)
-_ANSWERERS = (*_AUTHORS, "function", "tool")
-"""Roles that clients give to function responses."""
 
 router = APIRouter(tags=["run"])
 
@@ -94,10 +90,8 @@ def _only_answers(message: types.Content | None) -> bool:
 async def _send(body: RunAgentRequest, runner: Runner) -> InvocationResult:
     if body.new_message is None:
         return await _resume(body, runner)
-    answers = [part.function_response for part in body.new_message.parts or [] if part.function_response]
-    if body.new_message.role not in (_ANSWERERS if answers else _AUTHORS):
-        raise HTTPException(400, f"a client's message is its user's, so it has not the role {body.new_message.role!r}")
-    message = body.new_message.model_copy(update={"role": USER})
+    message = body.new_message
+    answers = [part.function_response for part in message.parts or [] if part.function_response]
     if not answers:
         if body.invocation_id is not None:
             raise HTTPException(400, "an invocationId goes with function responses, or without a newMessage to resume")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, cast
 
+from fastapi import HTTPException
 from google.genai import types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, alias_generators, model_validator
 
-from perdure.events import Event
+from perdure.events import USER, Event
 
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
 
@@ -31,12 +32,34 @@ def reserved_key(metadata: Mapping[str, Any]) -> str | None:
 def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     key = reserved_key(metadata)
     if key is not None:
-        raise ValueError(f"the key {key!r} is reserved: what it says is written by the server")
+        raise HTTPException(400, f"the metadata {key!r} is the server's own; leave it out")
     return metadata
 
 
+def _check_message(message: types.Content) -> types.Content:
+    parts = message.parts or []
+    if not any(part.model_dump(exclude_none=True) for part in parts):
+        raise HTTPException(400, "the message is empty; send a text, or function responses")
+    answers = any(part.function_response for part in parts)
+    if message.role not in (_ANSWERERS if answers else _AUTHORS):
+        raise HTTPException(400, f"a client's message is its user's, so it has not the role {message.role!r}")
+    return message.model_copy(update={"role": USER})
+
+
 Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
-"""What a client says of its message or answer: all but what the server says."""
+"""What a client says of its message or answer: all but what the server says. Reserved keys are 400."""
+
+Message = Annotated[types.Content, AfterValidator(_check_message)]
+"""A client's message, which is its user's. Another's, or an empty one, is 400."""
+
+
+_AUTHORS = (None, "", USER)
+_ANSWERERS = (*_AUTHORS, "function", "tool")
+"""Roles that clients give to function responses."""
+
+_MAX_DEPTH = 100
+"""Lists and objects within each other. A worker reads not quite 200, and what it stores has some around it."""
+_TOO_DEEP = f"the body has more than {_MAX_DEPTH} lists and objects within each other"
 
 
 class Body(BaseModel):
@@ -83,7 +106,7 @@ class RunAgentRequest(Body):
     app_name: str | None = None
     user_id: str
     session_id: str
-    new_message: types.Content | None = None
+    new_message: Message | None = None
     """A message, or function responses that answer open calls."""
     streaming: bool = False
     """Taken, but events come whole."""
@@ -118,7 +141,7 @@ class Session(BaseModel):
 
 
 def _storable(value: Any) -> Any:
-    """Return a body's value, unless it holds what no payload can: half of a surrogate pair, or NaN.
+    """Return a body's value, unless it holds what no payload can: half of a surrogate pair, NaN, or too many levels.
 
     Raises:
         ValueError: It does.
@@ -130,5 +153,21 @@ def _storable(value: Any) -> Any:
     except ValueError as error:
         raise ValueError("the body holds a number that JSON has not: NaN, or one that is infinite") from error
     except RecursionError as error:
-        raise ValueError("the body is nested too deeply") from error
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(value)
     return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        level = [item for outer in level for item in _items(outer) if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()

@@ -347,6 +347,17 @@ async def test_a_browser_signs_in_and_out(lazy: Client, keys: Keys) -> None:
         assert (await http.get("/who")).status_code == 401
 
 
+async def test_a_link_from_elsewhere_finds_people_signed_in(lazy: Client, keys: Keys) -> None:
+    """A browser withholds a strict cookie from a link of another site, so the page asks again by itself, once."""
+    async with client_of(telling(lazy, keys.auth)) as http:
+        page = {"accept": "text/html"}
+        linked = await http.get("/who", headers={**page, "sec-fetch-site": "cross-site"})
+        assert (linked.status_code, 'http-equiv="refresh" content="0"' in linked.text) == (200, True)
+        assert (await http.get("/who", headers={**page, "sec-fetch-site": "same-origin"})).status_code == 303
+        await sign_in(http, keys.texts["ann"])
+        assert (await http.get("/who", headers={**page, "sec-fetch-site": "cross-site"})).json()["subject"] == "ann"
+
+
 async def test_a_wrong_key_is_told_and_shown_nowhere(lazy: Client, keys: Keys) -> None:
     async with client_of(telling(lazy, keys.auth)) as http:
         answer = await sign_in(http, "pdk_<script>")

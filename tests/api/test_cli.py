@@ -6,13 +6,18 @@ import asyncio
 import re
 import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from perdure.cli.api import listening
+from perdure.api.auth_config import AuthConfig
+from perdure.api.config import ApiConfig
+from perdure.api.credentials import ApiKey, append_key
+from perdure.cli.api import listening, warn_of
 from perdure.cli.main import run_command
+from perdure.http_server import is_loopback
 from tests.test_cli import AGENT_FILE, Process
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
@@ -42,6 +47,53 @@ async def test_dev_and_api_serve_the_same_sessions_until_they_are_told_to_end(
         assert events[-1]["author"] == "picker"
         assert (await http.get(f"{first}{session}/s")).json()["events"][1:] == events
     assert await asyncio.gather(api.end(signal.SIGTERM), dev.end(signal.SIGTERM)) == [0, 0]
+
+
+async def test_with_auth_only_who_is_known_is_let_in(temporal_server: str, app_name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{app_name}.py").write_text(AGENT_FILE.replace("NAME", app_name))
+    key, text = ApiKey.new("ann", now=datetime.now(UTC))
+    append_key(tmp_path / "auth.toml", key)
+    serving = ("--auth", "auth.toml", "--port", "0", "--address", temporal_server)
+    api = await Process.start("api", f"{app_name}.py", *serving, cwd=tmp_path)
+    url = await url_told_by(api)
+    async with httpx2.AsyncClient(timeout=30, trust_env=False, base_url=url) as http:
+        assert (await http.get("/list-apps")).status_code == 401
+        known = {"authorization": f"Bearer {text}"}
+        assert (await http.get("/list-apps", headers=known)).json() == [app_name]
+        assert (await http.get(f"/apps/{app_name}/users/bob/sessions", headers=known)).status_code == 404
+    assert await api.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "auth", "told"),
+    [
+        ("127.0.0.1", None, ""),
+        ("localhost", AuthConfig(), ""),
+        ("0.0.0.0", None, "WARNING: the API has no authentication: whoever reaches 0.0.0.0 can read and run every"),
+        ("::", AuthConfig(), "the API speaks plain HTTP"),
+    ],
+)
+def test_who_can_be_reached_from_outside_is_warned(
+    host: str, auth: AuthConfig | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_of(host, ApiConfig(auth=auth, loopback=is_loopback(host)))
+    said = capsys.readouterr().err
+    assert (told in said, bool(told)) == (True, bool(said))
+
+
+def test_a_file_of_auth_that_is_wrong_ends_dev_at_once(
+    tmp_path: Path,
+    app_name: str,
+    temporal_server: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It never serves without what it was told to ask for."""
+    (tmp_path / f"{app_name}.py").write_text(AGENT_FILE.replace("NAME", app_name))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERDURE_AUTH", "no-such.toml")
+    assert run_command(["dev", f"{app_name}.py", "--address", temporal_server]) == 64
+    assert "--auth: 'no-such.toml' cannot be read" in capsys.readouterr().err
 
 
 async def test_dev_can_do_without_the_api(temporal_server: str, app_name: str, tmp_path: Path) -> None:
