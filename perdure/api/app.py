@@ -21,6 +21,7 @@ from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
 from perdure.api.pages import routes as pages
+from perdure.api.pages.sign_in import BrowserSignIn
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
 
@@ -75,6 +76,8 @@ def _middleware(config: ApiConfig, default_app: str | None) -> list[Middleware]:
         Middleware(Guard, loopback=config.loopback, allow_origins=config.allow_origins),
         *([cors] if config.allow_origins else []),
         Middleware(BodyLimit, max_bytes=config.max_body_bytes),
+        # Whatever asks for credentials stands behind it.
+        Middleware(BrowserSignIn),
         Middleware(EncodedPaths, default_app=default_app),
     ]
 
