@@ -18,6 +18,7 @@ from perdure.api.identity import SCOPE_KEY, Identity
 from tests.api.pages.support import SAME_ORIGIN
 
 KEY = "k.ey-1=="
+INBOX = "/?app=nothing"
 
 pytestmark = pytest.mark.server
 
@@ -53,7 +54,7 @@ async def sign_in(http: httpx2.AsyncClient, credential: str = KEY, **headers: st
 
 
 async def test_who_has_no_credential_is_asked_for_it_and_signs_in_and_out(http: httpx2.AsyncClient) -> None:
-    asked = await http.get("/")
+    asked = await http.get(INBOX)
     assert asked.status_code == 401
     assert 'action="/inbox/sign-in"' in asked.text
     assert (await http.get("/inbox/static/inbox.css")).status_code == 200
@@ -62,12 +63,12 @@ async def test_who_has_no_credential_is_asked_for_it_and_signs_in_and_out(http: 
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
-    page = await http.get("/")
+    page = await http.get(INBOX)
     assert page.status_code == 200
     assert "signed in as <strong>mia</strong>" in page.text
     assert 'action="/inbox/sign-out"' in page.text
     assert (await http.post("/inbox/sign-out", headers=SAME_ORIGIN)).status_code == 303
-    assert (await http.get("/")).status_code == 401
+    assert (await http.get(INBOX)).status_code == 401
 
 
 async def test_the_cookie_is_for_the_pages_alone(http: httpx2.AsyncClient) -> None:
@@ -76,15 +77,15 @@ async def test_the_cookie_is_for_the_pages_alone(http: httpx2.AsyncClient) -> No
     assert (await http.get("/v1/apps/a/pending")).status_code == 401
     assert (await http.get("/inbox/../v1/apps/a/pending")).status_code == 401
     # A header counts before the cookie.
-    assert (await http.get("/", headers={"authorization": "Bearer other"})).status_code == 401
+    assert (await http.get(INBOX, headers={"authorization": "Bearer other"})).status_code == 401
 
 
 async def test_a_wrong_credential_is_asked_for_again(http: httpx2.AsyncClient) -> None:
     assert (await sign_in(http, "another")).status_code == 303
-    asked = await http.get("/")
+    asked = await http.get(INBOX)
     assert asked.status_code == 401
     assert "does not take this credential" in asked.text
-    assert (await http.get("/", headers={"accept": "*/*"})).text == "who are you?"
+    assert (await http.get(INBOX, headers={"accept": "*/*"})).text == "who are you?"
 
 
 @pytest.mark.parametrize("credential", ["", "a b", "a;b", "a\r\nb", "é", "a" * 5000])
