@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
+from fastapi import Depends, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +15,7 @@ from perdure.api.identity import NOBODY, SCOPE_KEY
 from perdure.api.tokens import KeysUnavailable
 from perdure.logs import get_logger
 
-__all__ = ["OPEN_PATHS", "SIGN_IN", "SIGN_OUT", "Authentication"]
+__all__ = ["OPEN_PATHS", "SIGN_IN", "SIGN_OUT", "Authentication", "SignedIn"]
 
 SIGN_IN = "/sign-in"
 SIGN_OUT = "/sign-out"
@@ -68,6 +69,14 @@ class Authentication:
         scope[SCOPE_KEY] = known.identity
         scope[SIGNED_IN_KEY] = known.by_cookie
         return None
+
+
+def _signed_in(request: Request) -> bool:
+    return bool(request.scope.get(SIGNED_IN_KEY))
+
+
+SignedIn = Annotated[bool, Depends(_signed_in)]
+"""Whether a browser has signed in, and so can sign out."""
 
 
 def _may_be_forged(known: Known, scope: Scope, headers: Headers) -> bool:

@@ -25,6 +25,9 @@ from perdure.sessions import list_apps
 _KEPT_RUNNERS = 100
 _KEPT_PLANS = 100
 
+_SILENT_FOR = 60.0
+"""Seconds for which a session that did not answer is not asked again what waits in it."""
+
 _APPS_STAY = 15.0
 """Seconds for which the apps that have sessions are not listed again."""
 
@@ -56,6 +59,7 @@ class Backend:
         self._client = client
         self._apps: list[tuple[float, frozenset[str]]] = []
         """When it was last listed which apps have sessions, and which; in a list, so that limited backends share it."""
+        self._silent_until: dict[str, float] = {}
         self._kept_plans: dict[tuple[str, str], Plan] = {}
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
 
@@ -92,6 +96,17 @@ class Backend:
     def namespace(self) -> str:
         """The Temporal namespace that the sessions are in."""
         return self._client.namespace
+
+    def is_silent(self, workflow_id: str) -> bool:
+        """Return whether a session has not answered of late, so that a listing does not wait for it again."""
+        return self._silent_until.get(workflow_id, 0.0) > asyncio.get_running_loop().time()
+
+    def note_silent(self, workflow_id: str) -> None:
+        """Note that a session does not answer."""
+        now = asyncio.get_running_loop().time()
+        for key in [key for key, until in self._silent_until.items() if until <= now]:
+            del self._silent_until[key]
+        self._silent_until[workflow_id] = now + _SILENT_FOR
 
     def runner(
         self, app: str, user_id: str | None, session_id: str | None = None, *, deed: Deed | None = None

@@ -16,6 +16,7 @@ from perdure.api.auth_config import AuthConfig
 from perdure.api.config import ApiConfig
 from perdure.api.credentials import ApiKey, append_key
 from perdure.cli.api import listening, warn_of
+from perdure.cli.exits import ExitCode
 from perdure.cli.main import run_command
 from perdure.http_server import is_loopback
 from tests.test_cli import AGENT_FILE, Process
@@ -46,6 +47,10 @@ async def test_dev_and_api_serve_the_same_sessions_until_they_are_told_to_end(
         events = (await http.post(f"{second}/run", json=body)).json()
         assert events[-1]["author"] == "picker"
         assert (await http.get(f"{first}{session}/s")).json()["events"][1:] == events
+        for process, url, inbox in ((dev, first, f"inbox        {first}/"), (api, second, f"inbox at {second}/")):
+            await process.read_until(inbox)
+            # An app that the server was not given is there, too.
+            assert f"/inbox{session}/s" in (await http.get(f"{url}/")).text
     assert await asyncio.gather(api.end(signal.SIGTERM), dev.end(signal.SIGTERM)) == [0, 0]
 
 
@@ -119,6 +124,12 @@ def test_a_port_that_is_taken_is_explained(
         code = run_command([command, f"{app_name}.py", "--port", port, "--address", temporal_server])
     assert code == 1
     assert f"the HTTP API cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["localhost:8233", "javascript:alert(1)", "http://", ""])
+def test_the_temporal_ui_has_an_address_of_the_web(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["api", "--port", "0", "--temporal-ui", url]) == ExitCode.USAGE
+    assert "is no address of a web page, such as http://localhost:8233" in capsys.readouterr().err
 
 
 def test_without_the_extra_it_is_said_what_to_install(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from perdure.api.backend import Backend
 from perdure.api.identity import APPROVER, OPERATOR, Identity
@@ -27,10 +26,13 @@ MOST_SESSIONS = 50
 MOST_EVENTS = 200
 """What one page shows of each."""
 
-_SLOW = 9.0
-"""Seconds after which a listing has given up on a session."""
+MOST_ASKED = 200
+"""Sessions that are asked what waits in them."""
 
-_QUERIES_AT_ONCE = 10
+_PATIENCE = 4.0
+"""Seconds for which the sessions are waited for: one that no worker serves may not hold up the others."""
+
+_QUERIES_AT_ONCE = 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ class Inbox:
     users: list[str]
     tools: list[str]
     silent: list[str]
-    """Apps some of whose sessions did not answer in time."""
+    """Apps some of whose sessions do not answer."""
+    unasked: int
+    """Sessions that wait, too, and are too many to be asked."""
     everybody: bool
     """Sessions of all users are shown."""
 
@@ -91,13 +95,6 @@ class SessionPage:
     temporal: str | None
 
 
-@dataclass
-class _OfApp:
-    calls: list[tuple[ListedSession, PendingCall]] = field(default_factory=list[tuple[ListedSession, PendingCall]])
-    sessions: list[ListedSession] = field(default_factory=list[ListedSession])
-    is_silent: bool = False
-
-
 def sees_everybody(identity: Identity) -> bool:
     """Return whether somebody may read the sessions of all users."""
     return bool(identity.roles & {OPERATOR, APPROVER})
@@ -124,34 +121,55 @@ async def read_inbox(backend: Backend, identity: Identity, wanted: Wanted) -> In
     chosen = [wanted.app] if wanted.app else apps
     if not everybody and (user is None or wanted.user not in ("", user)):
         chosen = []
-    found = await asyncio.gather(*(_of_app(backend, app, user) for app in chosen))
-    every = sorted((pair for one in found for pair in one.calls), key=lambda pair: pair[1].since)
-    calls = [pair for pair in every if wanted.tool in ("", awaited_tool(pair[1]))]
-    sessions = [
-        session
-        for one in found
-        for session in one.sessions
-        if not wanted.tool or wanted.tool in (session.pending_tools or ())
-    ]
-    sessions.sort(key=lambda session: -session.started)
+    listed = await asyncio.gather(*(backend.runner(app, user).list_sessions(user_id=user) for app in chosen))
+    every = sorted((session for found in listed for session in found), key=lambda session: -session.started)
+    sessions = [session for session in every if not wanted.tool or wanted.tool in (session.pending_tools or ())]
+    # Without search attributes it is not known which of them wait. The oldest are asked first.
+    waiting = [session for session in reversed(every if wanted.tool else sessions) if session.pending_tools != ()]
+    calls, silent = await _open_calls(backend, waiting[:MOST_ASKED])
+    calls = [pair for pair in calls if wanted.tool in ("", awaited_tool(pair[1]))]
     return Inbox(
         waiting=await _forms(backend, calls[:MOST_CALLS]),
         waiting_count=len(calls),
         sessions=sessions[:MOST_SESSIONS],
         session_count=len(sessions),
         apps=apps,
-        users=sorted({session.user_id for one in found for session in one.sessions})[:MOST_SESSIONS],
-        tools=sorted({awaited_tool(call) for _, call in every}),
-        silent=[app for app, one in zip(chosen, found, strict=True) if one.is_silent],
+        users=sorted({session.user_id for session in every})[:MOST_SESSIONS],
+        tools=sorted({tool for session in every for tool in session.pending_tools or ()}),
+        silent=silent,
+        unasked=max(0, len(waiting) - MOST_ASKED),
         everybody=everybody,
     )
 
 
-async def _of_app(backend: Backend, app: str, user_id: str | None) -> _OfApp:
-    runner = backend.runner(app, user_id)
-    began = time.monotonic()
-    calls, sessions = await asyncio.gather(runner.pending(user_id=user_id), runner.list_sessions(user_id=user_id))
-    return _OfApp(calls, sessions, time.monotonic() - began > _SLOW)
+async def _open_calls(
+    backend: Backend, sessions: list[ListedSession]
+) -> tuple[list[tuple[ListedSession, PendingCall]], list[str]]:
+    """Return the open calls of sessions, oldest first, and the apps some of whose sessions do not answer."""
+    gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
+
+    async def ask(session: ListedSession) -> list[tuple[ListedSession, PendingCall]]:
+        async with gate:
+            runner = backend.runner(session.app_name, session.user_id)
+            try:
+                return await runner.pending(user_id=session.user_id, session_id=session.id)
+            except SessionNotFound:
+                # It was deleted meanwhile.
+                return []
+
+    asked = [session for session in sessions if not backend.is_silent(session.workflow_id)]
+    tasks = {asyncio.create_task(ask(session)): session for session in asked}
+    if tasks:
+        await asyncio.wait(tasks, timeout=_PATIENCE)
+    found: list[tuple[ListedSession, PendingCall]] = []
+    for task, session in tasks.items():
+        if task.done():
+            found.extend(task.result())
+        else:
+            task.cancel()
+            backend.note_silent(session.workflow_id)
+    silent = {session.app_name for session in sessions if backend.is_silent(session.workflow_id)}
+    return sorted(found, key=lambda pair: pair[1].since), sorted(silent)
 
 
 async def _forms(backend: Backend, calls: list[tuple[ListedSession, PendingCall]]) -> list[Waiting]:

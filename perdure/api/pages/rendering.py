@@ -141,17 +141,18 @@ class PageRoute(APIRoute):
             try:
                 return await handler(request)
             except HTTPException as error:
-                return _error_page(error.status_code, str(error.detail))
+                return error_page(error.status_code, str(error.detail))
             except RequestValidationError:
-                return _error_page(400, "the address is malformed")
+                return error_page(400, "the address is malformed")
             except (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError) as error:
                 known = status_and_detail(error)
                 if known is None:
                     raise
-                return _error_page(*known)
+                return error_page(*known)
 
         return handle
 
 
-def _error_page(status: int, detail: str) -> HTMLResponse:
+def error_page(status: int, detail: str) -> HTMLResponse:
+    """Return a page that says what went wrong."""
     return page("error.html", status, title=_TITLES.get(status, "That did not work"), detail=detail)

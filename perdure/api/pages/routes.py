@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from perdure.api.attribution import answer_metadata
+from perdure.api.auth import SignedIn
 from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.identity import Identity, IdentityOf
 from perdure.api.pages.answering import WHY, AnswerForm, answer_form, read_answer
@@ -51,6 +52,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def inbox(
     backend: BackendOf,
     identity: IdentityOf,
+    signed_in: SignedIn,
     app: str = "",
     user: str = "",
     tool: str = "",
@@ -62,7 +64,15 @@ async def inbox(
     async with backend.patience():
         found = await read_inbox(backend, identity, wanted)
     went_to = session_path(*at) if at is not None and len(at) == 3 else None
-    return page("inbox.html", inbox=found, wanted=wanted, said=_SAID.get(said), went_to=went_to, identity=identity)
+    return page(
+        "inbox.html",
+        inbox=found,
+        wanted=wanted,
+        said=_SAID.get(said),
+        went_to=went_to,
+        identity=identity,
+        signed_in=signed_in,
+    )
 
 
 @router.get("/inbox/static/{name}")
@@ -78,11 +88,14 @@ async def session(
     session_id: Segment,
     backend: BackendOf,
     identity: IdentityOf,
+    signed_in: SignedIn,
     before: Annotated[int | None, Query(ge=0)] = None,
     said: str = "",
 ) -> Response:
     """Show a session."""
-    return await _shown(backend, identity, (app_name, user_id, session_id), before=before, said=said)
+    return await _shown(
+        backend, identity, (app_name, user_id, session_id), before=before, said=said, signed_in=signed_in
+    )
 
 
 @router.get(_SESSION + "/live")
@@ -208,11 +221,17 @@ async def _to_run(request: Request, identity: Identity, names: tuple[str, str, s
 
 
 async def _shown(
-    backend: Backend, identity: Identity, names: tuple[str, str, str], *, before: int | None = None, said: str = ""
+    backend: Backend,
+    identity: Identity,
+    names: tuple[str, str, str],
+    *,
+    before: int | None = None,
+    said: str = "",
+    signed_in: bool = False,
 ) -> Response:
     async with backend.patience():
         found = await read_session(backend, identity, names, before=before)
-    return page("session.html", page=found, said=_SAID.get(said), identity=identity, before=before)
+    return page("session.html", page=found, said=_SAID.get(said), identity=identity, signed_in=signed_in, before=before)
 
 
 async def _again(
@@ -220,7 +239,7 @@ async def _again(
 ) -> Response:
     """Show a form again, with what was filled in and what is wrong."""
     found = await read_session(backend, identity, names, filled_in={form.call.id: replace(form, errors=errors)})
-    return page("session.html", 422, page=found, said=None, identity=identity, before=None)
+    return page("session.html", 422, page=found, said=None, identity=identity, signed_in=False, before=None)
 
 
 async def _form_of(

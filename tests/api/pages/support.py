@@ -1,11 +1,11 @@
-"""What the tests of the pages share: an app that asks for all kinds of answers, served to people whom a header names."""
+"""What the tests of the pages share: an app that asks for all kinds of answers, and people whom a header names."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from html import unescape
 from typing import Any, Literal
@@ -101,7 +101,7 @@ def clerk_app(name: str, model: Clerk) -> App:
         await model.gate(trip).pass_through(tool_context.idempotency_key)
         return "booked"
 
-    tools: list[FunctionTool] = [
+    tools: list[FunctionTool | Callable[..., Any]] = [
         LongRunningFunctionTool(ask_manager, response=Approval),
         LongRunningFunctionTool(ask_office),
         FunctionTool(pay, require_confirmation=True),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import uuid
 from datetime import datetime
 from urllib.parse import urlencode
 
 import pytest
+from temporalio.client import Client
 
 from perdure.api.attribution import ANSWER, answer_metadata, attribution_of
 from perdure.api.identity import ANYONE, Identity
 from perdure.events import Event
-from tests.api.pages.support import HOSTILE, SAME_ORIGIN, Pages, Sent
-from tests.workflows.support import eventually, responses
+from tests.api.pages.support import HOSTILE, SAME_ORIGIN, Clerk, Pages, Sent, clerk_app
+from tests.workflows.support import User, eventually, responses, serving
 
 pytestmark = pytest.mark.server
 
@@ -230,7 +232,12 @@ async def test_what_is_no_form_is_refused(pages: Pages) -> None:
 async def test_pages_let_nothing_in_from_elsewhere(pages: Pages) -> None:
     session = fresh()
     await pages.start("pay", session)
-    for path in ("/", pages.path(session), "/inbox/static/inbox.js", "/inbox/apps/x/users/y/sessions/z"):
+    for path in (
+        f"/?app={pages.app}",
+        pages.path(session),
+        "/inbox/static/inbox.js",
+        "/inbox/apps/x/users/y/sessions/z",
+    ):
         answer = await pages.http.get(path)
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -241,7 +248,7 @@ async def test_pages_let_nothing_in_from_elsewhere(pages: Pages) -> None:
     assert not re.search(
         r"<style|<script(?! src=\"/inbox/static/)| style=| on[a-z]+=|https?://(?!localhost:8233/)", page
     )
-    assert "no-store" in (await pages.http.get("/")).headers["cache-control"]
+    assert "no-store" in (await pages.http.get(f"/?app={pages.app}")).headers["cache-control"]
     assert (await pages.http.get("/inbox/static/..%2froutes.py")).status_code == 404
 
 
@@ -317,3 +324,44 @@ async def test_a_closed_session_is_shown_and_brought_back_by_an_answer(pages: Pa
     assert (await pages.send(Sent.found(page, "answer"), value='"yes"')).status_code == 303
     assert "Its workflow is" not in await live
     await person.logged('clerk: It came to {"result": "yes"}.')
+
+
+async def test_sessions_without_a_worker_hold_the_inbox_up_once(
+    pages: Pages, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.api.pages.reading._PATIENCE", 1.0)
+    gone, session = f"app_{uuid.uuid4().hex[:12]}", fresh()
+    async with serving(client, clerk_app(gone, Clerk())):
+        person = User(client, gone, session, session)
+        await person.create()
+        await person.run("pay")
+        await pages.start("pay", session, session)
+
+        async def told() -> bool:
+            page = await pages.get(f"/?user={session}")
+            return page.count(f">{session}</a>") == 4
+
+        await eventually(told)
+    # Its worker is gone. Both stand in the table of sessions; one of them is asked in vain.
+    page = await pages.get(f"/?user={session}")
+    assert f"No worker answers for some sessions of {gone}" in page
+    assert page.count(f">{session}</a>") == 3
+    began = time.monotonic()
+    assert f"No worker answers for some sessions of {gone}" in await pages.get(f"/?user={session}&app={gone}")
+    assert time.monotonic() - began < 1
+
+
+async def test_of_very_many_the_oldest_are_shown(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = fresh()
+    for session in ("one", "two"):
+        await pages.start("ask why", session, user)
+    query = f"/?app={pages.app}&user={user}"
+
+    async def both() -> bool:
+        return "more sessions" not in (page := await pages.get(query)) and page.count("awaits an answer") == 2
+
+    await eventually(both)
+    monkeypatch.setattr("perdure.api.pages.reading.MOST_ASKED", 1)
+    page = await pages.get(query)
+    assert "1 more sessions wait" in page
+    assert re.findall(r"<dt>Session</dt><dd><a [^>]*>([^<]+)</a>", page) == ["one"]
