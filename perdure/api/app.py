@@ -16,10 +16,11 @@ from temporalio.service import RPCError
 
 from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App
-from perdure.api import run, service, sessions, v1
+from perdure.api import health, run, service, sessions, v1
 from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
+from perdure.api.metering import RequestMeter, meter_of
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
 
@@ -47,10 +48,13 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        middleware=_middleware(config, backend.default_app),
+        middleware=[
+            Middleware(RequestMeter, meter=meter_of(client)),
+            *_middleware(config, backend.default_app),
+        ],
     )
     app.state.backend = backend
-    for part in (service, sessions, run, v1):
+    for part in (service, health, sessions, run, v1):
         app.include_router(part.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):

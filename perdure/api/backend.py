@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from perdure.api.config import ApiConfig
 from perdure.api.schemas import Session
 from perdure.client import Runner
+from perdure.health import Pulse
 from perdure.messages import SessionView, workflow_id
 from perdure.plan import Plan
 
@@ -46,6 +47,10 @@ class Backend:
         self.config = config
         self.closing = asyncio.Event()
         """Set when the server ends: streams end then."""
+        self.draining = asyncio.Event()
+        """Set before that, while requests are still served: the server is not ready for more."""
+        self.pulse = Pulse(client)
+        """Whether Temporal answers."""
         self._client = client
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
 
