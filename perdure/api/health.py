@@ -6,9 +6,6 @@ from fastapi import APIRouter, HTTPException
 
 from perdure.api.backend import BackendOf
 
-OPEN_PATHS = frozenset({"/health", "/livez", "/readyz"})
-"""What is answered to anyone, credentials or not."""
-
 router = APIRouter(tags=["service"])
 
 
