@@ -148,8 +148,10 @@ class DevServer:
         assert self._process is not None
         code = await self._process.wait()
         log = self._log_tail()
-        return f"the development server at {self.address} has ended (exit code {code})" + (
-            f"; its log ends:\n{log}\n" if log else ""
+        told = f"; its log ends:\n{log}" if log else ""
+        return (
+            f"the development server at {self.address} has ended (exit code {code}); start it again, and what ran"
+            f" goes on{told}"
         )
 
     async def kill(self) -> None:

@@ -79,6 +79,8 @@ async def run_workers(
         if started is not None:
             started.set()
         await (stop or asyncio.Event()).wait()
+        # All at once: one after the other each would have its grace period, and the last go on taking work.
+        await asyncio.gather(*(worker.shutdown() for worker in workers))
 
 
 def _worker(

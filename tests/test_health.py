@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from temporalio.client import Client
 
 from perdure.cli.main import run_command
+from perdure.config import WorkerConfig
 from perdure.devserver import DevServer, DevServerConfig
 from perdure.health import HealthServer, Pulse
+from perdure.worker import run_workers
 from tests.api.support import Obedient, obedient_app, served
 from tests.test_cli import AGENT_FILE, Process, free_port
-from tests.workflows.support import User, eventually
+from tests.workflows.support import Gate, User, agent, calls, eventually, make_app, text
 
 SLOW_AGENT = """
 import asyncio, pathlib
@@ -122,6 +125,31 @@ async def test_a_worker_that_is_to_end_is_not_ready_and_lets_a_running_tool_fini
 
 
 @pytest.mark.server
+async def test_the_apps_of_a_worker_end_at_the_same_time(client: Client, app_name: str) -> None:
+    """Not one after the other, each with a grace period, while the last goes on taking work."""
+    gates = Gate(), Gate()
+    apps = [
+        make_app(f"{app_name}_{number}", agent("clerk", [calls("wait"), text("x")], [gate.tool("wait")]))
+        for number, gate in enumerate(gates)
+    ]
+    stop, started = asyncio.Event(), asyncio.Event()
+    config = WorkerConfig(graceful_shutdown_timeout=timedelta(seconds=5))
+    running = asyncio.create_task(run_workers(client, apps, config, stop=stop, started=started))
+    await started.wait()
+    for app, gate in zip(apps, gates, strict=True):
+        user = User(client, app.name)
+        await user.create()
+        await user.send("go")
+        await gate.reached()
+    stop.set()
+    await eventually(lambda: any(gate.cancelled for gate in gates))
+    first = asyncio.get_running_loop().time()
+    await running
+    assert asyncio.get_running_loop().time() - first < 4
+    assert [gate.cancelled for gate in gates] == [1, 1]
+
+
+@pytest.mark.server
 @pytest.mark.process
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 async def test_a_second_signal_ends_a_worker_at_once(
@@ -168,7 +196,7 @@ async def test_dev_ends_with_its_temporal_server(app_name: str, tmp_path: Path) 
     server = await child_of(dev, "start-dev")
     server_ended = asyncio.create_task(dev.read_until("has ended (exit code"))
     os.kill(server, signal.SIGKILL)
-    assert "perdure dev" in await server_ended
+    assert "start it again" in await server_ended
     assert await dev.ended() == 69
 
 

@@ -302,7 +302,7 @@ async def _while_it_lives(server: DevServer | None, stop: asyncio.Event) -> Asyn
         yield
     finally:
         if watch.done():
-            raise ConnectionFailed(f"{watch.result()}; what ran goes on when `perdure dev` starts again")
+            raise ConnectionFailed(watch.result())
         watch.cancel()
 
 
