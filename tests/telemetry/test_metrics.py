@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import httpx2
@@ -167,6 +169,19 @@ async def test_sessions_are_counted_by_status_and_by_the_tool_that_they_wait_for
         await counted(waiting=2, ask=1, pay=1)
         await other.stop(also.id)
         await counted(waiting=1, stopped=1, ask=1, pay=1)
+
+
+async def test_a_namespace_in_which_nothing_can_be_counted_is_told_once(
+    temporal_server: str, app_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await connect(ConnectionConfig(address=temporal_server, namespace="nowhere", tls=False))
+    plan = compile_app(shop(app_name)[0])
+    counting = asyncio.create_task(SessionCount(client, [plan], meter_of(client)).run(timedelta(seconds=0.05)))
+    await eventually(lambda: "sessions cannot be counted" in caplog.text)
+    await asyncio.sleep(0.3)
+    assert not counting.done()
+    counting.cancel()
+    assert caplog.text.count("sessions cannot be counted") == 1
 
 
 async def test_the_apis_requests_are_counted_by_route(temporal_server: str, app_name: str) -> None:

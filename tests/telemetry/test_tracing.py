@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import signal
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from temporalio.client import Client
 
 from perdure.agents import App, ResumabilityConfig
+from perdure.cli.main import run_command
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import DefinitionError
@@ -265,6 +267,15 @@ async def test_a_session_that_was_begun_without_traces_goes_on_with_them(
     async with serving(client, app, cached=0):
         plain = User(client, app_name)
         assert (await plain.answered({again.pending[0].id: 2})).status == "finished"
+
+
+def test_without_the_extra_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "perdure.telemetry.exporting")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    assert run_command(["api", "--port", "0", "--otel"]) == 1
+    assert "pip install 'perdure[telemetry]'" in capsys.readouterr().err
 
 
 def test_the_standard_variables_choose_the_exporter() -> None:
