@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from temporalio.client import Client
+from temporalio.client import Client, Interceptor
 from temporalio.converter import (
     DataConverter,
     DefaultFailureConverterWithEncodedAttributes,
@@ -21,6 +21,7 @@ from temporalio.converter import (
     PayloadCodec,
 )
 from temporalio.envconfig import ClientConfigProfile
+from temporalio.runtime import Runtime
 from temporalio.service import TLSConfig
 
 from perdure.errors import ConnectionFailed, DefinitionError
@@ -60,6 +61,12 @@ class ConnectionConfig:
     payload_codec: PayloadCodec | None = field(default=None, repr=False)
     """Encrypts what histories hold, errors too: an `EncryptionCodec` of `perdure.encryption`, or a `PayloadCodec`
     of yours. The same for every client and worker. Default: none."""
+    interceptors: tuple[Interceptor, ...] = field(default=(), repr=False)
+    """What stands before each call of the client, and of a worker that uses it: `perdure.telemetry.tracing`, or
+    Temporal interceptors of yours. Default: none."""
+    runtime: Runtime | None = field(default=None, repr=False)
+    """Temporal's runtime, which says where metrics go: `perdure.telemetry.metrics`, or one of yours. Default: the
+    process's own, without metrics."""
     timeout: timedelta = timedelta(seconds=10)
     """How long the server may take to answer. Default: 10 s."""
 
@@ -100,6 +107,8 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
                 tls=resolved.tls if resolved.tls is not None else False,
                 rpc_metadata=metadata,
                 data_converter=resolved.data_converter,
+                interceptors=resolved.interceptors,
+                runtime=resolved.runtime,
                 lazy=lazy,
             )
     except TimeoutError as error:

@@ -143,6 +143,17 @@ class DevServer:
             self._log.close()
             self._log = None
 
+    async def ended(self) -> str:
+        """Wait until the process of a server that runs has ended, and return how, in words."""
+        assert self._process is not None
+        code = await self._process.wait()
+        log = self._log_tail()
+        told = f"; its log ends:\n{log}" if log else ""
+        return (
+            f"the development server at {self.address} has ended (exit code {code}); start it again, and what ran"
+            f" goes on{told}"
+        )
+
     async def kill(self) -> None:
         """Kill the server at once, as a crash would; what its data file holds serves the next one."""
         if self._process is not None and self._process.returncode is None:

@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, TextIO
 
 import structlog
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bound_contextvars, get_contextvars
 from structlog.stdlib import BoundLogger, ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict, Processor
 from temporalio import activity, workflow
 
-__all__ = ["Level", "bound", "configure_logging", "get_logger"]
+__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work"]
 
 Level = Literal["debug", "info", "warning", "error"]
 """The least severe lines that are shown."""
@@ -75,6 +75,12 @@ def bound(
     """
     names = {"app": app, "user": user, "session": session, "invocation": invocation, "agent": agent, "tool": tool}
     return bound_contextvars(**{key: value for key, value in names.items() if value is not None})
+
+
+def invocation_at_work() -> str | None:
+    """Return the invocation that log lines of here are about, if `bound` names one. Safe in workflow code."""
+    found = get_contextvars().get("invocation")
+    return found if isinstance(found, str) else None
 
 
 def configure_logging(json: bool | None = None, level: Level = "info", stream: TextIO | None = None) -> None:

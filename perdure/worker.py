@@ -22,6 +22,7 @@ from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
 from perdure.messages import Rollout
+from perdure.metering import StepMeter
 from perdure.payloads import adapt
 from perdure.sandbox import workflow_runner
 from perdure.workflows.session import SessionWorkflow
@@ -52,9 +53,21 @@ def create_workers(client: Client, apps: Sequence[App], config: WorkerConfig | N
 
 
 async def run_workers(
-    client: Client, apps: Sequence[App], config: WorkerConfig | None = None, *, stop: asyncio.Event | None = None
+    client: Client,
+    apps: Sequence[App],
+    config: WorkerConfig | None = None,
+    *,
+    stop: asyncio.Event | None = None,
+    started: asyncio.Event | None = None,
 ) -> None:
     """Serve apps until `stop` is set or the task is cancelled; then what runs gets its grace period.
+
+    Args:
+        client: Any client of the Temporal server, as for `create_workers`.
+        apps: What to serve.
+        config: Limits and timeouts.
+        stop: Set by the caller when the workers are to end. Default: they end when the task is cancelled.
+        started: Set when all workers ask for work.
 
     Raises:
         DefinitionError: An app is defined wrongly.
@@ -63,7 +76,11 @@ async def run_workers(
     async with AsyncExitStack() as stack:
         for worker in workers:
             await stack.enter_async_context(worker)
+        if started is not None:
+            started.set()
         await (stop or asyncio.Event()).wait()
+        # All at once: one after the other each would have its grace period, and the last go on taking work.
+        await asyncio.gather(*(worker.shutdown() for worker in workers))
 
 
 def _worker(
@@ -91,6 +108,7 @@ def _worker(
             ToolActivity(registry, journals, code, rollout).run,
         ],
         workflow_runner=workflow_runner([registry]),
+        interceptors=[StepMeter()],
         identity=config.identity,
         **_version(registry, config),
         max_cached_workflows=config.max_cached_workflows,

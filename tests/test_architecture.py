@@ -44,6 +44,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "values": VALUES,
     "pure": VALUES | PURE,
     "logs": frozenset(),
+    "observing": frozenset(),
+    "health": frozenset(),
+    "metering": VALUES | {"observing"},
+    "telemetry": VALUES | PURE | {"telemetry", "metering", "observing", "logs"},
     "payloads": frozenset({"brevity", "errors"}),
     "keys": frozenset({"errors"}),
     "codec_server": frozenset({"errors", "http_server"}),
@@ -58,7 +62,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "agents": VALUES | {"agents", "models.base", "logs"},
     "loading": VALUES | {"agents"},
     "workflows": VALUES | PURE | {"workflows", "agents.custom", "agents.context", "agents.registry", "logs"},
-    "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive"},
+    "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive", "observing"},
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "rescue": VALUES | PURE | {"archive", "payloads"},
@@ -73,7 +77,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": VALUES | PURE | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers"},
     "api": VALUES
     | {"api", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"}
-    | {"explaining", "outlook", "views"},
+    | {"explaining", "outlook", "views", "health", "metering"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

@@ -395,9 +395,21 @@ class Process:
                 lines.append(line)
         return "".join(lines)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
     async def end(self, number: signal.Signals) -> int:
         """Send a signal and return the exit code."""
-        self._process.send_signal(number)
+        self.send(number)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for the end and return the exit code."""
         async with asyncio.timeout(60):
             await self._process.communicate()
         assert self._process.returncode is not None

@@ -19,6 +19,7 @@ from perdure.events import Event, ModelAnswer
 from perdure.logs import bound
 from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, Rollout, split_workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.observing import tell, tell_provider
 from perdure.plan import LlmNode, Plan
 from perdure.projection import Projection
 
@@ -74,8 +75,11 @@ class ModelActivity:
         node = plan.nodes[call.agent]
         if not isinstance(node, LlmNode):
             raise DefinitionError(f"agent {call.agent!r} has no model")
+        tell("model", node.name, "model", invocation_id=call.invocation_id, model=node.model)
         request = await self._request(snapshot, plan, node, call, workflow_id)
-        return await self._code.run_async(_generate(self._registry.model(node), request))
+        model = self._registry.model(node)
+        tell_provider(model.provider)
+        return await self._code.run_async(_generate(model, request))
 
     async def _request(
         self, snapshot: Snapshot, plan: Plan, node: LlmNode, call: ModelInput, workflow_id: str

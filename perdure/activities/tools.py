@@ -23,6 +23,7 @@ from perdure.events import EventActions
 from perdure.journal import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
 from perdure.messages import CodeInput, CodeOutput, JournalSlice, Rollout, ToolInput, split_workflow_id
+from perdure.observing import tell
 
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
@@ -68,8 +69,10 @@ class ToolActivity:
     async def _call(self, call: ToolInput | CodeInput) -> ToolOutput | CodeOutput:
         app, user, session = split_workflow_id(activity.info().workflow_id or "")
         if isinstance(call, CodeInput):
+            tell("function", call.agent or "", call.name, invocation_id=call.invocation_id or "")
             with bound(app=app, user=user, session=session, tool=call.name), telling("function"):
                 return await self._function(call)
+        tell("tool", call.agent, call.tool, invocation_id=call.invocation_id, call_id=call.function_call_id)
         names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.tool}
         with bound(app=app, user=user, session=session, **names), telling("tool"):
             return await self._tool(call)

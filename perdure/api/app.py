@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App
-from perdure.api import run, service, sessions, sign_in, v1
+from perdure.api import health, run, service, sessions, sign_in, v1
 from perdure.api.access import check_users
 from perdure.api.auth import Authentication
 from perdure.api.authenticator import Authenticator
@@ -24,6 +24,7 @@ from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.document import DocumentedApi
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
+from perdure.api.metering import RequestMeter, meter_of
 from perdure.api.pages import routes as pages
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
@@ -55,10 +56,13 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
         redoc_url=None,
         dependencies=[Depends(check_users)],
         separate_input_output_schemas=False,
-        middleware=_middleware(config, backend.default_app, authenticator),
+        middleware=[
+            Middleware(RequestMeter, meter=meter_of(client)),
+            *_middleware(config, backend.default_app, authenticator),
+        ],
     )
     app.state.backend = backend
-    for part in (service, sessions, run, v1, pages):
+    for part in (service, health, sessions, run, v1, pages):
         app.include_router(part.router)
     if authenticator is not None:
         app.asks_for_credentials = True

@@ -18,6 +18,7 @@ from perdure.api.config import ApiConfig
 from perdure.api.identity import Deed
 from perdure.api.schemas import Session
 from perdure.client import Runner
+from perdure.health import Pulse
 from perdure.messages import SessionView, workflow_id
 from perdure.plan import Plan
 from perdure.sessions import list_apps
@@ -56,6 +57,10 @@ class Backend:
         self.config = config
         self.closing = asyncio.Event()
         """Set when the server ends: streams end then."""
+        self.draining = asyncio.Event()
+        """Set before that, while requests are still served: the server is not ready for more."""
+        self.pulse = Pulse(client)
+        """Whether Temporal answers."""
         self._client = client
         self._apps: list[tuple[float, frozenset[str]]] = []
         """When it was last listed which apps have sessions, and which; in a list, so that limited backends share it."""

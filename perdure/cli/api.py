@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.telemetry import Telemetry, telemetry, telemetry_options
 from perdure.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from perdure.agents.definitions import App
     from perdure.api.auth_config import AuthConfig
+    from perdure.api.backend import Backend
     from perdure.api.config import ApiConfig
     from perdure.logs import Level
 
@@ -89,7 +92,16 @@ def api_options(command: Command) -> Command:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Its port; 0 is a free one."
 )
+@click.option(
+    "--drain",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After SIGTERM, how long requests are still taken while /readyz says no.",
+)
 @api_options
+@telemetry_options
 @log_options
 @connection_options
 def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, **options: Any) -> int:
@@ -119,13 +131,16 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
     configure_logging(json=options["log_json"], level=level)
     apps = [load_app(target) for target in targets]
     config = api_config(options, host)
-    with listening(host, port) as listener:
-        resolved = connection.config().resolve()
+    async with AsyncExitStack() as stack:
+        listener = stack.enter_context(listening(host, port))
+        watched = await stack.enter_async_context(telemetry(options, "perdure-api"))
+        resolved = watched.watch(connection.config().resolve())
         client = await connect(resolved)
         click.echo(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
         click.echo(f"perdure: inbox at {url_of(listener)}/", err=True)
         warn_of(host, config)
-        await serve(client, apps, config, listener, stop)
+        await stack.enter_async_context(watched.counting(client, apps))
+        await serve(client, apps, config, listener, stop, watched, drain=options["drain"])
     return ExitCode.FINISHED
 
 
@@ -226,14 +241,35 @@ def warn_of(host: str, config: ApiConfig) -> None:
 
 
 async def serve(
-    client: Client, apps: Sequence[App], config: ApiConfig, listener: socket.socket, stop: asyncio.Event
+    client: Client,
+    apps: Sequence[App],
+    config: ApiConfig,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    watched: Telemetry,
+    *,
+    drain: float = 0.0,
 ) -> None:
-    """Serve the API until `stop` is set."""
+    """Serve the API until `stop` is set; then it is not ready any more, and ends `drain` seconds later."""
     from perdure.api.app import create_app
     from perdure.http_server import serve
 
     app = create_app(client, apps, config)
-    await serve(app, listener, stop, closing=app.state.backend.closing)
+    watched.watch_requests(app)
+    backend: Backend = app.state.backend
+    ending = asyncio.Event()
+
+    async def end() -> None:
+        await stop.wait()
+        backend.draining.set()
+        await asyncio.sleep(drain)
+        ending.set()
+
+    task = asyncio.create_task(end())
+    try:
+        await serve(app, listener, ending, closing=backend.closing)
+    finally:
+        task.cancel()
 
 
 def _explained(error: ModuleNotFoundError) -> Exception:

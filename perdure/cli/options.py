@@ -216,6 +216,8 @@ def stop_on_signal() -> asyncio.Event:
         stop.set()
         for number in signals:
             loop.remove_signal_handler(number)
+            # Not Python's own way with SIGINT, which would wait for all that runs.
+            signal.signal(number, signal.SIG_DFL)
 
     for number in signals:
         loop.add_signal_handler(number, begin_to_end)

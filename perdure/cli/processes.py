@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, ur
 from perdure.cli.api import serve as serve_api
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
 from perdure.errors import ConnectionFailed, DefinitionError
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def _worker_options(command: Command) -> Command:
 )
 @api_options
 @_worker_options
+@grace_option
+@telemetry_options
 @log_options
 @connection_options
 def dev(
@@ -98,6 +102,8 @@ def dev(
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @_worker_options
+@health_options
+@telemetry_options
 @log_options
 @connection_options
 def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> int:
@@ -125,11 +131,16 @@ async def _dev(
     stop = stop_on_signal()
     apps = _prepare(targets, options)
     async with AsyncExitStack() as stack:
-        config = connection.config().resolve()
+        watched = await stack.enter_async_context(telemetry(options, "perdure-dev"))
+        config = watched.watch(connection.config().resolve())
         client, server = await _reach(config, ui_port, data, stack)
         served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)
         _greet(config, server, data, apps, served)
-        async with _api_beside(client, apps, served, stop):
+        async with (
+            _while_it_lives(server, stop),
+            watched.counting(client, apps),
+            _api_beside(client, apps, served, stop, watched),
+        ):
             await _serve(client, apps, _worker_config(options), stop)
         click.echo("perdure: ending", err=True)
     return ExitCode.FINISHED
@@ -140,10 +151,13 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
 
     stop = stop_on_signal()
     apps = _prepare(targets, options)
-    config = connection.config().resolve()
-    client = await connect(config)
-    click.echo(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
-    await _serve(client, apps, _worker_config(options), stop)
+    async with telemetry(options, "perdure-worker") as watched:
+        config = watched.watch(connection.config().resolve())
+        client = await connect(config)
+        started = asyncio.Event()
+        async with _health_beside(client, options["health"], started, stop), watched.counting(client, apps):
+            click.echo(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
+            await _serve(client, apps, _worker_config(options), stop, started)
     return ExitCode.FINISHED
 
 
@@ -174,13 +188,14 @@ def _check_worker(options: dict[str, Any]) -> None:
 def _worker_config(options: dict[str, Any]) -> WorkerConfig:
     from perdure.config import WorkerConfig
 
-    given = {
+    given: dict[str, Any] = {
         "max_concurrent_activities": options["max_activities"],
         "tool_threads": options["tool_threads"],
         "max_cached_workflows": options["max_sessions"],
         "deployment": options["deployment"],
         "build_id": options["build_id"],
         "versioning": options["versioning"],
+        "graceful_shutdown_timeout": timedelta(seconds=options["grace"]) if options["grace"] is not None else None,
     }
     return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
 
@@ -279,14 +294,34 @@ def _listen_for_api(options: dict[str, Any], stack: AsyncExitStack) -> _Served:
 
 
 @asynccontextmanager
+async def _while_it_lives(server: DevServer | None, stop: asyncio.Event) -> AsyncGenerator[None]:
+    """Set `stop` if the server that was started here ends before the block does.
+
+    Raises:
+        ConnectionFailed: It has ended.
+    """
+    if server is None:
+        yield
+        return
+    watch = asyncio.create_task(server.ended())
+    watch.add_done_callback(lambda _: stop.set())
+    try:
+        yield
+    finally:
+        if watch.done():
+            raise ConnectionFailed(watch.result())
+        watch.cancel()
+
+
+@asynccontextmanager
 async def _api_beside(
-    client: Client, apps: Sequence[App], served: _Served, stop: asyncio.Event
+    client: Client, apps: Sequence[App], served: _Served, stop: asyncio.Event, watched: Telemetry
 ) -> AsyncGenerator[None]:
     """Serve the API while the block runs."""
     if served.listener is None or served.config is None:
         yield
         return
-    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop))
+    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop, watched))
     try:
         yield
     finally:
@@ -294,7 +329,47 @@ async def _api_beside(
         await serving
 
 
-async def _serve(client: Client, apps: Sequence[App], config: WorkerConfig, stop: asyncio.Event) -> None:
+@asynccontextmanager
+async def _health_beside(
+    client: Client, address: tuple[str, int] | None, started: asyncio.Event, stop: asyncio.Event
+) -> AsyncGenerator[None]:
+    """Answer for a worker's health while the block runs.
+
+    Raises:
+        click.ClickException: The address cannot be had.
+    """
+    if address is None:
+        yield
+        return
+    from perdure.health import HealthServer, Pulse
+
+    pulse = Pulse(client)
+
+    async def why_not() -> str | None:
+        if stop.is_set():
+            return "the worker ends"
+        if not started.is_set():
+            return "the worker starts"
+        return None if await pulse.beats() else "Temporal does not answer"
+
+    async with AsyncExitStack() as stack:
+        try:
+            server = await stack.enter_async_context(HealthServer(*address, why_not))
+        except OSError as error:
+            raise click.ClickException(
+                f"--health: cannot listen on {address[0]}:{address[1]}: {error.strerror or error}; name another port"
+            ) from error
+        click.echo(f"perdure: health at http://{address[0]}:{server.port}/readyz", err=True)
+        yield
+
+
+async def _serve(
+    client: Client,
+    apps: Sequence[App],
+    config: WorkerConfig,
+    stop: asyncio.Event,
+    started: asyncio.Event | None = None,
+) -> None:
     from perdure.worker import run_workers
 
-    await run_workers(client, apps, config, stop=stop)
+    await run_workers(client, apps, config, stop=stop, started=started)

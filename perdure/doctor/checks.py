@@ -24,6 +24,7 @@ _PACKAGES = ("temporalio", "google-genai", "pydantic")
 _EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "api": (("fastapi", "uvicorn"), "`perdure codec` and the HTTP API"),
     "encryption": (("cryptography",), "encrypted histories"),
+    "telemetry": (("opentelemetry",), "traces"),
 }
 """By extra: the modules that it brings, and what they are for."""
 _GEMINI = ("gemini-", "model-optimizer-", "projects/")

@@ -104,6 +104,11 @@ class BaseLlm(abc.ABC):
     def __init__(self, model: str) -> None:
         self.model = model
 
+    @property
+    def provider(self) -> str:
+        """Who serves the model, as traces name it (`gen_ai.provider.name`). Default: the class's name."""
+        return type(self).__name__.lower()
+
     @abc.abstractmethod
     def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False

@@ -46,6 +46,11 @@ class Gemini(BaseLlm):
         self._client: Client | None = None
         self._lock = threading.Lock()
 
+    @property
+    def provider(self) -> str:
+        """Google, by the Gemini API or Vertex AI: which, is decided with the first call only."""
+        return "gcp.gen_ai"
+
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:

@@ -12,6 +12,7 @@ from perdure.answers import call_ids
 from perdure.events import Event, EventActions
 from perdure.journal import AnswerLogged, Entry, EventLogged, InvocationSettled, TempStateSet
 from perdure.projection import Projection, split_state_delta
+from perdure.workflows.metrics import count
 
 
 class SessionLog:
@@ -31,6 +32,7 @@ class SessionLog:
 
     def append(self, entry: Entry) -> None:
         """Append one entry."""
+        count(entry, self.projection)
         self.projection.apply(entry)
 
     def log_event(self, event: Event, *, hidden: bool = False) -> Event:

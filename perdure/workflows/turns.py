@@ -19,6 +19,7 @@ from perdure.journal import (
     PlanLoaded,
     SharedStateRead,
 )
+from perdure.logs import bound
 from perdure.messages import LoadPlanInput, LoadPlanOutput, Trial
 from perdure.plan import Plan
 from perdure.projection import Invocation
@@ -65,7 +66,8 @@ class Turns:
                 return
             invocation = self._next()
             if invocation is not None:
-                await self._take_turn(invocation)
+                with bound(invocation=invocation.id):
+                    await self._take_turn(invocation)
 
     async def keep_journal(self) -> None:
         """Write into this run's history what it does not hold of the journal, for the run that will read it there."""

@@ -1,0 +1,150 @@
+"""Options and set-up of what lets others watch a process that serves: traces, metrics, health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perdure.cli.options import Command
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from temporalio.client import Client
+    from temporalio.runtime import Runtime
+
+    from perdure.agents.definitions import App
+    from perdure.config import ConnectionConfig
+    from perdure.telemetry.exporting import Tracing
+
+_MISSING = "traces need more packages; install them with `pip install 'perdure[telemetry]'`"
+
+
+def telemetry_options(command: Command) -> Command:
+    """Give a command that serves the options of traces and metrics; `telemetry` reads them."""
+    options: list[Callable[[Command], Command]] = [
+        click.option(
+            "--otel/--no-otel",
+            envvar="PERDURE_OTEL",
+            default=False,
+            show_default=True,
+            help="Send OpenTelemetry traces where the OTEL_… variables say (extra `telemetry`).",
+        ),
+        click.option(
+            "--metrics",
+            envvar="PERDURE_METRICS",
+            metavar="IP:PORT",
+            help="Serve metrics for Prometheus there, under /metrics.  [default: none]",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def health_options(command: Command) -> Command:
+    """Give a worker's command the options of its health endpoint and of its end."""
+    options: list[Callable[[Command], Command]] = [
+        click.option(
+            "--health",
+            envvar="PERDURE_HEALTH",
+            metavar="HOST:PORT",
+            callback=_host_and_port,
+            help="Answer /livez and /readyz there.  [default: none]",
+        ),
+        grace_option,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+grace_option = click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long running model calls and tools may go on after SIGTERM.  [default: 10]",
+)
+
+
+def _host_and_port(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"{value!r} is not of the form HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 -- asked for, as in `:8080`
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """What watches this process, as far as it was asked for."""
+
+    runtime: Runtime | None = None
+    tracing: Tracing | None = None
+
+    def watch(self, config: ConnectionConfig) -> ConnectionConfig:
+        """Return a connection's settings with traces and metrics."""
+        interceptors = (*config.interceptors, *((self.tracing.interceptor,) if self.tracing is not None else ()))
+        return replace(config, runtime=self.runtime, interceptors=interceptors)
+
+    def watch_requests(self, app: FastAPI) -> None:
+        """Trace the requests of an HTTP application that does not serve yet."""
+        if self.tracing is not None:
+            from perdure.telemetry.http import trace_requests
+
+            trace_requests(app, self.tracing)
+
+    @asynccontextmanager
+    async def counting(self, client: Client, apps: Sequence[App]) -> AsyncGenerator[None]:
+        """Count the apps' sessions while the block runs, if there are metrics."""
+        if self.runtime is None or not apps:
+            yield
+            return
+        from perdure.agents.compile import compile_app
+        from perdure.telemetry.metrics import SessionCount
+
+        count = SessionCount(client, [compile_app(app) for app in apps], self.runtime.metric_meter)
+        task = asyncio.create_task(count.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+@asynccontextmanager
+async def telemetry(options: dict[str, Any], service: str) -> AsyncGenerator[Telemetry]:
+    """Set up what the options ask for, and send the last spans when the block ends.
+
+    Raises:
+        click.ClickException: A package is missing.
+        DefinitionError: The metrics' address cannot be had, or the environment asks for what there is not.
+    """
+    runtime: Runtime | None = None
+    if options["metrics"] is not None:
+        from perdure.telemetry.metrics import prometheus_runtime
+
+        runtime = prometheus_runtime(options["metrics"])
+        click.echo(f"perdure: metrics at http://{options['metrics']}/metrics", err=True)
+    tracing = _tracing(service) if options["otel"] else None
+    try:
+        yield Telemetry(runtime, tracing)
+    finally:
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
+
+
+def _tracing(service: str) -> Tracing:
+    try:
+        from perdure.telemetry.exporting import Tracing
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("opentelemetry"):
+            raise click.ClickException(_MISSING) from error
+        raise
+    tracing = Tracing(service)
+    tracing.take_all()
+    return tracing

@@ -1,0 +1,1 @@
+"""Traces by OpenTelemetry (extra `telemetry`) and metrics for Prometheus, of workers and of the HTTP API."""
