@@ -23,6 +23,7 @@ from temporalio.converter import (
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import TLSConfig
 
+from perdure.artifacts.service import ArtifactService
 from perdure.errors import ConnectionFailed, DefinitionError
 from perdure.payloads import data_converter
 
@@ -175,6 +176,9 @@ class WorkerConfig:
     run again elsewhere. Default: 10 s."""
     journal_cache_bytes: int = 64_000_000
     """Memory for copies of sessions' journals, in bytes of JSON, shared by the apps of a process. Default: 64 MB."""
+    artifacts: ArtifactService | None = field(default=None, repr=False)
+    """Where tools keep artifacts: a `FileArtifactService`, or one of yours; the same for every worker of an app, and
+    for the HTTP API. Default: nowhere, so that a tool that saves or loads one fails."""
     identity: str | None = None
     """Name of the worker in the Temporal UI. Default: process id and host."""
     debug: bool = False

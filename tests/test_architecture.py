@@ -49,16 +49,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "codec_server": frozenset({"errors", "http_server"}),
     "http_server": frozenset(),
     "encryption": frozenset({"errors", "keys", "payloads"}),
-    "config": frozenset({"errors", "payloads"}),
+    "artifacts": frozenset({"artifacts", "errors"}),
+    "config": frozenset({"errors", "payloads", "artifacts"}),
     "devserver": frozenset({"errors", "config"}),
     "doctor": VALUES | PURE | {"doctor", "config", "devserver", "keys"},
     "sharing": VALUES,
     "archive": VALUES,
     "models": VALUES | {"models", "logs"},
-    "agents": VALUES | {"agents", "models.base", "logs"},
+    "agents": VALUES | {"agents", "artifacts", "models.base", "logs"},
     "loading": VALUES | {"agents"},
     "workflows": VALUES | PURE | {"workflows", "agents.custom", "agents.context", "agents.registry", "logs"},
-    "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive"},
+    "activities": VALUES | PURE | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive"},
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "rescue": VALUES | PURE | {"archive", "payloads"},
@@ -71,7 +72,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "inspecting": VALUES | PURE | {"sessions", "reading"},
     "client": VALUES | PURE | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers"},
-    "api": VALUES | {"api", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"},
+    "api": VALUES
+    | {"api", "artifacts", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

@@ -15,8 +15,10 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered
 from perdure.activities.session import JournalCache
+from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from perdure.artifacts.service import ArtifactService
 from perdure.doubts import Reconciled
 from perdure.errors import InvalidArguments
 from perdure.events import EventActions
@@ -32,8 +34,16 @@ class _AnyInput(RootModel[ToolInput | CodeInput]):
 class ToolActivity:
     """Runs the tools of one app, and the functions of `App(activities=[…])`."""
 
-    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner, rollout: Rollout) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        journals: JournalCache,
+        code: CodeRunner,
+        rollout: Rollout,
+        artifacts: ArtifactService | None = None,
+    ) -> None:
         self._registry = registry
+        self._artifacts = artifacts
         self._journals = journals
         self._code = code
         self._rollout = rollout
@@ -89,6 +99,7 @@ class ToolActivity:
         except InvalidArguments as error:
             return ToolOutput(result=error.result)
         result = await self._code.run(tool.fn, **kwargs)
+        context.check_artifacts_saved()
         actions = _actions(call.tool, context)
         return ToolOutput(result=_json(call.tool, result), actions=actions, times=_times(started))
 
@@ -139,6 +150,9 @@ class ToolActivity:
             session_id=session_id,
             idempotency_key=call.idempotency_key,
             tool_confirmation=call.confirmation,
+            artifacts=SessionArtifacts(
+                self._artifacts, app_name, user_id, session_id, wait=self._code.wait, key=_artifact_key(call)
+            ),
         )
 
     async def _function(self, call: CodeInput) -> CodeOutput:
@@ -150,6 +164,11 @@ class ToolActivity:
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)
         result = await self._code.run(checked, *call.args, **call.kwargs)
         return CodeOutput(result=_json(call.name, result))
+
+
+def _artifact_key(call: ToolInput) -> str:
+    """Return the key of a run's saves: a tool's other functions, and its run after an approval, save anew."""
+    return f"{call.idempotency_key}:{call.kind}{':confirmed' if call.confirmation is not None else ''}"
 
 
 def _local_call(call: ToolInput) -> LocalCall:
