@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App
-from perdure.api import run, service, sessions, v1
+from perdure.api import artifacts, run, service, sessions, v1
 from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
@@ -50,7 +50,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
         middleware=_middleware(config, backend.default_app),
     )
     app.state.backend = backend
-    for part in (service, sessions, run, v1):
+    for part in (service, sessions, artifacts, run, v1):
         app.include_router(part.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+
+from perdure.artifacts.service import ArtifactService
 
 __all__ = ["ApiConfig"]
 
@@ -25,5 +27,7 @@ class ApiConfig:
     that is followed is followed for as long as it takes. Default: 30 s."""
     auto_create_session: bool = False
     """A run in a session that does not exist creates it. Default: off, as in ADK."""
+    artifacts: ArtifactService | None = field(default=None, repr=False)
+    """Where artifacts are kept, the same as the workers'. Default: nowhere, so that their routes answer 400."""
     default_app: str | None = None
     """App of requests that name none. Default: the app, if there is but one."""
