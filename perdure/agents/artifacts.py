@@ -6,18 +6,15 @@ import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from google.genai import types
 
 from perdure.artifacts.service import ArtifactService, ArtifactVersion
 from perdure.errors import ArtifactError
 
-_T = TypeVar("_T")
 
-
-def _cannot_wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    coroutine.close()
+def _cannot_wait(awaitable: Awaitable[Any]) -> Any:
     raise ArtifactError("there is no worker here whose loop could be waited for; await it")
 
 
@@ -30,8 +27,8 @@ class SessionArtifacts:
     app_name: str
     user_id: str
     session_id: str
-    wait: Callable[[Coroutine[Any, Any, Any]], Any] = _cannot_wait
-    """Runs a coroutine on the worker's loop for user code, and blocks the thread until it is done."""
+    wait: Callable[[Awaitable[Any]], Any] = _cannot_wait
+    """Runs an awaitable on the worker's loop for user code, and blocks the thread until it is done."""
     key: str | None = None
     """Equal in every attempt of what saves, so that a repeated save finds its version."""
     _saves: Counter[str] = field(default_factory=Counter[str])
@@ -121,11 +118,6 @@ class SessionArtifacts:
                 f"artifact {forgotten[0][0]!r} was not saved: nobody awaited save_artifact(…); await it, or in a plain"
                 " function call tool_context.wait_for(tool_context.save_artifact(…))"
             )
-
-
-async def as_coroutine(awaitable: Awaitable[_T]) -> _T:
-    """Return what an awaitable gives."""
-    return await awaitable
 
 
 LOADED_NOTE = "artifact contents temporarily inserted and removed. to access these artifacts, call this tool again."

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 from google.genai import types
 from pydantic import ConfigDict
 
-from perdure.agents.artifacts import SessionArtifacts, as_coroutine
+from perdure.agents.artifacts import SessionArtifacts
 from perdure.artifacts.service import ArtifactVersion
 from perdure.events import EventActions, ToolConfirmation
 
@@ -176,7 +176,7 @@ class ReadonlyContext:
         Raises:
             ArtifactError: An async function asked, which would wait for itself; await it there.
         """
-        return self._artifacts.wait(as_coroutine(awaitable))
+        return self._artifacts.wait(awaitable)
 
 
 class ToolContext(ReadonlyContext):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perdure.cli.artifacts import artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
 
@@ -74,6 +75,7 @@ def api_options(command: Command) -> Command:
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Its port; 0 is a free one."
 )
 @api_options
+@artifacts_option
 @log_options
 @connection_options
 def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, **options: Any) -> int:
@@ -134,6 +136,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         patience=timedelta(seconds=options["patience"]),
         auto_create_session=options["auto_create_session"],
         default_app=options["default_app"],
+        artifacts=open_artifacts(options["artifacts"]),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from perdure.cli.api import api
+from perdure.cli.artifacts import artifacts
 from perdure.cli.codec import codec
 from perdure.cli.doctor import doctor
 from perdure.cli.exits import ExitCode
@@ -43,7 +44,7 @@ def main() -> None:
 
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, pending, explain)
-_COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, export, import_, plan, replay, prove, keys, codec)
+_COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, artifacts, export, import_, plan, replay, prove, keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)
 

@@ -12,6 +12,7 @@ import click
 
 from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, url_of, warn_of
 from perdure.cli.api import serve as serve_api
+from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
 from perdure.errors import ConnectionFailed, DefinitionError
@@ -67,6 +68,7 @@ def _worker_options(command: Command) -> Command:
 )
 @api_options
 @_worker_options
+@artifacts_option
 @log_options
 @connection_options
 def dev(
@@ -91,6 +93,7 @@ def dev(
         if connection.address is not None:
             raise click.UsageError("--temporal-port and --address both name the server; give one")
         connection = replace(connection, address=f"localhost:{temporal_port}")
+    options["artifacts"] = options["artifacts"] or _default_artifacts(data)
     _check_worker(options)
     return asyncio.run(_dev(targets, connection, ui_port, data, options))
 
@@ -98,6 +101,7 @@ def dev(
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @_worker_options
+@artifacts_option
 @log_options
 @connection_options
 def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> int:
@@ -115,6 +119,12 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
     return asyncio.run(_worker(targets, connection, options))
 
 
+def _default_artifacts(data: Path | None) -> str:
+    from perdure.devserver import DEFAULT_DATA_FILE
+
+    return str((data or DEFAULT_DATA_FILE).parent / DEFAULT_FOLDER)
+
+
 async def _dev(
     targets: Sequence[str],
     connection: Connection,
@@ -128,7 +138,7 @@ async def _dev(
         config = connection.config().resolve()
         client, server = await _reach(config, ui_port, data, stack)
         served = _listen_for_api(options, stack)
-        _greet(config, server, data, apps, served)
+        _greet(config, server, data, apps, served, options["artifacts"])
         async with _api_beside(client, apps, served, stop):
             await _serve(client, apps, _worker_config(options), stop)
         click.echo("perdure: ending", err=True)
@@ -174,13 +184,14 @@ def _check_worker(options: dict[str, Any]) -> None:
 def _worker_config(options: dict[str, Any]) -> WorkerConfig:
     from perdure.config import WorkerConfig
 
-    given = {
+    given: dict[str, Any] = {
         "max_concurrent_activities": options["max_activities"],
         "tool_threads": options["tool_threads"],
         "max_cached_workflows": options["max_sessions"],
         "deployment": options["deployment"],
         "build_id": options["build_id"],
         "versioning": options["versioning"],
+        "artifacts": open_artifacts(options["artifacts"]),
     }
     return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
 
@@ -218,7 +229,12 @@ async def _reach(
 
 
 def _greet(
-    config: ConnectionConfig, server: DevServer | None, data: Path | None, apps: Sequence[App], served: _Served
+    config: ConnectionConfig,
+    server: DevServer | None,
+    data: Path | None,
+    apps: Sequence[App],
+    served: _Served,
+    artifacts: str,
 ) -> None:
     """Print where everything is."""
     from perdure.devserver import DEFAULT_DATA_FILE
@@ -229,6 +245,7 @@ def _greet(
         click.echo(f"Temporal     {server.address}")
         click.echo(f"Temporal UI  {server.ui_url}")
         click.echo(f"data         {data or DEFAULT_DATA_FILE}")
+    click.echo(f"artifacts    {artifacts}")
     if served.told:
         click.echo(f"HTTP API     {served.told}")
     for app in apps:
