@@ -13,10 +13,10 @@ import httpx2
 import pytest
 from temporalio.client import Client
 
-from perdure.agents import LlmAgent
+from perdure.agents import LlmAgent, ToolContext
 from perdure.artifacts import FileArtifactService
 from tests.api.support import Api, Obedient, served
-from tests.workflows.support import make_app
+from tests.workflows.support import agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -53,6 +53,37 @@ async def server(client: Client, tmp_path_factory: pytest.TempPathFactory) -> As
     app = make_app(f"app_{uuid.uuid4().hex[:12]}", LlmAgent(name="clerk", model=model))
     async with served(client, app, model, artifacts=FileArtifactService(folder), max_body_bytes=100_000) as api:
         yield api, folder
+
+
+async def copy(tool_context: ToolContext) -> str:
+    """Copy the upload."""
+    part = await tool_context.load_artifact("upload.png")
+    assert part is not None
+    await tool_context.save_artifact("copy.png", part)
+    return "copied"
+
+
+async def test_a_tool_reads_an_upload_and_its_artifact_is_downloaded(
+    client: Client, app_name: str, tmp_path: Path
+) -> None:
+    script = [calls("copy"), text("Copied.")] * 2
+    app = make_app(app_name, agent("clerk", script, [copy]), resumable=False)
+    kept = FileArtifactService(tmp_path)
+    async with serving(client, app, artifacts=kept), served(client, app, Obedient(), artifacts=kept) as api:
+        session = await api.create()
+        base = f"{api.path(session)}/artifacts"
+        await api.http.post(base, json={"filename": "upload.png", "artifact": PICTURE})
+        _, response, delta, _ = await api.frames(session, "copy it")
+        assert response["id"] == delta["id"]
+        assert (response["actions"]["artifactDelta"], "content" in response) == ({}, True)
+        assert (delta["actions"]["artifactDelta"], "content" in delta) == ({"copy.png": 0}, False)
+        assert (await api.http.get(f"{base}/copy.png")).json() == PICTURE
+        frames = await api.frames(session, "copy it", functionCallEventId="e")
+        assert [frame["actions"]["artifactDelta"] for frame in frames] == [{}, {"copy.png": 1}, {}]
+        # Uploads are in no log, and a session that is deleted leaves its artifacts.
+        assert len((await api.session(session))["events"]) == 8
+        await api.http.delete(api.path(session))
+        assert (await api.http.get(base)).json() == ["copy.png", "upload.png"]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import sys
@@ -113,3 +114,38 @@ async def test_a_service_of_ones_own_is_named_by_its_module(perdure: Perdure, fo
         sys.modules.pop("own_artifacts", None)
     assert (folder / "elsewhere" / "apps" / "travel").is_dir()
     assert not (folder / "kept").exists()
+
+
+AGENT = """
+from google.genai import types
+from perdure.agents import App, LlmAgent, ToolContext
+from perdure.models.scripted import ScriptedModel
+
+def write(tool_context: ToolContext) -> int:
+    '''Write a plan.'''
+    return tool_context.wait_for(tool_context.save_artifact("plan.md", types.Part(text="Fly to Oslo.")))
+
+model = ScriptedModel([{"calls": [{"name": "write", "args": {}}]}, {"text": "Written."}])
+app = App(name="NAME", root_agent=LlmAgent(name="clerk", model=model, tools=[write]))
+"""
+
+
+@pytest.mark.server
+@pytest.mark.process
+async def test_a_worker_and_the_command_share_a_folder(
+    perdure: Perdure, folder: Path, temporal_server: str, app_name: str
+) -> None:
+    (folder / "agent.py").write_text(AGENT.replace("NAME", app_name))
+    server = ("--address", temporal_server, "--namespace", "default")
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "perdure", "worker", "agent.py", *server, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        done = await perdure("run", app_name, "go", *SESSION, *server)
+        assert (done.code, "Written." in done.out) == (0, True), done.err
+        assert (await perdure("artifacts", "get", app_name, "plan.md", *SESSION)).out == "Fly to Oslo."
+    finally:
+        worker.terminate()
+        await worker.wait()
+    # Beside the folder that the environment names, nothing was made.
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__") == ["kept"]
