@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from temporalio.client import Client
 from temporalio.converter import (
@@ -23,9 +23,11 @@ from temporalio.converter import (
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import TLSConfig
 
-from perdure.artifacts.service import ArtifactService
 from perdure.errors import ConnectionFailed, DefinitionError
 from perdure.payloads import data_converter
+
+if TYPE_CHECKING:
+    from perdure.artifacts.service import ArtifactService
 
 __all__ = ["DEFAULT_ADDRESS", "DEFAULT_NAMESPACE", "ConnectionConfig", "WorkerConfig", "connect"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import RootModel, ValidationError, validate_call
@@ -98,22 +98,27 @@ class ToolActivity:
                 return ToolOutput(needs_confirmation=True)
         except InvalidArguments as error:
             return ToolOutput(result=error.result)
-        result = await self._code.run(tool.fn, **kwargs)
-        context.check_artifacts_saved()
+        result = await self._run_function(tool.fn, kwargs, context)
         actions = _actions(call.tool, context)
         return ToolOutput(result=_json(call.tool, result), actions=actions, times=_times(started))
+
+    async def _run_function(self, fn: Callable[..., Any], kwargs: dict[str, Any], context: ToolContext) -> Any:
+        result = await self._code.run(fn, **kwargs)
+        context.check_artifacts_saved()
+        return result
 
     async def _remind(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         reminder = tool.reminder if isinstance(tool, LongRunningFunctionTool) else None
         if reminder is None:
             raise NotRegistered(f"tool {call.tool!r} has no reminder here; deploy the code that has it")
-        await self._code.run(reminder, **tool.bind_other(reminder, call.args, context))
+        await self._run_function(reminder, tool.bind_other(reminder, call.args, context), context)
         return ToolOutput()
 
     async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         if tool.reconcile is None:
             raise NotRegistered(f"tool {call.tool!r} has no reconcile function here; deploy the code that has it")
-        found = await self._code.run(tool.reconcile, **tool.bind_other(tool.reconcile, call.args, context))
+        kwargs = tool.bind_other(tool.reconcile, call.args, context)
+        found = await self._run_function(tool.reconcile, kwargs, context)
         if found is None:
             return ToolOutput()
         if not isinstance(found, Reconciled):

@@ -72,8 +72,8 @@ class FileArtifactService(BlobArtifactService):
 
     def list_blobs(self, prefix: str) -> Iterable[str]:  # noqa: D102
         for folder, _, files in os.walk(self._root / prefix):
-            for file in files:
-                yield (Path(folder) / file).relative_to(self._root).as_posix()
+            parent = Path(folder).relative_to(self._root).as_posix()
+            yield from (f"{parent}/{file}" for file in files)
 
     def delete_blob(self, name: str) -> None:  # noqa: D102
         path = self._root / name

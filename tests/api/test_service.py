@@ -81,6 +81,7 @@ async def test_the_document_names_every_route_and_no_page_is_loaded_from_elsewhe
         "/apps/{app_name}/app-info",
         "/apps/{app_name}/users/{user_id}/sessions",
         "/apps/{app_name}/users/{user_id}/sessions/{session_id}",
+        *(f"/apps/{{app_name}}/users/{{user_id}}/sessions/{{session_id}}/artifacts{rest}" for rest in ARTIFACTS),
         "/run",
         "/run_sse",
     }
