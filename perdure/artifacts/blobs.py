@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from perdure.errors import ArtifactError
 
 _BINARY = "application/octet-stream"
 _TEXT = "text/plain"
+_NUMBER = re.compile(r"\d{1,15}", re.ASCII)
 
 
 class _Header(BaseModel):
@@ -219,7 +221,7 @@ class BlobArtifactService(ArtifactService):
     def _find(self, place: _Place, number: int | None) -> tuple[int, _Header] | None:
         if number is None:
             number = max(self._numbers(place), default=-1)
-        header = self._header(place, number) if number >= 0 else None
+        header = self._header(place, number) if _NUMBER.fullmatch(str(number)) else None
         return None if header is None else (number, header)
 
     def _header(self, place: _Place, number: int) -> _Header | None:
@@ -227,8 +229,9 @@ class BlobArtifactService(ArtifactService):
         return None if data is None else _Header.model_validate_json(data)
 
     def _numbers(self, place: _Place) -> list[int]:
-        names = (name.rpartition("/")[2] for name in self.list_blobs(f"{place.folder}/versions/"))
-        return [int(name.removesuffix(".json")) for name in names]
+        names = (name.rpartition("/")[2].removesuffix(".json") for name in self.list_blobs(f"{place.folder}/versions/"))
+        # Others may leave files of their own in a folder.
+        return [int(name) for name in names if _NUMBER.fullmatch(name)]
 
     def _names(self, folder: str) -> Iterable[str]:
         """Yield the names of the artifacts in a folder, without their prefix."""
@@ -319,6 +322,10 @@ def _token(header: _Header, key: str) -> str:
 
 def _header_json(header: _Header) -> bytes:
     try:
-        return to_json(header, by_alias=True, exclude_none=True, bytes_mode="base64")
+        data = to_json(header, by_alias=True, exclude_none=True, bytes_mode="base64")
+        # What is nested too deep is written, but cannot be read any more.
+        _Header.model_validate_json(data)
     except (PydanticSerializationError, ValueError) as error:
-        raise ArtifactError(f"the metadata of artifact {header.filename!r} is no JSON: {error}") from error
+        reason = "it is nested too deep" if isinstance(error, ValidationError) else str(error)
+        raise ArtifactError(f"the metadata of artifact {header.filename!r} is no JSON: {reason}") from error
+    return data

@@ -168,7 +168,8 @@ async def test_a_users_artifacts_are_in_all_of_his_sessions(artifacts: Artifacts
         ("/some/versions/first", 422, "Invalid version ID"),
         ("/some/versions/1.0/metadata", 422, "Invalid version ID"),
         (f"/some/versions/{'9' * 5000}", 422, "Invalid version ID"),
-        (f"/some/versions/{'9' * 50}", 404, "Artifact not found"),
+        (f"/some/versions/{'9' * 4000}", 404, "Artifact not found"),
+        (f"/some?version={'9' * 4000}", 404, "Artifact not found"),
     ],
 )
 async def test_what_is_not_there(artifacts: Artifacts, path: str, status: int, detail: str) -> None:

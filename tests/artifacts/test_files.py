@@ -120,6 +120,15 @@ async def test_a_save_beside_a_deletion_has_its_folder(tmp_path: Path) -> None:
     assert await service.list_artifact_keys(**WHO) == []
 
 
+async def test_a_stray_file_in_the_folder_is_passed_over(tmp_path: Path) -> None:
+    service = FileArtifactService(tmp_path)
+    await service.save_artifact(**WHO, filename="f", artifact=types.Part(text="x"))
+    [versions] = tmp_path.rglob("versions")
+    (versions / ".DS_Store").write_bytes(b"")
+    assert await service.save_artifact(**WHO, filename="f", artifact=types.Part(text="y")) == 1
+    assert await service.list_versions(**WHO, filename="f") == [0, 1]
+
+
 async def test_files_get_the_permissions_that_the_process_gives(tmp_path: Path) -> None:
     """API and workers may run as two users of one group."""
     before = os.umask(0o027)

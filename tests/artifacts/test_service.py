@@ -26,6 +26,13 @@ def words(text: str) -> types.Part:
     return types.Part(text=text)
 
 
+def nested(depth: int) -> dict[str, Any]:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
 @pytest.fixture(params=["files", "memory"])
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactService:
     kinds: dict[str, Callable[[], ArtifactService]] = {
@@ -40,7 +47,7 @@ async def test_each_save_is_a_version_from_0_on(service: ArtifactService) -> Non
     assert await service.list_versions(**ANN, filename="a.txt") == [0, 1, 2]
     assert await service.load_artifact(**ANN, filename="a.txt") == words("x")
     assert await service.load_artifact(**ANN, filename="a.txt", version=1) == words("y")
-    for missing in (3, -1, 10**30):
+    for missing in (3, -1, 10**30, 10**4000):
         assert await service.load_artifact(**ANN, filename="a.txt", version=missing) is None
         assert await service.get_artifact_version(**ANN, filename="a.txt", version=missing) is None
 
@@ -177,6 +184,7 @@ async def test_a_name_that_is_no_relative_path_is_refused(service: ArtifactServi
         (types.Part(text="\ud800"), {}, "no Unicode"),
         (words("x"), {"k": object()}, "metadata of artifact 'f' is no JSON"),
         (words("x"), {"k": "\ud800"}, "metadata of artifact 'f' is no JSON"),
+        *((words("x"), nested(depth), "metadata of artifact 'f' is no JSON") for depth in (205, 250, 300)),
     ],
 )
 async def test_what_cannot_be_kept_is_refused(
