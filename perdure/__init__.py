@@ -25,7 +25,14 @@ if TYPE_CHECKING:
         State,
         ToolContext,
         exit_loop,
+        load_artifacts,
         transfer_to_agent,
+    )
+    from perdure.artifacts import (
+        ArtifactService,
+        ArtifactVersion,
+        BlobArtifactService,
+        FileArtifactService,
     )
     from perdure.client import (
         Runner,
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
         Reconciled,
     )
     from perdure.errors import (
+        ArtifactError,
         CallAnswered,
         CallNotFound,
         ConnectionFailed,
@@ -101,9 +109,13 @@ __all__ = [
     "AnswerError",
     "AnswerWith",
     "App",
+    "ArtifactError",
+    "ArtifactService",
+    "ArtifactVersion",
     "BaseAgent",
     "BaseAgentState",
     "BaseLlm",
+    "BlobArtifactService",
     "CallAnswered",
     "CallNotFound",
     "ConnectionConfig",
@@ -114,6 +126,7 @@ __all__ = [
     "Event",
     "EventActions",
     "FailInvocation",
+    "FileArtifactService",
     "FunctionTool",
     "Gemini",
     "InvalidArguments",
@@ -157,6 +170,7 @@ __all__ = [
     "connect",
     "create_workers",
     "exit_loop",
+    "load_artifacts",
     "run_workers",
     "transfer_to_agent",
 ]
@@ -166,13 +180,15 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "perdure.agents": (
         "Agent", "App", "BaseAgent", "BaseAgentState", "FunctionTool", "InvocationContext", "LlmAgent",
         "LongRunningFunctionTool", "LoopAgent", "ParallelAgent", "ReadonlyContext", "ResumabilityConfig",
-        "SequentialAgent", "State", "ToolContext", "exit_loop", "transfer_to_agent",
+        "SequentialAgent", "State", "ToolContext", "exit_loop", "load_artifacts",
+        "transfer_to_agent",
     ),
+    "perdure.artifacts": ("ArtifactService", "ArtifactVersion", "BlobArtifactService", "FileArtifactService"),
     "perdure.client": ("Runner",),
     "perdure.config": ("ConnectionConfig", "WorkerConfig", "connect"),
     "perdure.doubts": ("Reconciled",),
     "perdure.errors": (
-        "CallAnswered", "CallNotFound", "ConnectionFailed", "DefinitionError", "DefinitionWarning",
+        "ArtifactError", "CallAnswered", "CallNotFound", "ConnectionFailed", "DefinitionError", "DefinitionWarning",
         "InvalidArguments", "InvalidMessage", "InvalidTrajectory", "InvocationFailed", "InvocationFinished",
         "InvocationNotFound", "InvocationRunning", "LogError", "MixedInvocations", "ModelError", "NotResumable",
         "PerdureError", "RequestRefused", "SessionExists", "SessionNotFound", "SessionUnreadable",

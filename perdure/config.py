@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from temporalio.client import Client, Interceptor
 from temporalio.converter import (
@@ -26,6 +26,9 @@ from temporalio.service import TLSConfig
 
 from perdure.errors import ConnectionFailed, DefinitionError
 from perdure.payloads import data_converter
+
+if TYPE_CHECKING:
+    from perdure.artifacts.service import ArtifactService
 
 __all__ = ["DEFAULT_ADDRESS", "DEFAULT_NAMESPACE", "ConnectionConfig", "WorkerConfig", "connect"]
 
@@ -184,6 +187,9 @@ class WorkerConfig:
     run again elsewhere. Default: 10 s."""
     journal_cache_bytes: int = 64_000_000
     """Memory for copies of sessions' journals, in bytes of JSON, shared by the apps of a process. Default: 64 MB."""
+    artifacts: ArtifactService | None = field(default=None, repr=False)
+    """Where tools keep artifacts: a `FileArtifactService`, or one of yours; the same for every worker of an app, and
+    for the HTTP API. Default: nowhere, so that a tool that saves or loads one fails."""
     identity: str | None = None
     """Name of the worker in the Temporal UI. Default: process id and host."""
     debug: bool = False

@@ -7,6 +7,7 @@ PerdureError
 ├── LogError               an event or a journal that is malformed
 ├── ModelError             a model provider refused or failed a request
 ├── SharedStateFull        the `user:` or `app:` keys have grown too large
+├── ArtifactError          an artifact that cannot be stored, or no place where artifacts are kept
 ├── ConnectionFailed       the Temporal server cannot be reached
 ├── EncryptionError        a payload that the keys at hand do not open, or keys that are malformed
 ├── InvocationFailed       an invocation stopped on an error
@@ -79,6 +80,10 @@ class ModelError(PerdureError):
 
 class SharedStateFull(PerdureError):
     """The `user:` or `app:` keys would be too large with what was to be written; nothing was. Not retried."""
+
+
+class ArtifactError(PerdureError):
+    """An artifact has a name or a content that cannot be stored, or nobody said where artifacts are kept."""
 
 
 class ConnectionFailed(PerdureError):

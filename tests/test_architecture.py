@@ -53,16 +53,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "codec_server": frozenset({"errors", "http_server"}),
     "http_server": frozenset(),
     "encryption": frozenset({"errors", "keys", "payloads"}),
-    "config": frozenset({"errors", "payloads"}),
+    "artifacts": frozenset({"artifacts", "errors"}),
+    "config": frozenset({"errors", "payloads", "artifacts"}),
     "devserver": frozenset({"errors", "config"}),
     "doctor": VALUES | PURE | {"doctor", "config", "devserver", "keys"},
     "sharing": VALUES,
     "archive": VALUES,
     "models": VALUES | {"models", "logs"},
-    "agents": VALUES | {"agents", "models.base", "logs"},
+    "agents": VALUES | {"agents", "artifacts", "models.base", "logs"},
     "loading": VALUES | {"agents"},
     "workflows": VALUES | PURE | {"workflows", "agents.custom", "agents.context", "agents.registry", "logs"},
-    "activities": VALUES | PURE | {"activities", "agents", "models", "logs", "sharing", "archive", "observing"},
+    "activities": VALUES
+    | PURE
+    | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing"},
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "rescue": VALUES | PURE | {"archive", "payloads"},
@@ -76,7 +79,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "inspecting": VALUES | PURE | {"sessions", "reading"},
     "client": VALUES | PURE | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers"},
     "api": VALUES
-    | {"api", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"}
+    | {"api", "artifacts", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"}
     | {"explaining", "outlook", "views", "health", "metering"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from temporalio import activity
 
+from perdure.errors import ArtifactError
 from perdure.logs import get_logger
 
 _T = TypeVar("_T")
@@ -80,6 +81,18 @@ class CodeRunner:
         job = _Job(coroutine)
         future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.run(), self._loop))
         return await _finish(future, cancel=lambda: self._loop.call_soon_threadsafe(job.cancel))
+
+    def wait(self, awaitable: Awaitable[_T]) -> _T:
+        """Run an awaitable on the loop for user code and return its result; for sync functions, in their threads.
+
+        Raises:
+            ArtifactError: The caller is an async function on that loop, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise ArtifactError("wait_for is for plain functions; in an async function await it")
+        return asyncio.run_coroutine_threadsafe(_as_coroutine(awaitable), self._loop).result()
 
     def close(self) -> None:
         """Stop the loop; threads that still run are left to their end."""

@@ -8,13 +8,16 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from perdure.activities.artifacts import offered_artifacts, placeholder_texts
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered
-from perdure.activities.prompt import build_config, build_contents, resolve_instruction
+from perdure.activities.prompt import artifact_names, build_config, build_contents, resolve_instruction
 from perdure.activities.session import JournalCache, Snapshot
+from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.custom import ReadonlyContext
 from perdure.agents.registry import NotRegistered, Registry
-from perdure.errors import DefinitionError, ModelError
+from perdure.artifacts.service import ArtifactService
+from perdure.errors import ArtifactError, DefinitionError, ModelError
 from perdure.events import Event, ModelAnswer
 from perdure.logs import bound
 from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, Rollout, split_workflow_id
@@ -29,8 +32,16 @@ _DEFECT_ATTEMPTS = 3
 class ModelActivity:
     """Calls the models of one app."""
 
-    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner, rollout: Rollout) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        journals: JournalCache,
+        code: CodeRunner,
+        rollout: Rollout,
+        artifacts: ArtifactService | None = None,
+    ) -> None:
         self._registry = registry
+        self._artifacts = artifacts
         self._journals = journals
         self._code = code
         self._rollout = rollout
@@ -59,7 +70,7 @@ class ModelActivity:
                 ) from error
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
-            except DefinitionError as error:
+            except (ArtifactError, DefinitionError) as error:
                 raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
             except Exception as error:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.
@@ -94,11 +105,16 @@ class ModelActivity:
             include_contents=node.include_contents,
             memo=snapshot.memo,
         )
+        artifacts = SessionArtifacts(self._artifacts, *split_workflow_id(workflow_id), wait=self._code.wait)
         if node.dynamic_instruction:
-            context = _context(session, node, call, workflow_id, state)
+            context = _context(session, node, call, artifacts, state)
             instruction = await self._code.run(self._registry.instruction(node.name), context)
         else:
-            instruction = resolve_instruction(node.instruction, state)
+            instruction = await self._instruction(node, state, artifacts)
+        if self._registry.loads_artifacts(node.name):
+            told, loaded = await self._code.run_async(offered_artifacts(contents, artifacts))
+            instruction = "\n\n".join(filter(None, (instruction, told)))
+            contents = [*contents, *loaded]
         return LlmRequest(
             model=node.model,
             contents=contents,
@@ -107,6 +123,11 @@ class ModelActivity:
             call_index=call.call_index,
         )
 
+    async def _instruction(self, node: LlmNode, state: dict[str, Any], artifacts: SessionArtifacts) -> str:
+        names = artifact_names(node.instruction)
+        texts = await self._code.run_async(placeholder_texts(names, artifacts)) if names else {}
+        return resolve_instruction(node.instruction, state, texts)
+
 
 def _event(response: LlmResponse) -> Event:
     fields = {name: getattr(response, name) for name in ModelAnswer.model_fields if name != "partial"}
@@ -114,17 +135,17 @@ def _event(response: LlmResponse) -> Event:
 
 
 def _context(
-    session: Projection, node: LlmNode, call: ModelInput, workflow_id: str, state: dict[str, Any]
+    session: Projection, node: LlmNode, call: ModelInput, artifacts: SessionArtifacts, state: dict[str, Any]
 ) -> ReadonlyContext:
-    app, user_id, session_id = split_workflow_id(workflow_id)
     return ReadonlyContext(
         invocation_id=call.invocation_id,
         agent_name=node.name,
         state=state,
         user_content=session.invocations[call.invocation_id].message.content,
-        app_name=app,
-        user_id=user_id,
-        session_id=session_id,
+        app_name=artifacts.app_name,
+        user_id=artifacts.user_id,
+        session_id=artifacts.session_id,
+        artifacts=artifacts,
     )
 
 

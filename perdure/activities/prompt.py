@@ -33,6 +33,7 @@ _ECHOED = (*_PAYLOADS, "tool_call", "tool_response")
 
 _PLACEHOLDER = re.compile(r"{+([^{}]*)}+")
 _STATE_PREFIXES = frozenset({"app", "user", "temp"})
+_ARTIFACT = "artifact."
 
 
 @dataclass(frozen=True)
@@ -236,29 +237,32 @@ def _without_own_id(part: types.Part) -> types.Part:
     return part
 
 
-def resolve_instruction(template: str, state: Mapping[str, Any]) -> str:
+def artifact_names(template: str) -> list[str]:
+    """Return the names of the artifacts that an instruction's `{artifact.NAME}` placeholders stand for."""
+    keys = (match[1].strip().removesuffix("?") for match in _PLACEHOLDER.finditer(template))
+    return list(dict.fromkeys(key.removeprefix(_ARTIFACT) for key in keys if key.startswith(_ARTIFACT)))
+
+
+def resolve_instruction(template: str, state: Mapping[str, Any], artifacts: Mapping[str, str] | None = None) -> str:
     """Return an instruction with session state in place of its `{key}` and `{key?}` placeholders.
 
     A key is an identifier, if need be after `user:`, `app:` or `temp:`; other braces stay as they are. `{key?}` is
-    empty where the key is missing.
+    empty where the key is missing. `{artifact.NAME}` and `{artifact.NAME?}` stand for the text of an artifact.
 
     Args:
         template: The agent's instruction.
         state: The session's state as the invocation sees it.
+        artifacts: Texts of the artifacts that `artifact_names` names, where they exist.
 
     Raises:
-        ModelError: A key without `?` is missing, or an artifact is asked for. Not retried.
+        ModelError: A key or an artifact without `?` is missing. Not retried.
     """
 
     def value(match: re.Match[str]) -> str:
         name = match[1].strip()
         key = name.removesuffix("?")
-        if key.startswith("artifact."):
-            raise ModelError(
-                f"instruction uses {match[0]!r}, but there are no artifacts here; put the text into the session's "
-                "state and name its key",
-                retryable=False,
-            )
+        if key.startswith(_ARTIFACT):
+            return _artifact_text(key.removeprefix(_ARTIFACT), artifacts or {}, optional=key != name)
         if not _is_key(key):
             return match[0]
         if key not in state and key == name:
@@ -271,6 +275,16 @@ def resolve_instruction(template: str, state: Mapping[str, Any]) -> str:
         return "" if found is None else str(found)
 
     return _PLACEHOLDER.sub(value, template)
+
+
+def _artifact_text(name: str, texts: Mapping[str, str], *, optional: bool) -> str:
+    if name not in texts and not optional:
+        raise ModelError(
+            f"instruction needs artifact {name!r}, which does not exist; save it before the agent runs, or write"
+            f" {{{_ARTIFACT}{name}?}} if it may be missing",
+            retryable=False,
+        )
+    return texts.get(name, "")
 
 
 def _is_key(name: str) -> bool:

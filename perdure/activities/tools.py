@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import RootModel, ValidationError, validate_call
@@ -15,8 +15,10 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered
 from perdure.activities.session import JournalCache
+from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from perdure.artifacts.service import ArtifactService
 from perdure.doubts import Reconciled
 from perdure.errors import InvalidArguments
 from perdure.events import EventActions
@@ -33,8 +35,16 @@ class _AnyInput(RootModel[ToolInput | CodeInput]):
 class ToolActivity:
     """Runs the tools of one app, and the functions of `App(activities=[…])`."""
 
-    def __init__(self, registry: Registry, journals: JournalCache, code: CodeRunner, rollout: Rollout) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        journals: JournalCache,
+        code: CodeRunner,
+        rollout: Rollout,
+        artifacts: ArtifactService | None = None,
+    ) -> None:
         self._registry = registry
+        self._artifacts = artifacts
         self._journals = journals
         self._code = code
         self._rollout = rollout
@@ -91,21 +101,27 @@ class ToolActivity:
                 return ToolOutput(needs_confirmation=True)
         except InvalidArguments as error:
             return ToolOutput(result=error.result)
-        result = await self._code.run(tool.fn, **kwargs)
+        result = await self._run_function(tool.fn, kwargs, context)
         actions = _actions(call.tool, context)
         return ToolOutput(result=_json(call.tool, result), actions=actions, times=_times(started))
+
+    async def _run_function(self, fn: Callable[..., Any], kwargs: dict[str, Any], context: ToolContext) -> Any:
+        result = await self._code.run(fn, **kwargs)
+        context.check_artifacts_saved()
+        return result
 
     async def _remind(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         reminder = tool.reminder if isinstance(tool, LongRunningFunctionTool) else None
         if reminder is None:
             raise NotRegistered(f"tool {call.tool!r} has no reminder here; deploy the code that has it")
-        await self._code.run(reminder, **tool.bind_other(reminder, call.args, context))
+        await self._run_function(reminder, tool.bind_other(reminder, call.args, context), context)
         return ToolOutput()
 
     async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         if tool.reconcile is None:
             raise NotRegistered(f"tool {call.tool!r} has no reconcile function here; deploy the code that has it")
-        found = await self._code.run(tool.reconcile, **tool.bind_other(tool.reconcile, call.args, context))
+        kwargs = tool.bind_other(tool.reconcile, call.args, context)
+        found = await self._run_function(tool.reconcile, kwargs, context)
         if found is None:
             return ToolOutput()
         if not isinstance(found, Reconciled):
@@ -142,6 +158,9 @@ class ToolActivity:
             session_id=session_id,
             idempotency_key=call.idempotency_key,
             tool_confirmation=call.confirmation,
+            artifacts=SessionArtifacts(
+                self._artifacts, app_name, user_id, session_id, wait=self._code.wait, key=_artifact_key(call)
+            ),
         )
 
     async def _function(self, call: CodeInput) -> CodeOutput:
@@ -153,6 +172,11 @@ class ToolActivity:
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)
         result = await self._code.run(checked, *call.args, **call.kwargs)
         return CodeOutput(result=_json(call.name, result))
+
+
+def _artifact_key(call: ToolInput) -> str:
+    """Return the key of a run's saves: a tool's other functions, and its run after an approval, save anew."""
+    return f"{call.idempotency_key}:{call.kind}{':confirmed' if call.confirmation is not None else ''}"
 
 
 def _local_call(call: ToolInput) -> LocalCall:

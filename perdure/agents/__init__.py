@@ -1,5 +1,6 @@
 """What users write: agents, tools, and the app around them."""
 
+from perdure.agents.artifacts import load_artifacts
 from perdure.agents.context import ReadonlyContext, State, ToolContext
 from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
 from perdure.agents.definitions import (
@@ -30,5 +31,6 @@ __all__ = [
     "State",
     "ToolContext",
     "exit_loop",
+    "load_artifacts",
     "transfer_to_agent",
 ]

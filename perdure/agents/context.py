@@ -6,13 +6,17 @@ Both live in activities, on copies of the session's values, so nothing that user
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from google.genai import types
 from pydantic import ConfigDict
 
+from perdure.agents.artifacts import SessionArtifacts
+from perdure.artifacts.service import ArtifactVersion
 from perdure.events import EventActions, ToolConfirmation
+
+_T = TypeVar("_T")
 
 
 class ReadonlyState(Mapping[str, Any]):
@@ -125,6 +129,7 @@ class ReadonlyContext:
         session_id: str,
         state: Mapping[str, Any],
         user_content: types.Content | None = None,
+        artifacts: SessionArtifacts | None = None,
     ) -> None:
         self.agent_name = agent_name
         """The agent that asks."""
@@ -135,6 +140,7 @@ class ReadonlyContext:
         self.session_id = session_id
         self.user_content = user_content
         """The message that started the invocation."""
+        self._artifacts = artifacts or SessionArtifacts(None, app_name, user_id, session_id)
         self._state: Mapping[str, Any] = ReadonlyState(
             state, "write it in a tool, through `tool_context.state`, or by an agent's output_key"
         )
@@ -143,6 +149,34 @@ class ReadonlyContext:
     def state(self) -> Mapping[str, Any]:
         """The session's state, to be read; writing raises a `TypeError`."""
         return self._state
+
+    async def load_artifact(self, filename: str, version: int | None = None) -> types.Part | None:
+        """Return an artifact's content, by default the latest version's; `None` if there is none.
+
+        Raises:
+            ArtifactError: The name cannot be one, or the worker was not told where artifacts are kept.
+        """
+        return await self._artifacts.load(filename, version)
+
+    async def get_artifact_version(self, filename: str, version: int | None = None) -> ArtifactVersion | None:
+        """Return an artifact's type, time and metadata, by default the latest version's; raises as `load_artifact`."""
+        return await self._artifacts.describe(filename, version)
+
+    async def list_artifacts(self) -> list[str]:
+        """Return the names of the session's artifacts, and of its user's, which start with `user:`.
+
+        Raises:
+            ArtifactError: The worker was not told where artifacts are kept.
+        """
+        return await self._artifacts.names()
+
+    def wait_for(self, awaitable: Awaitable[_T]) -> _T:
+        """Return what an awaitable gives, for a plain function: `context.wait_for(context.load_artifact("map.png"))`.
+
+        Raises:
+            ArtifactError: An async function asked, which would wait for itself; await it there.
+        """
+        return self._artifacts.wait(awaitable)
 
 
 class ToolContext(ReadonlyContext):
@@ -161,6 +195,7 @@ class ToolContext(ReadonlyContext):
         idempotency_key: str,
         tool_confirmation: ToolConfirmation | None = None,
         user_content: types.Content | None = None,
+        artifacts: SessionArtifacts | None = None,
     ) -> None:
         super().__init__(
             agent_name=agent_name,
@@ -170,6 +205,7 @@ class ToolContext(ReadonlyContext):
             session_id=session_id,
             state=state,
             user_content=user_content,
+            artifacts=artifacts,
         )
         self.function_call_id = function_call_id
         """The call that the tool serves, `adk-…` or the model's own id."""
@@ -185,6 +221,35 @@ class ToolContext(ReadonlyContext):
     def state(self) -> State:
         """The session's state; what is written here goes into the response event's `state_delta`."""
         return self._tool_state
+
+    def save_artifact(
+        self, filename: str, artifact: types.Part, custom_metadata: Mapping[str, Any] | None = None
+    ) -> Coroutine[Any, Any, int]:
+        """Save a new version of an artifact and return its number; 0 is the first. It is to be awaited.
+
+        The response event's `artifact_delta` names it. An attempt that saves the same again finds its version.
+
+        Args:
+            filename: The artifact's name; with `user:` in front it is shared by all sessions of the user.
+            artifact: A part with `text`, `inline_data` or `file_data`.
+            custom_metadata: JSON that is kept with the version.
+
+        Raises:
+            ArtifactError: Name, part or metadata cannot be stored, or the worker was not told where.
+        """
+        return self._artifacts.save(filename, artifact, custom_metadata, self._saved)
+
+    def _saved(self, filename: str, version: int) -> None:
+        delta = self.actions.artifact_delta
+        delta[filename] = max(version, delta.get(filename, 0))
+
+    def check_artifacts_saved(self) -> None:
+        """Check that every `save_artifact` was awaited. For Perdure, when the tool has returned.
+
+        Raises:
+            ArtifactError: One was not.
+        """
+        self._artifacts.check_awaited()
 
     def request_confirmation(self, *, hint: str | None = None, payload: Any | None = None) -> None:
         """Ask a person to approve this call. The tool returns after it, and runs again with the decision.

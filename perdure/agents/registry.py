@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from perdure.agents.artifacts import load_artifacts
 from perdure.agents.compile import compile_app
 from perdure.agents.custom import BaseAgent, walk
 from perdure.agents.definitions import App, InstructionProvider, LlmAgent
@@ -63,6 +64,10 @@ class Registry:
         if not isinstance(found, LlmAgent) or isinstance(found.instruction, str):
             raise self._missing(f"agent {agent!r} has no function for its instruction")
         return found.instruction
+
+    def loads_artifacts(self, agent: str) -> bool:
+        """Return whether an agent has the built-in tool `load_artifacts`."""
+        return any(tool.fn is load_artifacts for (owner, _), tool in self._tools.items() if owner == agent)
 
     def model(self, node: LlmNode) -> BaseLlm:
         """Return the model object given to an agent, or else the one that the node's model name stands for.

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App
-from perdure.api import health, run, service, sessions, sign_in, v1
+from perdure.api import artifacts, health, run, service, sessions, sign_in, v1
 from perdure.api.access import check_users
 from perdure.api.auth import Authentication
 from perdure.api.authenticator import Authenticator
@@ -62,7 +62,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
         ],
     )
     app.state.backend = backend
-    for part in (service, health, sessions, run, v1, pages):
+    for part in (service, health, sessions, artifacts, run, v1, pages):
         app.include_router(part.router)
     if authenticator is not None:
         app.asks_for_credentials = True

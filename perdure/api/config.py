@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from perdure.api.auth_config import AuthConfig
+from perdure.artifacts.service import ArtifactService
 
 __all__ = ["ApiConfig"]
 
@@ -31,5 +32,7 @@ class ApiConfig:
     """A run in a session that does not exist creates it. Default: off, as in ADK."""
     temporal_ui: str | None = None
     """Where the Temporal UI is, as `http://localhost:8233`; the pages link to it. Default: no links."""
+    artifacts: ArtifactService | None = field(default=None, repr=False)
+    """Where artifacts are kept, the same as the workers'. Default: nowhere, so that their routes answer 400."""
     default_app: str | None = None
     """App of requests that name none. Default: the app, if there is but one."""

@@ -122,6 +122,16 @@ class RunAgentRequest(Body):
     """Taken, and not used."""
 
 
+class SaveArtifactRequest(Body):
+    """Saves a version of an artifact."""
+
+    filename: str
+    artifact: types.Part
+    """A part with `text`, `inlineData` or `fileData`."""
+    custom_metadata: dict[str, Any] | None = None
+    """Kept with the version."""
+
+
 class Session(BaseModel):
     """A session with its log."""
 

@@ -11,6 +11,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import (
+    ArtifactError,
     CallAnswered,
     CallNotFound,
     ConnectionFailed,
@@ -38,6 +39,7 @@ class ServerEnding(Exception):
 
 
 STATUSES: dict[type[Exception], int] = {
+    ArtifactError: 400,
     RequestRefused: 400,
     InvalidMessage: 400,
     InvalidTrajectory: 400,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from perdure.cli.artifacts import artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
 from perdure.cli.telemetry import Telemetry, telemetry, telemetry_options
@@ -101,6 +102,7 @@ def api_options(command: Command) -> Command:
     help="After SIGTERM, how long requests are still taken while /readyz says no.",
 )
 @api_options
+@artifacts_option
 @telemetry_options
 @log_options
 @connection_options
@@ -170,6 +172,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         auto_create_session=options["auto_create_session"],
         temporal_ui=_web_address(options["temporal_ui"]),
         default_app=options["default_app"],
+        artifacts=open_artifacts(options["artifacts"]),
     )
 
 

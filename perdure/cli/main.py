@@ -9,6 +9,7 @@ import click
 
 from perdure.cli.api import api
 from perdure.cli.api_keys import api_keys
+from perdure.cli.artifacts import artifacts
 from perdure.cli.codec import codec
 from perdure.cli.doctor import doctor
 from perdure.cli.exits import ExitCode
@@ -44,7 +45,8 @@ def main() -> None:
 
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, pending, explain)
-_COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, export, import_, plan, replay, prove, keys, api_keys, codec)
+_FILES = (artifacts, export, import_, plan, replay, prove)
+_COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)
 

@@ -66,7 +66,9 @@ class Connection:
             namespace=self.namespace,
             profile=self.profile,
             config_file=self.config_file,
-            external_storage=_found(storage, "storage", ExternalStorage, "--payload-storage") if storage else None,
+            external_storage=found_in_module(storage, "storage", ExternalStorage, "--payload-storage")
+            if storage
+            else None,
             payload_codec=self.codec(),
         )
 
@@ -76,7 +78,7 @@ class Connection:
 
         codec, keys = self.payload_codec, self.keys()
         if keys is None:
-            return _found(codec, "codec", PayloadCodec, "--payload-codec") if codec else None
+            return found_in_module(codec, "codec", PayloadCodec, "--payload-codec") if codec else None
         if codec is not None:
             raise click.UsageError("encryption keys and --payload-codec both say how to encrypt; give one")
         try:
@@ -96,8 +98,12 @@ class Connection:
         return KeyRing.from_file(self.encryption_keys) if self.encryption_keys else KeyRing.from_environment()
 
 
-def _found(name: str, usual: str, kind: type[_T], option: str) -> _T:
-    """Return what stands in a module under `MODULE:NAME`; `usual` is the name if none is given."""
+def found_in_module(name: str, usual: str, kind: type[_T], option: str) -> _T:
+    """Return what stands in a module under `MODULE:NAME`; `usual` is the name if none is given.
+
+    Raises:
+        click.BadParameter: It cannot be loaded, or is none of the kind.
+    """
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -106,7 +112,7 @@ def _found(name: str, usual: str, kind: type[_T], option: str) -> _T:
         raise click.BadParameter(f"{name!r} cannot be loaded: {error}", param_hint=option) from error
     if not isinstance(found, kind):
         raise click.BadParameter(
-            f"{name!r} is a {type(found).__name__}; it must be a temporalio.converter.{kind.__name__}",
+            f"{name!r} is a {type(found).__name__}; it must be of {kind.__module__}.{kind.__name__}",
             param_hint=option,
         )
     return found

@@ -13,6 +13,7 @@ import click
 
 from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, url_of, warn_of
 from perdure.cli.api import serve as serve_api
+from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
@@ -69,6 +70,7 @@ def _worker_options(command: Command) -> Command:
 )
 @api_options
 @_worker_options
+@artifacts_option
 @grace_option
 @telemetry_options
 @log_options
@@ -95,6 +97,7 @@ def dev(
         if connection.address is not None:
             raise click.UsageError("--temporal-port and --address both name the server; give one")
         connection = replace(connection, address=f"localhost:{temporal_port}")
+    options["artifacts"] = options["artifacts"] or _default_artifacts(data)
     _check_worker(options)
     return asyncio.run(_dev(targets, connection, ui_port, data, options))
 
@@ -102,6 +105,7 @@ def dev(
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @_worker_options
+@artifacts_option
 @health_options
 @telemetry_options
 @log_options
@@ -121,6 +125,12 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
     return asyncio.run(_worker(targets, connection, options))
 
 
+def _default_artifacts(data: Path | None) -> str:
+    from perdure.devserver import DEFAULT_DATA_FILE
+
+    return str((data or DEFAULT_DATA_FILE).parent / DEFAULT_FOLDER)
+
+
 async def _dev(
     targets: Sequence[str],
     connection: Connection,
@@ -135,7 +145,7 @@ async def _dev(
         config = watched.watch(connection.config().resolve())
         client, server = await _reach(config, ui_port, data, stack)
         served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)
-        _greet(config, server, data, apps, served)
+        _greet(config, server, data, apps, served, options["artifacts"])
         async with (
             _while_it_lives(server, stop),
             watched.counting(client, apps),
@@ -196,6 +206,7 @@ def _worker_config(options: dict[str, Any]) -> WorkerConfig:
         "build_id": options["build_id"],
         "versioning": options["versioning"],
         "graceful_shutdown_timeout": timedelta(seconds=options["grace"]) if options["grace"] is not None else None,
+        "artifacts": open_artifacts(options["artifacts"]),
     }
     return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
 
@@ -238,7 +249,12 @@ def _ui_of(server: DevServer | None) -> str | None:
 
 
 def _greet(
-    config: ConnectionConfig, server: DevServer | None, data: Path | None, apps: Sequence[App], served: _Served
+    config: ConnectionConfig,
+    server: DevServer | None,
+    data: Path | None,
+    apps: Sequence[App],
+    served: _Served,
+    artifacts: str,
 ) -> None:
     """Print where everything is."""
     from perdure.devserver import DEFAULT_DATA_FILE
@@ -249,6 +265,7 @@ def _greet(
         click.echo(f"Temporal     {server.address}")
         click.echo(f"Temporal UI  {server.ui_url}")
         click.echo(f"data         {data or DEFAULT_DATA_FILE}")
+    click.echo(f"artifacts    {artifacts}")
     if served.told:
         click.echo(f"HTTP API     {served.told}")
     if served.listener is not None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from google.genai import types
 
-from perdure.activities.prompt import build_config, build_contents, resolve_instruction
+from perdure.activities.prompt import artifact_names, build_config, build_contents, resolve_instruction
 from perdure.errors import ModelError
 from perdure.events import Event
 from perdure.plan import LlmNode, Plan, SequentialNode, ToolPlan
@@ -312,10 +312,17 @@ def test_a_missing_key_is_named_with_the_remedy(key: str) -> None:
     assert not caught.value.retryable
 
 
-@pytest.mark.parametrize("template", ["{artifact.notes.txt}", "{artifact.notes.txt?}"])
-def test_artifacts_are_refused(template: str) -> None:
-    with pytest.raises(ModelError, match="no artifacts"):
-        resolve_instruction(template, STATE)
+def test_placeholders_of_artifacts() -> None:
+    template = "{artifact.notes.txt}, {artifact.gone?}; {{ artifact.user:a b.md }} {artifact.notes.txt?}"
+    assert artifact_names(template) == ["notes.txt", "gone", "user:a b.md"]
+    texts = {"notes.txt": "{tone}", "user:a b.md": "B"}
+    assert resolve_instruction(template, STATE, texts) == "{tone}, ; B {tone}"
+
+
+def test_a_missing_artifact_is_named_with_the_remedy() -> None:
+    with pytest.raises(ModelError, match=r"artifact 'notes.txt', which does not.*notes.txt\?}") as caught:
+        resolve_instruction("{artifact.notes.txt}", STATE)
+    assert not caught.value.retryable
 
 
 # Settings.

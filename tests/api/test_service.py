@@ -14,6 +14,16 @@ from perdure.api.config import ApiConfig
 from tests.api.support import Obedient, obedient_app
 from tests.workflows.support import agent, make_app, text
 
+ARTIFACTS = (
+    "",
+    "/{artifact_name}",
+    "/{artifact_name}/versions",
+    "/{artifact_name}/versions/metadata",
+    "/{artifact_name}/versions/{version_id}",
+    "/{artifact_name}/versions/{version_id}/metadata",
+)
+"""What follows `…/artifacts` in the paths of its routes."""
+
 
 @pytest.fixture(scope="module")
 async def http() -> httpx2.AsyncClient:
@@ -81,6 +91,7 @@ async def test_the_document_names_every_route_and_no_page_is_loaded_from_elsewhe
         "/apps/{app_name}/app-info",
         "/apps/{app_name}/users/{user_id}/sessions",
         "/apps/{app_name}/users/{user_id}/sessions/{session_id}",
+        *(f"/apps/{{app_name}}/users/{{user_id}}/sessions/{{session_id}}/artifacts{rest}" for rest in ARTIFACTS),
         "/run",
         "/run_sse",
     }

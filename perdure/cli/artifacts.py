@@ -1,0 +1,235 @@
+"""`artifacts`: a session's files, listed, read and written where they are kept; and the option that says where."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import re
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perdure.cli.exits import ExitCode
+from perdure.cli.options import Command, SessionName, found_in_module, json_option, session_options
+from perdure.cli.output import clock, printable, show_json, show_table
+
+if TYPE_CHECKING:
+    from perdure.artifacts import ArtifactService, ArtifactVersion
+
+_T = TypeVar("_T")
+
+DEFAULT_FOLDER = "artifacts"
+"""Where `perdure dev` keeps artifacts, in the folder of its data file."""
+
+_MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
+
+_option = click.option(
+    "--artifacts",
+    envvar="PERDURE_ARTIFACTS",
+    metavar="FOLDER",
+    help="Where artifacts are kept: a folder, or MODULE:NAME of an ArtifactService.  [default: nowhere]",
+)
+
+
+def artifacts_option(command: Command) -> Command:
+    """Give a command the option `artifacts`; `open_artifacts` reads it."""
+    return _option(command)
+
+
+def open_artifacts(where: str | None) -> ArtifactService | None:
+    """Return what the option names, if anything.
+
+    Raises:
+        click.BadParameter: It cannot be loaded, or is a file.
+    """
+    if not where:
+        return None
+    from perdure.artifacts import ArtifactService, FileArtifactService
+
+    if _MODULE.fullmatch(where):
+        return found_in_module(where, "artifacts", ArtifactService, "--artifacts")
+    if Path(where).is_file():
+        raise click.BadParameter(f"{where!r} is a file; name a folder", param_hint="--artifacts")
+    return FileArtifactService(where)
+
+
+def _required(where: str | None) -> ArtifactService:
+    service = open_artifacts(where)
+    if service is None:
+        raise click.UsageError("say where artifacts are kept, by --artifacts or PERDURE_ARTIFACTS, as the worker does")
+    return service
+
+
+@click.group()
+def artifacts() -> None:
+    """Look at a session's artifacts, get and put them; by way of their folder, so no server is needed.
+
+    \b
+    Examples:
+      perdure artifacts list travel --session trip-1 --artifacts .perdure/artifacts
+      perdure artifacts get travel map.png --session trip-1 --output map.png
+    """
+
+
+_NAME = click.argument("filename", metavar="NAME")
+_VERSION = click.option("--version", type=click.IntRange(min=0), help="Version.  [default: the latest]")
+
+
+@artifacts.command("list")
+@session_options(required=True)
+@click.option("--versions", is_flag=True, help="All versions, not only the latest.")
+@artifacts_option
+@json_option
+def list_(name: SessionName, versions: bool, artifacts: str | None, as_json: bool) -> int:
+    """List a session's artifacts, and those that its user's sessions share (`user:…`).
+
+    \b
+    Example:
+      perdure artifacts list travel --session trip-1
+    """
+    service, who = _required(artifacts), _who(name)
+
+    async def read() -> list[tuple[str, ArtifactVersion]]:
+        found: list[tuple[str, ArtifactVersion]] = []
+        for filename in await service.list_artifact_keys(**who):
+            known = await service.list_artifact_versions(**who, filename=filename)
+            found += [(filename, version) for version in (known if versions else known[-1:])]
+        return found
+
+    found = _run(read())
+    if as_json:
+        for filename, version in found:
+            show_json({"filename": filename, **version.model_dump(by_alias=True, exclude_none=True)})
+    else:
+        rows = [
+            (filename, str(version.version), version.mime_type or "-", clock(version.create_time))
+            for filename, version in found
+        ]
+        show_table(("NAME", "VERSION", "TYPE", "SAVED (UTC)"), rows)
+    return ExitCode.FINISHED
+
+
+@artifacts.command()
+@session_options(required=True)
+@_NAME
+@_VERSION
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write, not the screen.")
+@artifacts_option
+@json_option
+def get(
+    name: SessionName, filename: str, version: int | None, output: Path | None, artifacts: str | None, as_json: bool
+) -> int:
+    """Write an artifact's content to standard output or a file; with --json, the part as ADK has it.
+
+    \b
+    Examples:
+      perdure artifacts get travel plan.md --session trip-1
+      perdure artifacts get travel user:map.png --session trip-1 --version 2 --output map.png
+    """
+    service, who = _required(artifacts), _who(name)
+    part = _run(service.load_artifact(**who, filename=filename, version=version))
+    if part is None:
+        which = filename if version is None else f"{filename}, version {version}"
+        raise click.ClickException(f"there is no artifact {which!r} in this session")
+    if as_json:
+        _write(output, (part.model_dump_json(by_alias=True, exclude_none=True) + "\n").encode())
+        return ExitCode.FINISHED
+    if part.inline_data is not None:
+        content = part.inline_data.data or b""
+    elif part.text is not None:
+        content = printable(part.text).encode() if output is None and sys.stdout.isatty() else part.text.encode()
+    else:
+        raise click.ClickException(f"artifact {filename!r} only refers to its content; --json shows where it is")
+    if output is None and part.inline_data is not None and sys.stdout.isatty():
+        raise click.ClickException(f"artifact {filename!r} may be binary; name a file by --output, or use a pipe")
+    _write(output, content)
+    return ExitCode.FINISHED
+
+
+@artifacts.command()
+@session_options(required=True)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--name", "filename", help="The artifact's name.  [default: the file's]")
+@click.option("--type", "mime_type", help="Its type; text/plain is kept as text.  [default: by the name]")
+@artifacts_option
+@json_option
+def put(
+    name: SessionName, file: Path, filename: str | None, mime_type: str | None, artifacts: str | None, as_json: bool
+) -> int:
+    """Save FILE, or standard input if it is `-`, as a new version of an artifact. No event tells of it.
+
+    \b
+    Examples:
+      perdure artifacts put travel map.png --session trip-1
+      perdure artifacts put travel - --name user:style.txt --session trip-1 < style.txt
+    """
+    from google.genai import types
+
+    if filename is None and str(file) == "-":
+        raise click.UsageError("standard input has no name; give one by --name")
+    service, who = _required(artifacts), _who(name)
+    filename = filename or file.name
+    with click.open_file(str(file), "rb") as stream:
+        content = stream.read()
+    kind = mime_type or mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    try:
+        part = types.Part(text=content.decode()) if kind == "text/plain" else None
+    except UnicodeDecodeError:
+        part = None
+    part = part or types.Part.from_bytes(data=content, mime_type=kind)
+
+    async def save() -> ArtifactVersion | None:
+        version = await service.save_artifact(**who, filename=filename, artifact=part)
+        return await service.get_artifact_version(**who, filename=filename, version=version)
+
+    saved = _run(save())
+    if saved is None:
+        raise click.ClickException(f"artifact {filename!r} was deleted right after it was saved")
+    if as_json:
+        show_json({"filename": filename, **saved.model_dump(by_alias=True, exclude_none=True)})
+    else:
+        click.echo(printable(f"{filename}, version {saved.version}"))
+    return ExitCode.FINISHED
+
+
+@artifacts.command()
+@session_options(required=True)
+@_NAME
+@artifacts_option
+@json_option
+def delete(name: SessionName, filename: str, artifacts: str | None, as_json: bool) -> int:
+    """Delete all versions of an artifact; one that does not exist is no error.
+
+    \b
+    Example:
+      perdure artifacts delete travel map.png --session trip-1
+    """
+    service, who = _required(artifacts), _who(name)
+    _run(service.delete_artifact(**who, filename=filename))
+    if as_json:
+        show_json({"filename": filename, "deleted": True})
+    return ExitCode.FINISHED
+
+
+def _who(name: SessionName) -> dict[str, Any]:
+    return {"app_name": name.app, **name.keys(name.session or "")}
+
+
+def _run(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    try:
+        return asyncio.run(coroutine)
+    except OSError as error:
+        raise click.ClickException(f"artifacts cannot be reached: {error}") from error
+
+
+def _write(output: Path | None, content: bytes) -> None:
+    if output is None:
+        click.echo(content, nl=False)
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise click.ClickException(f"{str(output)!r} cannot be written: {error.strerror}") from error
