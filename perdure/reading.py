@@ -15,7 +15,7 @@ from perdure.events import USER, Event
 from perdure.following import Follower
 from perdure.messages import EventsPage, PageInput, workflow_id
 from perdure.sessions import Sessions
-from perdure.streams.hub import TokenHub
+from perdure.streams.hub import Subscription, TokenHub
 from perdure.streams.partials import Partials
 
 _KEPT_FOLLOWERS = 1000
@@ -30,13 +30,22 @@ class LogReader:
         self._client = client
         self._sessions = sessions
         self._streams = streams
+        self._expected: dict[str, Subscription] = {}
         self._followers: OrderedDict[str, Follower] = OrderedDict()
 
     def expect(self, user_id: str, session_id: str) -> None:
         """Let workers stream what a session's models write, until a follower is there; for half a minute."""
         if self._streams is not None:
-            subscription = self._streams.subscribe(workflow_id(self._app_name, user_id, session_id))
-            asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, subscription.close)
+            session = workflow_id(self._app_name, user_id, session_id)
+            expected = self._expected.get(session)
+            if expected is None:
+                expected = self._expected[session] = self._streams.subscribe(session)
+            asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, self._unexpect, session, expected)
+
+    def _unexpect(self, session: str, expected: Subscription) -> None:
+        expected.close()
+        if self._expected.get(session) is expected:
+            del self._expected[session]
 
     async def events(
         self, user_id: str, session_id: str, since: int, *, follow: bool, streaming: bool = False
@@ -97,6 +106,8 @@ class LogReader:
         """Read what a session's models write, if it is wanted."""
         session = workflow_id(self._app_name, user_id, session_id)
         partials = Partials(self._streams if on else None, session, invocation_id)
+        if on and session in self._expected:
+            self._unexpect(session, self._expected[session])
         try:
             yield partials
         finally:

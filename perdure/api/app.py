@@ -22,17 +22,21 @@ from perdure.api.config import ApiConfig
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, split_origins
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
+from perdure.streams.hub import TokenHub
 
 __all__ = ["create_app"]
 
 
-def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | None = None) -> FastAPI:
+def create_app(
+    client: Client, apps: Sequence[App] = (), config: ApiConfig | None = None, *, streams: TokenHub | None = None
+) -> FastAPI:
     """Return the HTTP API as an ASGI application.
 
     Args:
         client: A connected client of the Temporal server.
         apps: What `/list-apps` lists and `app-info` tells of. Sessions may be of any app whose worker runs.
         config: What is allowed.
+        streams: Where the tokens come from of whoever asks for `streaming`. Default: none, so events come whole.
 
     Raises:
         DefinitionError: An app is defined wrongly.
@@ -40,7 +44,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
     """
     config = config or ApiConfig()
     plans = {app.name: compile_app(app) for app in apps}
-    backend = Backend(client, plans, config)
+    backend = Backend(client, plans, config, streams)
     # No page that would load its scripts from the network; /openapi.json is served.
     app = FastAPI(
         title="Perdure",

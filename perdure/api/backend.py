@@ -18,6 +18,7 @@ from perdure.api.schemas import Session
 from perdure.client import Runner
 from perdure.messages import SessionView, workflow_id
 from perdure.plan import Plan
+from perdure.streams.hub import TokenHub
 
 _KEPT_RUNNERS = 100
 
@@ -34,23 +35,27 @@ Segment = Annotated[str, AfterValidator(unquote)]
 class Backend:
     """The apps of a Temporal namespace, for one HTTP server."""
 
-    def __init__(self, client: Client, plans: Mapping[str, Plan], config: ApiConfig) -> None:
+    def __init__(
+        self, client: Client, plans: Mapping[str, Plan], config: ApiConfig, streams: TokenHub | None = None
+    ) -> None:
         """Make a backend.
 
         Args:
             client: A client of the Temporal server.
             plans: The apps that are listed and described, by name; sessions may be of any other, too.
             config: What is allowed.
+            streams: Where tokens come from.
         """
         self.plans = dict(plans)
         self.config = config
         self.closing = asyncio.Event()
         """Set when the server ends: streams end then."""
         self._client = client
+        self._streams = streams
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
 
     def _new_runner(self, app: str) -> Runner:
-        return Runner(app, self._client, auto_create_session=self.config.auto_create_session)
+        return Runner(app, self._client, auto_create_session=self.config.auto_create_session, streams=self._streams)
 
     @property
     def default_app(self) -> str | None:

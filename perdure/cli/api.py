@@ -11,6 +11,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.streaming import from_option, heard
 
 if TYPE_CHECKING:
     import socket
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from perdure.agents.definitions import App
     from perdure.api.config import ApiConfig
     from perdure.logs import Level
+    from perdure.streams.hub import TokenHub
 
 DEFAULT_PORT = 8000
 
@@ -73,6 +75,7 @@ def api_options(command: Command) -> Command:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Its port; 0 is a free one."
 )
+@from_option
 @api_options
 @log_options
 @connection_options
@@ -86,6 +89,7 @@ def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, 
     Examples:
       perdure api travel.agent:app --port 8000
       perdure api travel.agent:app --address temporal.internal:7233 --allow-origins https://shop.example
+      perdure api travel.agent:app --stream-from workers:7400
       curl http://localhost:8000/list-apps
     """
     return asyncio.run(_api(targets, host, port, connection, options))
@@ -106,7 +110,8 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         client = await connect(resolved)
         click.echo(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
         warn_of(host)
-        await serve(client, apps, config, listener, stop)
+        async with heard(options["stream_from"], resolved.payload_codec) as streams:
+            await serve(client, apps, config, listener, stop, streams)
     return ExitCode.FINISHED
 
 
@@ -173,13 +178,18 @@ def warn_of(host: str) -> None:
 
 
 async def serve(
-    client: Client, apps: Sequence[App], config: ApiConfig, listener: socket.socket, stop: asyncio.Event
+    client: Client,
+    apps: Sequence[App],
+    config: ApiConfig,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    streams: TokenHub | None = None,
 ) -> None:
     """Serve the API until `stop` is set."""
     from perdure.api.app import create_app
     from perdure.http_server import serve
 
-    app = create_app(client, apps, config)
+    app = create_app(client, apps, config, streams=streams)
     await serve(app, listener, stop, closing=app.state.backend.closing)
 
 

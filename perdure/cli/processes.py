@@ -14,6 +14,7 @@ from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, ur
 from perdure.cli.api import serve as serve_api
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.errors import ConnectionFailed, DefinitionError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from perdure.config import ConnectionConfig, WorkerConfig
     from perdure.devserver import DevServer
     from perdure.logs import Level
+    from perdure.streams.hub import TokenHub
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
@@ -36,6 +38,7 @@ def _worker_options(command: Command) -> Command:
         click.option("--max-activities", type=click.IntRange(min=1), help="Model calls and tools at a time, per app."),
         click.option("--tool-threads", type=click.IntRange(min=1), help="Threads for tools that are not async."),
         click.option("--max-sessions", type=click.IntRange(min=0), help="Sessions kept in memory, per app."),
+        listen_option,
         click.option("--deployment", metavar="NAME", help="Deployment that this worker is a version of."),
         click.option("--build-id", metavar="ID", help="Which version of the deployment it is."),
         click.option(
@@ -108,8 +111,9 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
     TEMPORAL_API_KEY, …).
 
     \b
-    Example:
+    Examples:
       perdure worker travel.agent:app hotel.agent:app --profile production
+      PERDURE_STREAM_KEY=… perdure worker travel.agent:app --stream-listen 0.0.0.0:7400
     """
     _check_worker(options)
     return asyncio.run(_worker(targets, connection, options))
@@ -128,9 +132,10 @@ async def _dev(
         config = connection.config().resolve()
         client, server = await _reach(config, ui_port, data, stack)
         served = _listen_for_api(options, stack)
+        streams = await _tell(options, config, stack)
         _greet(config, server, data, apps, served)
-        async with _api_beside(client, apps, served, stop):
-            await _serve(client, apps, _worker_config(options), stop)
+        async with _api_beside(client, apps, served, stop, streams):
+            await _serve(client, apps, _worker_config(options), stop, streams)
         click.echo("perdure: ending", err=True)
     return ExitCode.FINISHED
 
@@ -143,8 +148,29 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
     config = connection.config().resolve()
     client = await connect(config)
     click.echo(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
-    await _serve(client, apps, _worker_config(options), stop)
+    async with told(options["stream_listen"], config.payload_codec) as streams:
+        await _serve(client, apps, _worker_config(options), stop, streams)
     return ExitCode.FINISHED
+
+
+async def _tell(options: dict[str, Any], config: ConnectionConfig, stack: AsyncExitStack) -> TokenHub:
+    """Return what the worker and the API share; other commands on this machine hear of it, if a port is free.
+
+    Raises:
+        click.ClickException: The address that was asked for cannot be had.
+    """
+    from perdure.streams.hub import TokenHub
+
+    asked: str | None = options["stream_listen"]
+    try:
+        streams = await stack.enter_async_context(
+            told(asked or next(iter(dev_addresses(config)), None), config.payload_codec)
+        )
+    except click.ClickException:
+        if asked is not None:
+            raise
+        return TokenHub()
+    return streams or TokenHub()
 
 
 def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
@@ -165,6 +191,7 @@ def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
 
 
 def _check_worker(options: dict[str, Any]) -> None:
+    check_listen(options["stream_listen"])
     try:
         _worker_config(options)
     except DefinitionError as error:
@@ -273,13 +300,13 @@ def _listen_for_api(options: dict[str, Any], stack: AsyncExitStack) -> _Served:
 
 @asynccontextmanager
 async def _api_beside(
-    client: Client, apps: Sequence[App], served: _Served, stop: asyncio.Event
+    client: Client, apps: Sequence[App], served: _Served, stop: asyncio.Event, streams: TokenHub
 ) -> AsyncGenerator[None]:
     """Serve the API while the block runs."""
     if served.listener is None or served.config is None:
         yield
         return
-    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop))
+    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop, streams))
     try:
         yield
     finally:
@@ -287,7 +314,9 @@ async def _api_beside(
         await serving
 
 
-async def _serve(client: Client, apps: Sequence[App], config: WorkerConfig, stop: asyncio.Event) -> None:
+async def _serve(
+    client: Client, apps: Sequence[App], config: WorkerConfig, stop: asyncio.Event, streams: TokenHub | None
+) -> None:
     from perdure.worker import run_workers
 
-    await run_workers(client, apps, config, stop=stop)
+    await run_workers(client, apps, config, stop=stop, streams=streams)

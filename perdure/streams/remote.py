@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Sequence
 from types import TracebackType
@@ -66,11 +67,19 @@ class StreamClient:
         self._feeds: dict[_Address, tuple[_Feed, asyncio.Task[None]]] = {}
         self._finding: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._reached = asyncio.Event()
 
     @property
     def connected(self) -> int:
         """How many workers there is a connection to."""
         return sum(feed.connected for feed, _ in self._feeds.values())
+
+    async def connects(self, patience: float) -> bool:
+        """Return whether a connection to a worker was made, within some seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._reached.wait()
+        return self._reached.is_set()
 
     async def __aenter__(self) -> StreamClient:
         """Begin to connect; returns at once."""
@@ -109,7 +118,7 @@ class StreamClient:
             known = None not in found
             addresses = {address for some in found for address in some or ()}
             for address in addresses - self._feeds.keys():
-                feed = _Feed(self._hub, address, self._key, self._codec)
+                feed = _Feed(self._hub, address, self._key, self._codec, self._reached)
                 self._feeds[address] = feed, asyncio.create_task(feed.run())
             for address in self._feeds.keys() - addresses if known else ():
                 self._feeds.pop(address)[1].cancel()
@@ -128,11 +137,14 @@ async def _resolve(host: str, port: int) -> set[_Address] | None:
 class _Feed:
     """One worker."""
 
-    def __init__(self, hub: TokenHub, address: _Address, key: str, codec: PayloadCodec | None) -> None:
+    def __init__(
+        self, hub: TokenHub, address: _Address, key: str, codec: PayloadCodec | None, reached: asyncio.Event
+    ) -> None:
         self._hub = hub
         self._address = address
         self._key = key
         self._codec = codec
+        self._reached = reached
         self.changed = asyncio.Event()
         """Sessions began, or ceased, to be followed."""
         self.connected = False
@@ -168,6 +180,7 @@ class _Feed:
             async with asyncio.timeout(wire.GREETING_SECONDS):
                 await wire.greet_server(connection, self._key)
             self.connected = True
+            self._reached.set()
             telling = asyncio.create_task(self._tell(connection))
             while True:
                 async with asyncio.timeout(wire.PATIENCE_SECONDS):
