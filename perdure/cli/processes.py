@@ -162,14 +162,15 @@ async def _tell(options: dict[str, Any], config: ConnectionConfig, stack: AsyncE
     from perdure.streams.hub import TokenHub
 
     asked: str | None = options["stream_listen"]
+    address = asked or next(iter(dev_addresses(config)), None)
     try:
-        streams = await stack.enter_async_context(
-            told(asked or next(iter(dev_addresses(config)), None), config.payload_codec)
-        )
+        streams = await stack.enter_async_context(told(address, config.payload_codec))
     except click.ClickException:
         if asked is not None:
             raise
+        click.echo(f"tokens       for the API only, since {address} is taken (--stream-listen names another)")
         return TokenHub()
+    click.echo(f"tokens       {address} (perdure run --stream)")
     return streams or TokenHub()
 
 
