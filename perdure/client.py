@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from google.genai import types
@@ -29,6 +30,7 @@ from perdure.payloads import adapt
 from perdure.reading import LogReader
 from perdure.requests import response_part
 from perdure.sessions import Sessions
+from perdure.streams.hub import TokenHub
 from perdure.transfers import Transferring, Transfers
 
 
@@ -47,6 +49,7 @@ class Runner(Transferring, Inspecting):
         auto_create_session: bool = False,
         reenter: bool = False,
         trial: Trial | None = None,
+        streams: TokenHub | None = None,
     ) -> None:
         """Make a runner on a connected client.
 
@@ -56,24 +59,31 @@ class Runner(Transferring, Inspecting):
             auto_create_session: Create a session that does not exist when it gets its first message. As in ADK.
             reenter: Let new sessions drop their coroutines at every pause; for tests.
             trial: What new sessions are to do more often than they would; for proofs and tests.
+            streams: Where the tokens come from that `streaming` shows: the hub of the workers in this process, or one
+                that a `StreamClient` fills. Default: none, so all events come whole.
         """
         self.app_name = app_name
         self._auto_create = auto_create_session
         self._client = adapt(client)
         self._sessions = Sessions(app_name, self._client, reenter=reenter, trial=trial)
         self._transfers = Transfers(app_name, self._client, reenter=reenter)
-        self._reader = LogReader(app_name, self._client, self._sessions)
+        self._reader = LogReader(app_name, self._client, self._sessions, streams)
 
     @classmethod
     async def connect(
-        cls, app_name: str, config: ConnectionConfig | None = None, *, auto_create_session: bool = False
+        cls,
+        app_name: str,
+        config: ConnectionConfig | None = None,
+        *,
+        auto_create_session: bool = False,
+        streams: TokenHub | None = None,
     ) -> Runner:
         """Connect to Temporal and return a runner.
 
         Raises:
             ConnectionFailed: No server answers.
         """
-        return cls(app_name, await connect(config), auto_create_session=auto_create_session)
+        return cls(app_name, await connect(config), auto_create_session=auto_create_session, streams=streams)
 
     async def create_session(
         self, *, user_id: str, session_id: str | None = None, state: Mapping[str, Any] | None = None
@@ -109,6 +119,7 @@ class Runner(Transferring, Inspecting):
         invocation_id: str | None = None,
         state_delta: Mapping[str, Any] | None = None,
         request_id: str | None = None,
+        streaming: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Start, answer or resume an invocation, and yield its agents' events until it waits, ends or is stopped.
 
@@ -122,11 +133,17 @@ class Runner(Transferring, Inspecting):
             invocation_id: What to resume, or what the answered calls must belong to.
             state_delta: Keys to write with the message.
             request_id: A retried call with the same id starts one invocation.
+            streaming: Also yield `partial` events while a model writes: each holds the text since the last one, under
+                the id of the event that will hold all of it. They are not in the log, and come only where `streams`
+                were given. Where a model call is tried again, the text begins anew, under a greater
+                `custom_metadata["perdure:attempt"]`.
 
         Raises:
             RequestRefused: The session did not take it; the subclass says why.
             InvocationFailed: A step failed.
         """
+        if streaming:
+            self.expect_tokens(user_id=user_id, session_id=session_id)
         if new_message is None:
             if invocation_id is None:
                 raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
@@ -140,10 +157,16 @@ class Runner(Transferring, Inspecting):
                 raise InvalidMessage("an invocation_id goes with function responses, or without a message to resume")
             else:
                 result = await self.send_message(message=content, state_delta=state_delta, **where)
-        async for event in self.follow(
-            user_id=user_id, session_id=session_id, invocation_id=result.invocation.id, since=result.offset
-        ):
-            yield event
+        events = self.follow(
+            user_id=user_id,
+            session_id=session_id,
+            invocation_id=result.invocation.id,
+            since=result.offset,
+            streaming=streaming,
+        )
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     async def send_message(
         self,

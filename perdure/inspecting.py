@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from perdure.events import Event
 from perdure.explaining import SessionExplanation, explain_session
@@ -76,23 +77,39 @@ class Inspecting:
         return explain_session(projection, names, closed=closed, invocation_id=invocation_id)
 
     async def events(
-        self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False
+        self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
-        """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
-        async for event in self._reader.events(user_id, session_id, since, follow=follow):
-            yield event
+        """Yield the log's events from an offset on; with `follow`, go on for ever as it grows.
+
+        With `streaming`, `partial` events come in between, which are not in the log: see `Runner.run_async`.
+        """
+        events = self._reader.events(user_id, session_id, since, follow=follow, streaming=streaming)
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     async def grown(self, *, user_id: str, session_id: str, length: int) -> int:
         """Wait until a session's journal has another length than `length`; returns it. That costs no history."""
         return await self._reader.grown(user_id, session_id, length)
 
     async def follow(
-        self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0
+        self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of an invocation's agents from an offset of the log until it waits, ends, stops or fails.
+
+        With `streaming`, `partial` events come in between, which are not in the log: see `Runner.run_async`.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
         """
-        async for event in self._reader.follow(user_id, session_id, invocation_id, since):
-            yield event
+        events = self._reader.follow(user_id, session_id, invocation_id, since, streaming=streaming)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    def expect_tokens(self, *, user_id: str, session_id: str) -> None:
+        """Let workers stream what the session's models write, for half a minute, until `follow` or `events` reads it.
+
+        Called before a message is sent, so that a model that is called at once streams, too.
+        """
+        self._reader.expect(user_id, session_id)

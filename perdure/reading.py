@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 from temporalio.client import Client, WorkflowQueryRejectedError
 
@@ -15,34 +15,62 @@ from perdure.events import USER, Event
 from perdure.following import Follower
 from perdure.messages import EventsPage, PageInput, workflow_id
 from perdure.sessions import Sessions
+from perdure.streams.hub import Subscription, TokenHub
+from perdure.streams.partials import Partials
 
 _KEPT_FOLLOWERS = 1000
+_EXPECTED_SECONDS = 30.0
 
 _CLOSED_PAUSE = 2.0
 """Seconds between two looks at a session whose workflow is closed."""
 
 
 class LogReader:
-    """The logs of one app's sessions."""
+    """The logs of one app's sessions, and what their models are writing, if there is a hub to tell."""
 
-    def __init__(self, app_name: str, client: Client, sessions: Sessions) -> None:
+    def __init__(self, app_name: str, client: Client, sessions: Sessions, streams: TokenHub | None = None) -> None:
         self._app_name = app_name
         self._client = client
         self._sessions = sessions
+        self._streams = streams
+        self._expected: dict[str, Subscription] = {}
         self._followers: OrderedDict[str, Follower] = OrderedDict()
 
-    async def events(self, user_id: str, session_id: str, since: int, *, follow: bool) -> AsyncGenerator[Event, None]:
+    def expect(self, user_id: str, session_id: str) -> None:
+        """Let workers stream what a session's models write, until a follower is there; for half a minute."""
+        if self._streams is not None:
+            session = workflow_id(self._app_name, user_id, session_id)
+            expected = self._expected.get(session)
+            if expected is None:
+                expected = self._expected[session] = self._streams.subscribe(session)
+            asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, self._unexpect, session, expected)
+
+    def _unexpect(self, session: str, expected: Subscription) -> None:
+        expected.close()
+        if self._expected.get(session) is expected:
+            del self._expected[session]
+
+    async def events(
+        self, user_id: str, session_id: str, since: int, *, follow: bool, streaming: bool = False
+    ) -> AsyncGenerator[Event, None]:
         """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
-        with self._follower(user_id, session_id) as follower:
+        with (
+            self._follower(user_id, session_id) as follower,
+            self._partials(user_id, session_id, on=streaming and follow) as partials,
+        ):
             while True:
                 page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=not follow)
                 for event in page.events:
+                    partials.logged(event)
                     yield event
                 since += len(page.events)
                 if since >= page.total:
                     if not follow:
                         return
-                    await follower.news(found=bool(page.events))
+                    news = follower.news(found=bool(page.events))
+                    async with aclosing(partials.until(news, since)) as written:
+                        async for event in written:
+                            yield event
 
     async def grown(self, user_id: str, session_id: str, length: int) -> int:
         """Wait until a session's journal has another length than `length`; returns it."""
@@ -61,27 +89,48 @@ class LogReader:
                 await follower.news(found=False)
 
     async def follow(
-        self, user_id: str, session_id: str, invocation_id: str, since: int
+        self, user_id: str, session_id: str, invocation_id: str, since: int, *, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of an invocation's agents until it gives up the turn.
 
         Raises:
             InvocationFailed: It failed, or the session's workflow was closed meanwhile.
         """
-        with self._follower(user_id, session_id) as follower:
+        with (
+            self._follower(user_id, session_id) as follower,
+            self._partials(user_id, session_id, invocation_id, on=streaming) as partials,
+        ):
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
                 asked = time.monotonic()
                 page = await self._sessions.events(user_id, session_id, request)
                 took = time.monotonic() - asked
                 for event in page.events:
+                    partials.logged(event)
                     if event.invocation_id == invocation_id and event.author != USER:
                         yield event
                 since += len(page.events)
                 if since >= page.total:
                     if _settled(page):
                         return
-                    await follower.news(found=bool(page.events), took=took)
+                    news = follower.news(found=bool(page.events), took=took)
+                    async with aclosing(partials.until(news, since)) as written:
+                        async for event in written:
+                            yield event
+
+    @contextmanager
+    def _partials(
+        self, user_id: str, session_id: str, invocation_id: str | None = None, *, on: bool
+    ) -> Generator[Partials]:
+        """Read what a session's models write, if it is wanted."""
+        session = workflow_id(self._app_name, user_id, session_id)
+        partials = Partials(self._streams if on else None, session, invocation_id)
+        if on and session in self._expected:
+            self._unexpect(session, self._expected[session])
+        try:
+            yield partials
+        finally:
+            partials.close()
 
     @contextmanager
     def _follower(self, user_id: str, session_id: str) -> Generator[Follower]:

@@ -329,7 +329,7 @@ class Rebuilder:
         if temp:
             self.projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
         update: dict[str, object] = {"timestamp": time, "invocation_id": invocation_id}
-        update["id"] = self._event_id(event.actions)
+        update["id"] = event.id or self._event_id(event.actions)
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:

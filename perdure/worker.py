@@ -25,19 +25,23 @@ from perdure.messages import Rollout
 from perdure.metering import StepMeter
 from perdure.payloads import adapt
 from perdure.sandbox import workflow_runner
+from perdure.streams.hub import TokenHub
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
 
 _HEARTBEAT_SECONDS = 1
 
 
-def create_workers(client: Client, apps: Sequence[App], config: WorkerConfig | None = None) -> list[Worker]:
+def create_workers(
+    client: Client, apps: Sequence[App], config: WorkerConfig | None = None, *, streams: TokenHub | None = None
+) -> list[Worker]:
     """Return a worker for each app, ready to run.
 
     Args:
         client: Any client of the Temporal server; Perdure's payload format is added to it, a payload codec is kept.
         apps: What to serve. Each is compiled and checked.
         config: Limits and timeouts.
+        streams: Who is told what models write, while they write it. Default: nobody.
 
     Raises:
         DefinitionError: An app is defined wrongly.
@@ -49,7 +53,20 @@ def create_workers(client: Client, apps: Sequence[App], config: WorkerConfig | N
     models = _code_runner("models", config.tool_threads)
     journals = JournalCache(client, config.journal_cache_bytes)
     attributes = SearchAttributes(client)
-    return [_worker(client, register(app), config, code, models, journals, attributes) for app in apps]
+    rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
+    return [
+        _worker(
+            client,
+            registry,
+            config,
+            code,
+            journals,
+            attributes,
+            ModelActivity(registry, journals, models, rollout, config.artifacts, streams),
+            rollout,
+        )
+        for registry in map(register, apps)
+    ]
 
 
 async def run_workers(
@@ -59,6 +76,7 @@ async def run_workers(
     *,
     stop: asyncio.Event | None = None,
     started: asyncio.Event | None = None,
+    streams: TokenHub | None = None,
 ) -> None:
     """Serve apps until `stop` is set or the task is cancelled; then what runs gets its grace period.
 
@@ -68,11 +86,12 @@ async def run_workers(
         config: Limits and timeouts.
         stop: Set by the caller when the workers are to end. Default: they end when the task is cancelled.
         started: Set when all workers ask for work.
+        streams: Who is told what models write, while they write it. Default: nobody.
 
     Raises:
         DefinitionError: An app is defined wrongly.
     """
-    workers = create_workers(client, apps, config)
+    workers = create_workers(client, apps, config, streams=streams)
     async with AsyncExitStack() as stack:
         for worker in workers:
             await stack.enter_async_context(worker)
@@ -88,13 +107,13 @@ def _worker(
     registry: Registry,
     config: WorkerConfig,
     code: CodeRunner,
-    models: CodeRunner,
     journals: JournalCache,
     attributes: SearchAttributes,
+    model: ModelActivity,
+    rollout: Rollout,
 ) -> Worker:
     plan = PlanActivities(registry, client, attributes)
     kept = JournalActivity(journals)
-    rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
     return Worker(
         client,
         task_queue=registry.plan.app,
@@ -104,7 +123,7 @@ def _worker(
             plan.share_state,
             kept.keep_journal,
             kept.load_journal,
-            ModelActivity(registry, journals, models, rollout, config.artifacts).call,
+            model.call,
             ToolActivity(registry, journals, code, rollout, config.artifacts).run,
         ],
         workflow_runner=workflow_runner([registry]),

@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "workflows": VALUES | PURE | {"workflows", "agents.custom", "agents.context", "agents.registry", "logs"},
     "activities": VALUES
     | PURE
-    | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing"},
+    | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing", "streams"},
     "sandbox": VALUES | {"agents.registry"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "rescue": VALUES | PURE | {"archive", "payloads"},
@@ -73,14 +73,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "lifecycle": VALUES | PURE | {"journals", "sharing"},
     "calls": VALUES | PURE | {"lifecycle", "rescue", "logs"},
     "sessions": VALUES | PURE | {"calls", "lifecycle", "rescue", "sharing", "logs"},
+    "streams": VALUES | {"streams", "logs"},
     "following": VALUES | {"logs"},
-    "reading": VALUES | {"sessions", "following"},
+    "reading": VALUES | {"sessions", "following", "streams"},
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "inspecting": VALUES | PURE | {"sessions", "reading"},
-    "client": VALUES | PURE | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers"},
+    "client": VALUES
+    | PURE
+    | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers", "streams"},
     "api": VALUES
     | {"api", "artifacts", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"}
-    | {"explaining", "outlook", "views", "health", "metering"},
+    | {"explaining", "outlook", "views", "health", "metering", "streams"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

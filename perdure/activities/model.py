@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +18,7 @@ from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.custom import ReadonlyContext
 from perdure.agents.registry import NotRegistered, Registry
+from perdure.answers import derived_id
 from perdure.artifacts.service import ArtifactService
 from perdure.errors import ArtifactError, DefinitionError, ModelError
 from perdure.events import Event, ModelAnswer
@@ -25,6 +28,7 @@ from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.observing import tell, tell_provider
 from perdure.plan import LlmNode, Plan
 from perdure.projection import Projection
+from perdure.streams.hub import Draft, Piece, TokenHub, Writer
 
 _DEFECT_ATTEMPTS = 3
 
@@ -39,12 +43,14 @@ class ModelActivity:
         code: CodeRunner,
         rollout: Rollout,
         artifacts: ArtifactService | None = None,
+        streams: TokenHub | None = None,
     ) -> None:
         self._registry = registry
         self._artifacts = artifacts
         self._journals = journals
         self._code = code
         self._rollout = rollout
+        self._streams = streams
 
     @activity.defn(name=CALL_MODEL)
     async def call(self, call: ModelInput) -> ModelOutput:
@@ -60,7 +66,8 @@ class ModelActivity:
         names = {"invocation": call.invocation_id, "agent": call.agent}
         with bound(app=app, user=user, session=session, **names), telling("model"):
             try:
-                response = await self._answer(call, snapshot, workflow_id)
+                with self._writing(call, snapshot) as (writer, event_id):
+                    response = await self._answer(call, snapshot, workflow_id, writer)
             except ModelError as error:
                 raise ApplicationError(
                     str(error),
@@ -76,11 +83,37 @@ class ModelActivity:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.
                 final = info.attempt >= _DEFECT_ATTEMPTS
                 raise ApplicationError(str(error), type=type(error).__name__, non_retryable=final) from error
-        output = ModelOutput(event=_event(response))
+        output = ModelOutput(event=_event(response, event_id))
         check_size(output, f"the answer of agent {call.agent!r}'s model")
         return output
 
-    async def _answer(self, call: ModelInput, snapshot: Snapshot, workflow_id: str) -> LlmResponse:
+    @contextmanager
+    def _writing(self, call: ModelInput, snapshot: Snapshot) -> Generator[tuple[Writer | None, str | None]]:
+        """Write for those who follow the session, if anybody does; under the id that the event gets in the log."""
+        info = activity.info()
+        # The workflow would draw an id, but only when the answer is complete; one that is proposed it takes.
+        event_id = derived_id(info.workflow_run_id or "", "answer", info.activity_id)
+        draft = Draft(
+            session=info.workflow_id or "",
+            id=event_id,
+            attempt=info.attempt,
+            offset=len(snapshot.projection.events),
+            author=call.agent,
+            invocation_id=call.invocation_id,
+            branch=call.branch,
+        )
+        writer = self._streams.begin(draft) if self._streams is not None else None
+        # An earlier attempt may have been streamed by another worker.
+        retried = self._streams is not None and info.attempt > 1
+        try:
+            yield writer, event_id if writer is not None or retried else None
+        finally:
+            if writer is not None:
+                writer.end()
+
+    async def _answer(
+        self, call: ModelInput, snapshot: Snapshot, workflow_id: str, writer: Writer | None
+    ) -> LlmResponse:
         session = snapshot.projection
         plan = session.plans[call.plan or session.invocations[call.invocation_id].plan or ""]
         node = plan.nodes[call.agent]
@@ -90,7 +123,7 @@ class ModelActivity:
         request = await self._request(snapshot, plan, node, call, workflow_id)
         model = self._registry.model(node)
         tell_provider(model.provider)
-        return await self._code.run_async(_generate(model, request))
+        return await self._code.run_async(_generate(model, request, writer))
 
     async def _request(
         self, snapshot: Snapshot, plan: Plan, node: LlmNode, call: ModelInput, workflow_id: str
@@ -129,8 +162,9 @@ class ModelActivity:
         return resolve_instruction(node.instruction, state, texts)
 
 
-def _event(response: LlmResponse) -> Event:
+def _event(response: LlmResponse, event_id: str | None) -> Event:
     fields = {name: getattr(response, name) for name in ModelAnswer.model_fields if name != "partial"}
+    fields["id"] = event_id
     return Event(**{name: value for name, value in fields.items() if value is not None})
 
 
@@ -149,14 +183,22 @@ def _context(
     )
 
 
-async def _generate(model: BaseLlm, request: LlmRequest) -> LlmResponse:
+async def _generate(model: BaseLlm, request: LlmRequest, writer: Writer | None) -> LlmResponse:
     last: LlmResponse | None = None
-    async for response in model.generate_content_async(request):
+    async for response in model.generate_content_async(request, stream=writer is not None):
         if not response.partial:
             last = response
+        elif writer is not None:
+            writer.add(*_pieces(response))
     if last is None:
         raise ModelError(f"model {request.model!r} of agent {request.agent!r} gave no answer", retryable=True)
     return last
+
+
+def _pieces(response: LlmResponse) -> list[Piece]:
+    """Return what is shown of a part of an answer: text and thoughts; calls get their ids when they are logged."""
+    parts = (response.content.parts or []) if response.content is not None else []
+    return [Piece(part.text, bool(part.thought)) for part in parts if part.text]
 
 
 def _seconds(value: float | None) -> timedelta | None:

@@ -28,17 +28,21 @@ from perdure.api.metering import RequestMeter, meter_of
 from perdure.api.pages import routes as pages
 from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.errors import PerdureError
+from perdure.streams.hub import TokenHub
 
 __all__ = ["create_app"]
 
 
-def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | None = None) -> FastAPI:
+def create_app(
+    client: Client, apps: Sequence[App] = (), config: ApiConfig | None = None, *, streams: TokenHub | None = None
+) -> FastAPI:
     """Return the HTTP API as an ASGI application.
 
     Args:
         client: A connected client of the Temporal server.
         apps: What `/list-apps` lists and `app-info` tells of. Sessions may be of any app whose worker runs.
         config: What is allowed.
+        streams: Where the tokens come from of whoever asks for `streaming`. Default: none, so events come whole.
 
     Raises:
         DefinitionError: An app is defined wrongly, or the issuer's keys cannot be read.
@@ -46,7 +50,7 @@ def create_app(client: Client, apps: Sequence[App] = (), config: ApiConfig | Non
     """
     config = config or ApiConfig()
     plans = {app.name: compile_app(app) for app in apps}
-    backend = Backend(client, plans, config)
+    backend = Backend(client, plans, config, streams)
     authenticator = Authenticator(config.auth) if config.auth is not None else None
     # No page that would load its scripts from the network; /openapi.json is served.
     app = DocumentedApi(

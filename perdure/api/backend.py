@@ -22,6 +22,7 @@ from perdure.health import Pulse
 from perdure.messages import SessionView, workflow_id
 from perdure.plan import Plan
 from perdure.sessions import list_apps
+from perdure.streams.hub import TokenHub
 
 _KEPT_RUNNERS = 100
 _KEPT_PLANS = 100
@@ -45,13 +46,16 @@ Segment = Annotated[str, AfterValidator(unquote)]
 class Backend:
     """The apps of a Temporal namespace, for one HTTP server."""
 
-    def __init__(self, client: Client, plans: Mapping[str, Plan], config: ApiConfig) -> None:
+    def __init__(
+        self, client: Client, plans: Mapping[str, Plan], config: ApiConfig, streams: TokenHub | None = None
+    ) -> None:
         """Make a backend.
 
         Args:
             client: A client of the Temporal server.
             plans: The apps that are listed and described, by name; sessions may be of any other, too.
             config: What is allowed.
+            streams: Where tokens come from.
         """
         self.plans = dict(plans)
         self.config = config
@@ -66,6 +70,7 @@ class Backend:
         """When it was last listed which apps have sessions, and which; in a list, so that limited backends share it."""
         self._silent_until: dict[str, float] = {}
         self._kept_plans: dict[tuple[str, str], Plan] = {}
+        self._streams = streams
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
 
     def limited_to(self, access: Access) -> Backend:
@@ -76,7 +81,7 @@ class Backend:
         return None
 
     def _new_runner(self, app: str) -> Runner:
-        return Runner(app, self._client, auto_create_session=self.config.auto_create_session)
+        return Runner(app, self._client, auto_create_session=self.config.auto_create_session, streams=self._streams)
 
     @property
     def default_app(self) -> str | None:

@@ -34,6 +34,7 @@ class _Turn:
     user_id: str
     session_id: str
     result: InvocationResult
+    streaming: bool = False
 
     def events(self) -> AsyncGenerator[Event, None]:
         return self.runner.follow(
@@ -41,6 +42,7 @@ class _Turn:
             session_id=self.session_id,
             invocation_id=self.result.invocation.id,
             since=self.result.offset,
+            streaming=self.streaming,
         )
 
 
@@ -61,12 +63,12 @@ async def run_sse(body: RunAgentRequest, backend: BackendOf) -> StreamingRespons
     """Run, and stream the events as they are logged. Whoever leaves does not stop the run."""
     if body.streaming and body.service_tier == "deferred":
         raise HTTPException(422, "the service tier 'deferred' cannot stream")
-    turn = await _begin(body, backend)
+    turn = await _begin(body, backend, streaming=body.streaming)
     frames = _frames(turn, backend, whole=body.function_call_event_id is not None)
     return StreamingResponse(frames, media_type="text/event-stream")
 
 
-async def _begin(body: RunAgentRequest, backend: Backend) -> _Turn:
+async def _begin(body: RunAgentRequest, backend: Backend, *, streaming: bool = False) -> _Turn:
     app = body.app_name or backend.default_app
     if not app:
         raise HTTPException(400, "app_name is required when ADK_DEFAULT_APP_NAME is not set")
@@ -74,12 +76,14 @@ async def _begin(body: RunAgentRequest, backend: Backend) -> _Turn:
     # Approvers may answer over ADK's routes, too, and say nothing beside it.
     deed = "answer" if _only_answers(body.new_message) else "run"
     runner = backend.runner(app, body.user_id, body.session_id, deed=deed)
+    if streaming:
+        runner.expect_tokens(user_id=body.user_id, session_id=body.session_id)
     try:
         async with backend.patience():
             result = await _send(body, runner)
     except SessionNotFound as error:
         raise HTTPException(404, f"Session not found: {body.session_id}") from error
-    return _Turn(runner, body.user_id, body.session_id, result)
+    return _Turn(runner, body.user_id, body.session_id, result, streaming)
 
 
 def _only_answers(message: types.Content | None) -> bool:

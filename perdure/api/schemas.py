@@ -109,7 +109,7 @@ class RunAgentRequest(Body):
     new_message: Message | None = None
     """A message, or function responses that answer open calls."""
     streaming: bool = False
-    """Taken, but events come whole."""
+    """On `/run_sse`: `partial` events come while a model writes, if the server hears of them."""
     state_delta: dict[str, Any] | None = None
     """Written with the message."""
     function_call_event_id: str | None = None

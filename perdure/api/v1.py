@@ -24,7 +24,6 @@ from perdure.api.v1_schemas import (
     StopBody,
     Taken,
 )
-from perdure.client import Runner
 from perdure.errors import SessionNotFound
 from perdure.events import Event
 from perdure.messages import InvocationResult
@@ -167,12 +166,14 @@ async def attach(
     session_id: Segment,
     backend: BackendOf,
     since: Annotated[int, Query(ge=0)] = 0,
+    partial: bool = False,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
     """Stream a session's events from an offset on, for as long as the client stays.
 
     A frame's `id` is the offset behind its event, so a client that comes back with `Last-Event-ID` misses none and sees
-    none twice.
+    none twice. With `partial`, frames without an `id` come in between, if the server hears of any: pieces of what
+    a model is writing, under the id of the event that will hold all of it.
     """
     if last_event_id:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
@@ -183,17 +184,19 @@ async def attach(
         total = (await runner.get_session(user_id=user_id, session_id=session_id)).event_count
     if since > total:
         raise HTTPException(400, f"the log has {total} events, so there is no offset {since}")
-    frames = _frames(runner, backend, user_id, session_id, since)
+    events = runner.events(user_id=user_id, session_id=session_id, since=since, follow=True, streaming=partial)
+    frames = _frames(events, backend, since)
     return StreamingResponse(frames, media_type="text/event-stream", headers={"cache-control": "no-cache"})
 
 
-async def _frames(runner: Runner, backend: Backend, user_id: str, session_id: str, since: int) -> AsyncIterator[str]:
-    events = _with_beats(runner.events(user_id=user_id, session_id=session_id, since=since, follow=True))
+async def _frames(events: AsyncGenerator[Event, None], backend: Backend, since: int) -> AsyncIterator[str]:
     try:
-        async with aclosing(until_gone(events, backend.closing)) as beating:
+        async with aclosing(until_gone(_with_beats(events), backend.closing)) as beating:
             async for event in beating:
                 if event is None:
                     yield ": still here\n\n"
+                elif event.partial:
+                    yield event_frame(event)
                 else:
                     since += 1
                     yield f"id: {since}\n{event_frame(event)}"
@@ -220,6 +223,8 @@ async def _with_beats(events: AsyncGenerator[Event, None], pause: float | None =
             yield event
     finally:
         step.cancel()
+        await asyncio.wait({step})
+        await events.aclose()
 
 
 def _taken(result: InvocationResult) -> Taken:

@@ -15,6 +15,7 @@ import click
 from perdure.cli.artifacts import artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.streaming import from_option, heard
 from perdure.cli.telemetry import Telemetry, telemetry, telemetry_options
 from perdure.errors import DefinitionError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from perdure.api.backend import Backend
     from perdure.api.config import ApiConfig
     from perdure.logs import Level
+    from perdure.streams.hub import TokenHub
 
 DEFAULT_PORT = 8000
 
@@ -101,6 +103,7 @@ def api_options(command: Command) -> Command:
     metavar="SECONDS",
     help="After SIGTERM, how long requests are still taken while /readyz says no.",
 )
+@from_option
 @api_options
 @artifacts_option
 @telemetry_options
@@ -118,6 +121,7 @@ def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, 
       perdure api travel.agent:app --port 8000
       perdure api travel.agent:app --host 0.0.0.0 --auth auth.toml
       perdure api travel.agent:app --address temporal.internal:7233 --allow-origins https://shop.example
+      perdure api travel.agent:app --stream-from workers:7400
       curl http://localhost:8000/list-apps
     """
     return asyncio.run(_api(targets, host, port, connection, options))
@@ -142,7 +146,8 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         click.echo(f"perdure: inbox at {url_of(listener)}/", err=True)
         warn_of(host, config)
         await stack.enter_async_context(watched.counting(client, apps))
-        await serve(client, apps, config, listener, stop, watched, drain=options["drain"])
+        streams = await stack.enter_async_context(heard(options["stream_from"], resolved.payload_codec))
+        await serve(client, apps, config, listener, stop, watched, streams, drain=options["drain"])
     return ExitCode.FINISHED
 
 
@@ -250,6 +255,7 @@ async def serve(
     listener: socket.socket,
     stop: asyncio.Event,
     watched: Telemetry,
+    streams: TokenHub | None = None,
     *,
     drain: float = 0.0,
 ) -> None:
@@ -257,7 +263,7 @@ async def serve(
     from perdure.api.app import create_app
     from perdure.http_server import serve
 
-    app = create_app(client, apps, config)
+    app = create_app(client, apps, config, streams=streams)
     watched.watch_requests(app)
     backend: Backend = app.state.backend
     ending = asyncio.Event()

@@ -16,6 +16,7 @@ from perdure.cli.api import serve as serve_api
 from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
 from perdure.errors import ConnectionFailed, DefinitionError
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.config import ConnectionConfig, WorkerConfig
     from perdure.devserver import DevServer
     from perdure.logs import Level
+    from perdure.streams.hub import TokenHub
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
@@ -39,6 +41,7 @@ def _worker_options(command: Command) -> Command:
         click.option("--max-activities", type=click.IntRange(min=1), help="Model calls and tools at a time, per app."),
         click.option("--tool-threads", type=click.IntRange(min=1), help="Threads for tools that are not async."),
         click.option("--max-sessions", type=click.IntRange(min=0), help="Sessions kept in memory, per app."),
+        listen_option,
         click.option("--deployment", metavar="NAME", help="Deployment that this worker is a version of."),
         click.option("--build-id", metavar="ID", help="Which version of the deployment it is."),
         click.option(
@@ -118,8 +121,9 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
     TEMPORAL_API_KEY, …).
 
     \b
-    Example:
+    Examples:
       perdure worker travel.agent:app hotel.agent:app --profile production
+      PERDURE_STREAM_KEY=… perdure worker travel.agent:app --stream-listen 0.0.0.0:7400
     """
     _check_worker(options)
     return asyncio.run(_worker(targets, connection, options))
@@ -145,13 +149,14 @@ async def _dev(
         config = watched.watch(connection.config().resolve())
         client, server = await _reach(config, ui_port, data, stack)
         served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)
+        streams = await _tell(options, config, stack)
         _greet(config, server, data, apps, served, options["artifacts"])
         async with (
             _while_it_lives(server, stop),
             watched.counting(client, apps),
-            _api_beside(client, apps, served, stop, watched),
+            _api_beside(client, apps, served, stop, watched, streams),
         ):
-            await _serve(client, apps, _worker_config(options), stop)
+            await _serve(client, apps, _worker_config(options), stop, streams=streams)
         click.echo("perdure: ending", err=True)
     return ExitCode.FINISHED
 
@@ -165,10 +170,35 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
         config = watched.watch(connection.config().resolve())
         client = await connect(config)
         started = asyncio.Event()
-        async with _health_beside(client, options["health"], started, stop), watched.counting(client, apps):
+        async with (
+            _health_beside(client, options["health"], started, stop),
+            watched.counting(client, apps),
+            told(options["stream_listen"], config.payload_codec) as streams,
+        ):
             click.echo(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
-            await _serve(client, apps, _worker_config(options), stop, started)
+            await _serve(client, apps, _worker_config(options), stop, started, streams)
     return ExitCode.FINISHED
+
+
+async def _tell(options: dict[str, Any], config: ConnectionConfig, stack: AsyncExitStack) -> TokenHub:
+    """Return what the worker and the API share; other commands on this machine hear of it, if a port is free.
+
+    Raises:
+        click.ClickException: The address that was asked for cannot be had.
+    """
+    from perdure.streams.hub import TokenHub
+
+    asked: str | None = options["stream_listen"]
+    address = asked or next(iter(dev_addresses(config)), None)
+    try:
+        streams = await stack.enter_async_context(told(address, config.payload_codec))
+    except click.ClickException:
+        if asked is not None:
+            raise
+        click.echo(f"tokens       for the API only, since {address} is taken (--stream-listen names another)")
+        return TokenHub()
+    click.echo(f"tokens       {address} (perdure run --stream)")
+    return streams or TokenHub()
 
 
 def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
@@ -189,6 +219,7 @@ def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
 
 
 def _check_worker(options: dict[str, Any]) -> None:
+    check_listen(options["stream_listen"])
     try:
         _worker_config(options)
     except DefinitionError as error:
@@ -332,13 +363,18 @@ async def _while_it_lives(server: DevServer | None, stop: asyncio.Event) -> Asyn
 
 @asynccontextmanager
 async def _api_beside(
-    client: Client, apps: Sequence[App], served: _Served, stop: asyncio.Event, watched: Telemetry
+    client: Client,
+    apps: Sequence[App],
+    served: _Served,
+    stop: asyncio.Event,
+    watched: Telemetry,
+    streams: TokenHub,
 ) -> AsyncGenerator[None]:
     """Serve the API while the block runs."""
     if served.listener is None or served.config is None:
         yield
         return
-    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop, watched))
+    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop, watched, streams))
     try:
         yield
     finally:
@@ -386,7 +422,8 @@ async def _serve(
     config: WorkerConfig,
     stop: asyncio.Event,
     started: asyncio.Event | None = None,
+    streams: TokenHub | None = None,
 ) -> None:
     from perdure.worker import run_workers
 
-    await run_workers(client, apps, config, stop=stop, started=started)
+    await run_workers(client, apps, config, stop=stop, started=started, streams=streams)

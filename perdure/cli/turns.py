@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,12 +19,14 @@ from perdure.cli.options import (
     parse_pairs,
     session_options,
 )
-from perdure.cli.output import show_event, show_outcome
+from perdure.cli.output import show_outcome
+from perdure.cli.streaming import Printer, dev_addresses, heard, stream_options
 from perdure.errors import CallNotFound, InvocationFailed, SessionExists
 
 if TYPE_CHECKING:
     from perdure.client import Runner
     from perdure.messages import InvocationResult, InvocationView
+    from perdure.streams.hub import TokenHub
 
 
 @click.command()
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 @click.argument("message")
 @click.option("--state", multiple=True, metavar="KEY=JSON", help="Session state to write with the message; repeatable.")
 @click.option("--request-id", help="A second run with the same id starts nothing, and follows the first one.")
+@stream_options
 @json_option
 @connection_options
 def run(
@@ -38,6 +42,8 @@ def run(
     message: str,
     state: tuple[str, ...],
     request_id: str | None,
+    stream: bool,
+    stream_from: tuple[str, ...],
     as_json: bool,
     connection: Connection,
 ) -> int:
@@ -50,7 +56,7 @@ def run(
     \b
     Examples:
       perdure run travel "Book me a flight to Oslo"
-      perdure run travel --session trip-1 "And a hotel"
+      perdure run travel --session trip-1 "And a hotel" --stream
     """
     text = sys.stdin.read() if message == "-" else message
     delta = parse_pairs(state, "--state")
@@ -58,14 +64,16 @@ def run(
     async def talk() -> int:
         from perdure.client import Runner
 
-        runner = await Runner.connect(name.app, connection.config())
-        session_id = await _open_session(runner, name)
-        if not as_json and name.session is None:
-            click.echo(f"session {session_id} of user {name.user}", err=True)
-        result = await runner.send_message(
-            **name.keys(session_id), message=text, state_delta=delta or None, request_id=request_id
-        )
-        return await _follow(runner, name, session_id, result, connection, as_json=as_json)
+        async with _streams(connection, stream_from, on=stream) as streams:
+            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            session_id = await _open_session(runner, name)
+            if not as_json and name.session is None:
+                click.echo(f"session {session_id} of user {name.user}", err=True)
+            runner.expect_tokens(**name.keys(session_id))
+            result = await runner.send_message(
+                **name.keys(session_id), message=text, state_delta=delta or None, request_id=request_id
+            )
+            return await _follow(runner, name, session_id, result, connection, as_json=as_json)
 
     return asyncio.run(talk())
 
@@ -74,9 +82,18 @@ def run(
 @session_options(required=False)
 @click.argument("answers", nargs=-1, required=True, metavar="CALL_ID=RESPONSE...")
 @click.option("--no-wait", is_flag=True, help="Hand the answer in, and do not follow what comes of it.")
+@stream_options
 @json_option
 @connection_options
-def respond(name: SessionName, answers: tuple[str, ...], no_wait: bool, as_json: bool, connection: Connection) -> int:
+def respond(
+    name: SessionName,
+    answers: tuple[str, ...],
+    no_wait: bool,
+    stream: bool,
+    stream_from: tuple[str, ...],
+    as_json: bool,
+    connection: Connection,
+) -> int:
     """Answer open calls of APP, and print the events until the invocation ends or waits again.
 
     A RESPONSE is a JSON object; anything else arrives as `{"result": RESPONSE}`. Several answers are taken together or
@@ -92,10 +109,12 @@ def respond(name: SessionName, answers: tuple[str, ...], no_wait: bool, as_json:
     async def answer() -> int:
         from perdure.client import Runner
 
-        runner = await Runner.connect(name.app, connection.config())
-        session_id = name.session or await _find_session(runner, name, responses)
-        result = await runner.respond(**name.keys(session_id), responses=responses)
-        return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+        async with _streams(connection, stream_from, on=stream) as streams:
+            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            session_id = name.session or await _find_session(runner, name, responses)
+            runner.expect_tokens(**name.keys(session_id))
+            result = await runner.respond(**name.keys(session_id), responses=responses)
+            return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(answer())
 
@@ -107,10 +126,18 @@ def respond(name: SessionName, answers: tuple[str, ...], no_wait: bool, as_json:
 @click.option(
     "--fresh", is_flag=True, help="End the session's workflow and bring it back from its log, with today's code."
 )
+@stream_options
 @json_option
 @connection_options
 def resume(
-    name: SessionName, invocation_id: str, no_wait: bool, fresh: bool, as_json: bool, connection: Connection
+    name: SessionName,
+    invocation_id: str,
+    no_wait: bool,
+    fresh: bool,
+    stream: bool,
+    stream_from: tuple[str, ...],
+    as_json: bool,
+    connection: Connection,
 ) -> int:
     """Run a stopped or failed invocation on from where it was, and print the events until it ends or waits.
 
@@ -127,9 +154,11 @@ def resume(
     async def go_on() -> int:
         from perdure.client import Runner
 
-        runner = await Runner.connect(name.app, connection.config())
-        result = await runner.resume(**name.keys(session_id), invocation_id=invocation_id, fresh=fresh)
-        return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+        async with _streams(connection, stream_from, on=stream) as streams:
+            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            runner.expect_tokens(**name.keys(session_id))
+            result = await runner.resume(**name.keys(session_id), invocation_id=invocation_id, fresh=fresh)
+            return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(go_on())
 
@@ -160,6 +189,16 @@ def stop(name: SessionName, invocation_id: str, reason: str | None, as_json: boo
     return asyncio.run(end())
 
 
+def _streams(
+    connection: Connection, stream_from: tuple[str, ...], *, on: bool
+) -> AbstractAsyncContextManager[TokenHub | None]:
+    """Hear what models write, if that is wanted: of the workers that are named, or of `perdure dev` on this machine."""
+    if not on:
+        return heard((), None)
+    config = connection.config().resolve()
+    return heard(stream_from or dev_addresses(config), config.payload_codec, wait=True)
+
+
 async def _open_session(runner: Runner, name: SessionName) -> str:
     """Return the id of the session that the command line names, made if it is not there."""
     try:
@@ -183,17 +222,20 @@ async def _follow(
     invocation = result.invocation
     failed: InvocationFailed | None = None
     if wait:
+        printer = Printer(as_json=as_json)
         try:
             async for event in runner.follow(
-                **name.keys(session_id), invocation_id=result.invocation.id, since=result.offset
+                **name.keys(session_id), invocation_id=result.invocation.id, since=result.offset, streaming=True
             ):
-                show_event(event, as_json=as_json)
+                printer.show(event)
         except InvocationFailed as error:
             failed = error
         except asyncio.CancelledError:
             flags = name.flags(session_id) + connection.flags
             click.echo(f"invocation {invocation.id} goes on; see `perdure events {flags} --follow`", err=True)
             raise
+        finally:
+            printer.close()
         invocation = await runner.invocation(**name.keys(session_id), invocation_id=invocation.id)
     show_outcome(name, session_id, invocation, connection, as_json=as_json)
     if failed is not None and not invocation.failures:

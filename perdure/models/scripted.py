@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ class ScriptedStep(BaseModel):
     error: str | None = None
     """The model call fails with this message, and is not retried."""
     delay: float = Field(default=0.0, ge=0.0)
-    """Seconds that the model takes."""
+    """Seconds that the model takes; streamed, its words come spread over them."""
 
     @model_validator(mode="after")
     def _one_answer(self) -> ScriptedStep:
@@ -80,7 +81,7 @@ class ScriptedModel(BaseLlm):
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
-        """Yield the step of the request's `call_index`, whole also if `stream` is set.
+        """Yield the step of the request's `call_index`; with `stream` its text word by word first, then the whole.
 
         Raises:
             ModelError: The step is an error, or the script has no such step. Not retried.
@@ -94,13 +95,27 @@ class ScriptedModel(BaseLlm):
             )
         step = self.steps[index]
         if isinstance(step, types.Content):
-            yield LlmResponse(content=step.model_copy(update={"role": step.role or "model"}, deep=True))
-            return
-        if step.delay:
-            await asyncio.sleep(step.delay)
-        if step.error is not None:
-            raise ModelError(step.error, retryable=False)
-        yield LlmResponse(content=step.content())
+            content, delay, error = step.model_copy(update={"role": step.role or "model"}, deep=True), 0.0, None
+        else:
+            content, delay, error = step.content(), step.delay, step.error
+        words = _words(content) if stream else []
+        for word in words:
+            await asyncio.sleep(delay / len(words))
+            yield LlmResponse(content=types.Content(role="model", parts=[word]), partial=True)
+        if delay and not words:
+            await asyncio.sleep(delay)
+        if error is not None:
+            raise ModelError(error, retryable=False)
+        yield LlmResponse(content=content)
+
+
+def _words(content: types.Content) -> list[types.Part]:
+    """Return the text of a content in pieces of a word, each with the space behind it."""
+    return [
+        types.Part(text=word, thought=part.thought)
+        for part in content.parts or []
+        for word in re.findall(r"\s*\S+\s*|\s+", part.text or "")
+    ]
 
 
 def _step(index: int, step: Mapping[str, Any]) -> ScriptedStep:

@@ -175,6 +175,76 @@ async def test_a_stream_ends_with_the_whole_answer() -> None:
     assert whole.usage_metadata.total_token_count == 9
 
 
+TOLD = base64.b64encode(SIGNATURE).decode()
+USAGE = {
+    "promptTokenCount": 7,
+    "candidatesTokenCount": 12,
+    "thoughtsTokenCount": 30,
+    "totalTokenCount": 49,
+    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 7}],
+}
+GROUNDING: dict[str, Any] = {
+    "groundingMetadata": {"webSearchQueries": ["oslo"], "groundingChunks": [{"web": {"uri": "https://oslo.example"}}]},
+    "citationMetadata": {"citationSources": [{"startIndex": 0, "endIndex": 4, "uri": "https://oslo.example"}]},
+    "avgLogprobs": -0.25,
+}
+
+
+def call(name: str, **part: Any) -> dict[str, Any]:
+    return {"functionCall": {"id": f"id-{name}", "name": name, "args": {"n": 1.5, "none": None, "s": "ü"}}, **part}
+
+
+@pytest.mark.parametrize(
+    ("whole", "pieces"),
+    [
+        ([{"text": "Oslo is fine."}], [[{"text": "Oslo"}], [{"text": " is "}], [{"text": "fine."}]]),
+        (
+            [{"text": "Hm, Oslo.", "thought": True}, {"text": "Oslo."}],
+            [
+                [{"text": "Hm, ", "thought": True}],
+                [{"text": "Oslo.", "thought": True}, {"text": "Os"}],
+                [{"text": "lo."}],
+            ],
+        ),
+        (
+            # Gemini 3: the first of several calls has the signature.
+            [call("one", thoughtSignature=TOLD), call("two")],
+            [[call("one", thoughtSignature=TOLD)], [call("two")]],
+        ),
+        (
+            [{"text": "I look."}, call("one", thoughtSignature=TOLD)],
+            [[{"text": "I "}], [{"text": "look."}], [call("one", thoughtSignature=TOLD)], []],
+        ),
+        (
+            # Gemini 3: a text's signature comes in an empty part at its end.
+            [{"text": "Oslo."}, {"text": "", "thoughtSignature": TOLD}],
+            [[{"text": "Os"}], [{"text": "lo."}], [{"text": "", "thoughtSignature": TOLD}]],
+        ),
+        (
+            [{"executableCode": {"code": "1+1", "language": "PYTHON"}}, {"text": "It is 2."}],
+            [[{"executableCode": {"code": "1+1", "language": "PYTHON"}}], [{"text": "It is"}], [{"text": " 2."}]],
+        ),
+    ],
+    ids=["text", "thoughts", "calls", "text and call", "signature", "code"],
+)
+async def test_a_stream_ends_with_the_very_answer_that_comes_without_streaming(
+    whole: list[dict[str, Any]], pieces: list[list[dict[str, Any]]]
+) -> None:
+    """Parts, signatures, calls, usage, grounding, citations: field by field."""
+    one = answer(*whole, usageMetadata=USAGE)
+    one["candidates"][0] |= GROUNDING
+    chunks = [answer(*parts, finish_reason=None, usageMetadata={"promptTokenCount": 7}) for parts in pieces[:-1]]
+    last = answer(*pieces[-1], usageMetadata=USAGE)
+    last["candidates"][0] |= GROUNDING
+    async with GeminiServer(Reply(one), Reply([*chunks, last])) as server:
+        [expected] = await responses(server)
+        *partial, streamed = await responses(server, stream=True)
+        assert ["alt=sse" in sent.path for sent in server.requests] == [False, True]
+    assert partial
+    assert streamed == expected
+    assert streamed.model_dump_json() == expected.model_dump_json()
+
+
 async def test_a_stream_of_a_blocked_prompt_has_the_error_code() -> None:
     async with GeminiServer(Reply([{"promptFeedback": {"blockReason": "SAFETY"}}])) as server:
         [response] = await responses(server, stream=True)

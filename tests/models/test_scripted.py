@@ -64,6 +64,39 @@ async def test_a_call_past_the_end_names_agent_and_call() -> None:
     assert not caught.value.retryable
 
 
+async def test_a_stream_has_the_text_word_by_word_and_then_the_whole() -> None:
+    model = ScriptedModel(
+        [
+            {"text": " Oslo is\nfine. ", "calls": [{"name": "look"}], "delay": 0.09},
+            types.Content(parts=[types.Part(text="hm", thought=True), types.Part(text="Oslo")]),
+            {"calls": [{"name": "look"}], "delay": 0.01},
+        ]
+    )
+    started = time.monotonic()
+    *partial, whole = await streamed(model, 0)
+    assert time.monotonic() - started >= 0.09
+    assert [part.text for part in partial] == [" Oslo ", "is\n", "fine. "]
+    assert whole == (await answer(model, 0)).content
+    *partial, whole = await streamed(model, 1)
+    assert partial == [types.Part(text="hm", thought=True), types.Part(text="Oslo")]
+    assert whole == (await answer(model, 1)).content
+    assert await streamed(model, 2) == [(await answer(model, 2)).content]
+    with pytest.raises(ModelError, match="overloaded"):
+        await streamed(ScriptedModel([{"error": "overloaded"}]), 0)
+
+
+async def streamed(model: ScriptedModel, index: int) -> list[Any]:
+    """Return the part of each partial response, and the content of the one that is not."""
+    request = LlmRequest(
+        model="scripted", contents=[], config=types.GenerateContentConfig(), agent="clerk", call_index=index
+    )
+    found: list[Any] = []
+    async for response in model.generate_content_async(request, stream=True):
+        assert response.content is not None
+        found.append((response.content.parts or [])[0] if response.partial else response.content)
+    return found
+
+
 async def test_a_delay_takes_its_time() -> None:
     started = time.monotonic()
     await answer(ScriptedModel([{"text": "a", "delay": 0.05}]), 0)

@@ -1,0 +1,1 @@
+"""Token streaming: what models are writing right now, from where they are called to who follows. Never stored."""

@@ -1,0 +1,127 @@
+"""Partial events of one session, in step with its log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from itertools import groupby
+from typing import Any
+
+from google.genai import types
+
+from perdure.events import Event
+from perdure.streams.hub import Draft, News, Piece, Subscription, TokenHub
+
+ATTEMPT = "perdure:attempt"
+"""Key in the `custom_metadata` of a partial event: which attempt of the model call it is of. A greater number than
+before, under the same event id, means that the answer begins anew."""
+
+_REMEMBERED = 1000
+"""Event ids."""
+
+
+class Partials:
+    """What the models of a session write, as events, for one follower of its log.
+
+    None comes before an event that the model had seen, after its own final event, or of an attempt that another has
+    taken over from.
+    """
+
+    def __init__(self, hub: TokenHub | None, session: str, invocation_id: str | None = None) -> None:
+        """Begin to read what is written in a session, or in one invocation of it; nothing without a hub."""
+        self._invocation_id = invocation_id
+        self._subscription = hub.subscribe(session) if hub is not None else None
+        self._held: list[News] = []
+        self._hurried: OrderedDict[str, None] = OrderedDict()
+        self._attempts: OrderedDict[str, float] = OrderedDict()
+        """The newest attempt that was shown, by event id; infinity when the event itself was."""
+
+    def close(self) -> None:
+        """Read nothing any more."""
+        if self._subscription is not None:
+            self._subscription.close()
+
+    def logged(self, event: Event) -> None:
+        """Take note that an event of the log was shown."""
+        if self._subscription is not None:
+            self._attempts[event.id] = float("inf")
+            _shorten(self._attempts)
+
+    async def until(self, news: Coroutine[Any, Any, None], since: int) -> AsyncGenerator[Event, None]:
+        """Yield partial events until there may be news of the log, or a model is known to have seen more of it.
+
+        Args:
+            news: Waits for news of the log.
+            since: How many events of the log were shown.
+        """
+        if self._subscription is None:
+            await news
+            return
+        looking = asyncio.ensure_future(news)
+        try:
+            while not looking.done():
+                for event in self._ready(self._subscription, since):
+                    yield event
+                if self._hurries():
+                    return
+                await _either(looking, self._subscription.changed())
+            looking.result()
+        finally:
+            looking.cancel()
+            # It must be over before anybody waits for news again.
+            await asyncio.wait({looking})
+
+    def _ready(self, subscription: Subscription, since: int) -> Iterator[Event]:
+        found, self._held = [*self._held, *subscription.take()], []
+        for news in found:
+            draft = news.draft
+            if self._invocation_id not in (None, draft.invocation_id) or not news.pieces:
+                continue
+            if draft.attempt < self._attempts.get(draft.id, 0):
+                continue
+            if draft.offset > since:
+                self._held.append(news)
+                continue
+            self._attempts[draft.id] = draft.attempt
+            _shorten(self._attempts)
+            yield partial_event(draft, news.pieces)
+
+    def _hurries(self) -> bool:
+        """Return whether the log is to be looked at now, since a model has seen more of it; once for each answer."""
+        fresh = [news.draft.id for news in self._held if news.draft.id not in self._hurried]
+        self._hurried.update(dict.fromkeys(fresh))
+        _shorten(self._hurried)
+        return bool(fresh)
+
+
+async def _either(looking: asyncio.Future[None], change: Coroutine[Any, Any, None]) -> None:
+    changed = asyncio.ensure_future(change)
+    try:
+        await asyncio.wait({looking, changed}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        changed.cancel()
+
+
+def partial_event(draft: Draft, pieces: list[Piece]) -> Event:
+    """Return pieces of an answer as an event, in ADK's form."""
+    parts = [
+        types.Part(text="".join(piece.text for piece in group), thought=thought or None)
+        for thought, group in groupby(pieces, key=lambda piece: piece.thought)
+    ]
+    return Event(
+        id=draft.id,
+        timestamp=time.time(),
+        author=draft.author,
+        invocation_id=draft.invocation_id,
+        branch=draft.branch,
+        content=types.Content(role="model", parts=parts),
+        partial=True,
+        custom_metadata={ATTEMPT: draft.attempt},
+    )
+
+
+def _shorten(known: OrderedDict[str, Any]) -> None:
+    while len(known) > _REMEMBERED:
+        known.popitem(last=False)

@@ -1,0 +1,154 @@
+"""Tells other processes what the models of this one write: the side of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any
+
+from temporalio.converter import PayloadCodec
+
+from perdure.logs import get_logger
+from perdure.streams import wire
+from perdure.streams.hub import News, Subscription, TokenHub
+
+_log = get_logger("perdure.streams")
+
+_MAX_CONNECTIONS = 200
+_MAX_SESSIONS = 10_000
+"""Of one connection."""
+
+
+class StreamServer:
+    """Listens for clients that follow sessions, as a block: `async with StreamServer(hub, "0.0.0.0", 7400): …`.
+
+    Whoever knows the key may follow every session, so it is for servers, not for users. A client that does not keep up
+    gets more in one piece later; it holds up no model.
+    """
+
+    def __init__(
+        self,
+        hub: TokenHub,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        key: str = "",
+        codec: PayloadCodec | None = None,
+    ) -> None:
+        """Prepare to listen.
+
+        Args:
+            hub: What the workers of this process were given.
+            host: Address to listen on.
+            port: Its port; 0 is a free one.
+            key: What clients must know. Default: nothing, which is for this machine only.
+            codec: Encrypts what is sent; the one that encrypts histories. Default: none.
+        """
+        self._hub = hub
+        self._host = host
+        self._port = port
+        self._key = key
+        self._codec = codec
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT` of what listens."""
+        assert self._server is not None, "it listens inside of its block only"
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def __aenter__(self) -> StreamServer:
+        """Listen.
+
+        Raises:
+            OSError: The address cannot be had.
+        """
+        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=wire.MAX_REQUEST)
+        return self
+
+    async def __aexit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close every connection."""
+        assert self._server is not None
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(self._serve(wire.Connection(reader, writer)))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, connection: wire.Connection) -> None:
+        subscription = self._hub.subscribe()
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            async with asyncio.timeout(wire.GREETING_SECONDS):
+                await wire.greet_client(connection, self._key)
+            tasks = [
+                asyncio.create_task(_read_wants(connection, subscription)),
+                asyncio.create_task(self._tell(connection, subscription)),
+            ]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except wire.WireError as error:
+            _log.warning("client of token streams refused", reason=str(error))
+        except (OSError, TimeoutError):
+            # It has gone, and may come again.
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
+            subscription.close()
+            connection.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tell(self, connection: wire.Connection, subscription: Subscription) -> None:
+        numbers: dict[tuple[str, int], int] = {}
+        count = 0
+        while True:
+            try:
+                async with asyncio.timeout(wire.BEAT_SECONDS):
+                    await subscription.changed()
+            except TimeoutError:
+                await connection.send({})
+                continue
+            for news in subscription.take():
+                key = (news.draft.id, news.draft.attempt)
+                opens = key not in numbers
+                if opens:
+                    count += 1
+                    numbers[key] = count
+                await connection.send(*await self._frames(news, numbers[key], opens=opens))
+                if news.ended:
+                    del numbers[key]
+
+    async def _frames(self, news: News, number: int, *, opens: bool) -> list[dict[str, Any]]:
+        frames: list[dict[str, Any]] = [{"open": number, "draft": news.draft.model_dump()}] if opens else []
+        if news.pieces:
+            frames.append({"add": number, **await wire.sealed(news.pieces, self._codec)})
+        if news.ended:
+            frames.append({"end": number})
+        return frames
+
+
+async def _read_wants(connection: wire.Connection, subscription: Subscription) -> None:
+    while True:
+        frame = await connection.receive()
+        match frame:
+            case {"want": str(session)} if len(subscription.cursors) < _MAX_SESSIONS:
+                subscription.add(session)
+            case {"drop": str(session)}:
+                subscription.drop(session)
+            case _:
+                # A later version may say more.
+                pass
