@@ -132,6 +132,7 @@ class ResumeAccepted(_Entry):
 
     kind: Literal["resume"] = "resume"
     invocation_id: str
+    request_id: str | None = None
 
 
 class InvocationStarted(_Entry):

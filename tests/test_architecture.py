@@ -36,7 +36,7 @@ VALUES = frozenset(
 )
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
-    {"plan_diff", "answers", "rebuilding", "salvage", "starts", "questions", "steps", "explaining", "outlook"}
+    {"plan_diff", "answers", "repeats", "rebuilding", "salvage", "starts", "questions", "steps", "explaining", "outlook"}
 )
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
