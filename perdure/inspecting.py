@@ -8,6 +8,7 @@ from perdure.events import Event
 from perdure.explaining import SessionExplanation, explain_session
 from perdure.messages import (
     Effect,
+    EffectsPage,
     InvocationView,
     PendingCall,
     SessionView,
@@ -58,6 +59,10 @@ class Inspecting:
     async def effects(self, *, user_id: str, session_id: str) -> tuple[Effect, ...]:
         """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""
         return await self._sessions.effects(user_id, session_id)
+
+    async def effects_page(self, *, user_id: str, session_id: str, since: int = 0) -> EffectsPage:
+        """Return a page of the ledger, from an offset on: as many calls as the answer of a query takes."""
+        return await self._sessions.effects_page(user_id, session_id, since)
 
     async def explain(self, *, user_id: str, session_id: str, invocation_id: str | None = None) -> SessionExplanation:
         """Return what a session awaits, why it does not go on, and what a resume would do; nothing is done.

@@ -21,7 +21,6 @@ from perdure.journal import (
     Failure,
     InvocationSettled,
     ModelCalled,
-    ResumeAccepted,
     SessionCreated,
     ToolOutput,
     unpack,
@@ -277,16 +276,9 @@ class _Reader:
             case name if name == CHANGE_STATE:
                 self.journal.state_changed(StateChangeInput.model_validate(data), time)
             case name if name == RESUME:
-                self._resume(InvocationInput.model_validate(data))
+                self.journal.resumed(InvocationInput.model_validate(data))
             case _:
                 return
-
-    def _resume(self, request: InvocationInput) -> None:
-        invocation = self.projection.invocations.get(request.invocation_id)
-        if invocation is None or invocation.status not in ("failed", "stopped"):
-            return
-        if not request.request_id or request.request_id not in self.projection.requests:
-            self.projection.apply(ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
 
     def _told_id(self, accepted: HistoryEvent) -> str:
         return _invocation_id(accepted, self._results.get(accepted.event_id), self._seed)

@@ -49,6 +49,11 @@ class Backend:
         self._client = client
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
 
+    @property
+    def client(self) -> Client:
+        """The client of the Temporal server."""
+        return self._client
+
     def _new_runner(self, app: str) -> Runner:
         return Runner(app, self._client, auto_create_session=self.config.auto_create_session)
 

@@ -14,6 +14,7 @@ from temporalio.exceptions import TemporalError
 
 from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest
+from perdure.attribution import ATTRIBUTION
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.events import REQUEST_CONFIRMATION, Event, EventActions
@@ -142,6 +143,8 @@ def _check_events(events: Sequence[Event]) -> None:
             reason = "long-running calls"
         elif event.actions != EventActions():
             reason = "actions"
+        elif ATTRIBUTION in (event.custom_metadata or {}):
+            reason = f"the metadata {ATTRIBUTION!r}"
         elif calls & _RESERVED_CALLS:
             reason = f"a call of the reserved name {min(name or '' for name in calls & _RESERVED_CALLS)}"
         else:
