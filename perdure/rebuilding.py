@@ -26,7 +26,6 @@ from perdure.journal import (
     LocalCall,
     MessageAccepted,
     ModelCalled,
-    ResumeAccepted,
     RunTimes,
     StateChanged,
     TempStateSet,
@@ -40,7 +39,6 @@ from perdure.messages import (
     AnswerInput,
     CodeInput,
     CodeOutput,
-    InvocationInput,
     MessageInput,
     ModelInput,
     ModelOutput,
@@ -143,14 +141,6 @@ class Rebuilder:
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
             projection.apply(AnswerAccepted(event=event, request_id=answer.request_id))
-
-    def resumed(self, request: InvocationInput) -> None:
-        """Accept a resume of what has failed or is stopped, unless it is a repetition."""
-        invocation = self.projection.invocations.get(request.invocation_id)
-        if invocation is None or invocation.status not in ("failed", "stopped"):
-            return
-        if not request.request_id or request.request_id not in self.projection.requests:
-            self.projection.apply(ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
 
     def state_changed(self, change: StateChangeInput, time: float) -> None:
         """Log a change of the session's state, unless that was done."""

@@ -58,6 +58,15 @@ def find_repeated(projection: Projection, request: MessageInput | AnswerInput | 
     return Repeated(projection.requests[request_id], offset)
 
 
+def accept_resume(projection: Projection, request: InvocationInput) -> None:
+    """Accept a resume of what has failed or is stopped, unless it is a repetition: as a session did, by its history."""
+    invocation = projection.invocations.get(request.invocation_id)
+    if invocation is None or invocation.status not in ("failed", "stopped"):
+        return
+    if not request.request_id or request.request_id not in projection.requests:
+        projection.apply(ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
+
+
 def _is_shown(entry: Entry) -> bool:
     """Return whether an entry puts an event into the log that readers see."""
     if isinstance(entry, EventLogged):

@@ -45,6 +45,7 @@ from perdure.messages import (
 from perdure.projection import Invocation, Projection
 from perdure.questions import Questions
 from perdure.rebuilding import Drawn, Rebuilder
+from perdure.repeats import accept_resume
 from perdure.requests import parse_signal
 from perdure.starts import DeadlineTimers, Starts, is_beside
 from perdure.state_messages import CHANGE_STATE, StateChangeInput
@@ -276,7 +277,7 @@ class _Reader:
             case name if name == CHANGE_STATE:
                 self.journal.state_changed(StateChangeInput.model_validate(data), time)
             case name if name == RESUME:
-                self.journal.resumed(InvocationInput.model_validate(data))
+                accept_resume(self.projection, InvocationInput.model_validate(data))
             case _:
                 return
 

@@ -9,7 +9,7 @@ from perdure.events import Event, EventActions, user_content
 from perdure.journal import Entry, MessageAccepted, ResumeAccepted
 from perdure.messages import AnswerInput, InvocationInput, MessageInput
 from perdure.projection import Projection
-from perdure.repeats import find_repeated
+from perdure.repeats import accept_resume, find_repeated
 from perdure.requests import response_part
 from tests.journal_entries import answer, called, fold, message, settled, started
 
@@ -67,3 +67,15 @@ def test_a_resume_is_repeated_for_the_same_invocation() -> None:
     assert find_repeated(projection, InvocationInput(invocation_id="i1")) is None
     assert refused(projection, InvocationInput(invocation_id="i2", request_id="r"))
     assert refused(projection, asked("hi", "r"))
+
+
+def test_a_resume_is_accepted_once_by_its_history() -> None:
+    projection = fold(message(1), started(1), settled(1, "stopped"))
+    request = InvocationInput(invocation_id="i1", request_id="r")
+    for _ in range(2):
+        accept_resume(projection, request)
+        projection.apply(settled(1, "stopped"))
+    accept_resume(projection, InvocationInput(invocation_id="i2", request_id="s"))
+    assert [entry for entry in projection.entries if isinstance(entry, ResumeAccepted)] == [
+        ResumeAccepted(invocation_id="i1", request_id="r")
+    ]
