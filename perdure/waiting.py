@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 
 from temporalio.client import (
     Client,
@@ -29,6 +30,8 @@ from perdure.views import awaited_tool
 _AT_ONCE = 20
 _PAGE = 100
 """Sessions that are looked at together."""
+
+_MARK_BYTES = 8
 
 _PLAIN = re.compile(r"[A-Za-z0-9 ._@:+-]+")
 """Texts that stand in a query as they are; sessions with others are sorted out here."""
@@ -88,17 +91,16 @@ async def find_waiting(
     Raises:
         InvalidMessage: The cursor is none.
     """
-    started, now = time.monotonic(), time.time()
-    seeker = _Seeker(adapt(client), wanted, patience.total_seconds() / 2)
-    token, found = _decoded(cursor), list[Found]()
+    now = time.time()
+    seeker = _Seeker(adapt(client), wanted, patience.total_seconds())
+    token, found = _decoded(cursor, wanted), list[Found]()
     while True:
         sessions, token = await seeker.sessions(min(limit, _PAGE), token)
         found += [pair for pair in await seeker.ask(sessions) if wanted.takes(pair[1], now)]
-        spent = time.monotonic() - started > patience.total_seconds() / 2
-        if not token or len(found) >= limit or spent:
+        if not token or len(found) >= limit or seeker.is_late:
             break
     found.sort(key=lambda pair: pair[1].since)
-    return WaitingPage(tuple(found), base64.urlsafe_b64encode(token).decode() or None, seeker.unanswered)
+    return WaitingPage(tuple(found), _encoded(token, wanted), seeker.unanswered)
 
 
 async def all_waiting(client: Client, wanted: Wanted) -> AsyncGenerator[WaitingPage, None]:
@@ -118,13 +120,19 @@ class _Seeker:
     def __init__(self, client: Client, wanted: Wanted, patience: float) -> None:
         self._client = client
         self._wanted = wanted
-        self._patience = patience
+        self._patience = patience / 2
+        self._began = asyncio.get_running_loop().time()
         self._apps: dict[str, Sessions] = {}
         self._silent: set[str] = set()
         """Apps no worker of which answers."""
         self._published = True
         """The namespace has Perdure's search attributes."""
         self.unanswered = 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether so much of the time is gone that nothing more is to be begun."""
+        return asyncio.get_running_loop().time() > self._began + self._patience
 
     async def sessions(self, number: int, token: bytes) -> tuple[list[ListedSession], bytes]:
         """Return some sessions that may wait, and where to go on."""
@@ -194,6 +202,9 @@ class _Seeker:
 
     async def ask(self, sessions: list[ListedSession]) -> list[Found]:
         """Return what sessions wait for; those that do not answer are counted."""
+        for app in {session.app_name for session in sessions} - self._apps.keys():
+            if not await self._of(app).is_served():
+                self._silent.add(app)
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(session: ListedSession) -> list[Found]:
@@ -210,7 +221,8 @@ class _Seeker:
             session.user_id, session.id, PENDING, result_type=PendingView, closed=True
         )
         try:
-            async with asyncio.timeout(self._patience):
+            now = asyncio.get_running_loop().time()
+            async with asyncio.timeout_at(min(now + self._patience, self._began + 2 * self._patience)):
                 view: PendingView = await query
         except SessionNotFound:
             return []
@@ -226,8 +238,24 @@ class _Seeker:
         return [(session, call) for call in view.calls]
 
 
-def _decoded(cursor: str | None) -> bytes:
+def _encoded(token: bytes, wanted: Wanted) -> str | None:
+    return base64.urlsafe_b64encode(_mark(token, wanted) + token).decode() if token else None
+
+
+def _decoded(cursor: str | None, wanted: Wanted) -> bytes:
+    """Return Temporal's own token; one that it does not know it would not refuse, but fail on."""
+    if cursor is None:
+        return b""
     try:
-        return base64.urlsafe_b64decode((cursor or "").encode())
-    except (binascii.Error, ValueError) as error:
-        raise InvalidMessage("the cursor is none: take the `next` of the page before") from error
+        data = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    token = data[_MARK_BYTES:]
+    if not token or _mark(token, wanted) != data[:_MARK_BYTES]:
+        raise InvalidMessage("the cursor is none: take the `next` of the page before, and ask for the same calls")
+    return token
+
+
+def _mark(token: bytes, wanted: Wanted) -> bytes:
+    """Return what tells a cursor from a slip: it is none of another question."""
+    return sha256(repr(wanted).encode() + token).digest()[:_MARK_BYTES]

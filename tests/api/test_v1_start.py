@@ -57,7 +57,7 @@ async def test_a_start_is_repeated_by_its_key_and_by_the_same_words_only(api: Ap
 
 async def test_what_cannot_start_is_refused(api: Api) -> None:
     session = await api.create()
-    call: Any = {"parts": [{"functionCall": {"name": "approve", "args": {}}}]}
+    call: Any = {"parts": [{"functionCall": {"name": "approve", "args": {"sum": 1}}}]}
     empty: Any = {"parts": []}
     for message in ("", empty, call, response_to("c", ok=True)):
         assert (await started(api, session, message=message)).status_code == 400, message
