@@ -85,6 +85,7 @@ async def follow_all(url: str, followers: int, events: int, sessions: Sequence[s
         async with http.stream("GET", path) as stream:
             attached.release()
             async for line in stream.aiter_lines():
+                assert line != "event: error", "a stream broke off"
                 if line.startswith("data: "):
                     seen += 1
                     lags.append(time.time() - json.loads(line.removeprefix("data: "))["timestamp"])

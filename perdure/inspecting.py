@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from perdure.events import Event
 from perdure.explaining import SessionExplanation, explain_session
@@ -86,6 +87,25 @@ class Inspecting:
         """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
         async for event in self._reader.events(user_id, session_id, since, follow=follow):
             yield event
+
+    async def event_batches(
+        self, *, user_id: str, session_id: str, since: int = 0, patience: float = 60.0
+    ) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield the log's events from an offset on for ever, some at a time; all who follow one session share the work.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            since: The offset.
+            patience: Seconds of silence after which an empty batch comes.
+        """
+        async with aclosing(self._reader.batches(user_id, session_id, since, patience=patience)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def event_count(self, *, user_id: str, session_id: str) -> int:
+        """Return the number of events in a session's log; where somebody follows it here, as they know it."""
+        return await self._reader.length(user_id, session_id)
 
     async def follow(
         self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0

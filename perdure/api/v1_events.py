@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated
 
@@ -12,8 +13,8 @@ from fastapi.responses import StreamingResponse
 
 from perdure.api.backend import Backend, BackendOf
 from perdure.api.problems import problems
-from perdure.api.statuses import error_frame
-from perdure.api.streams import data_frame, event_frame, until_gone
+from perdure.api.statuses import ServerEnding, error_frame
+from perdure.api.streams import ENDING, data_frame, event_frame
 from perdure.api.v1_schemas import EventPage
 from perdure.api.where import SESSION, Where, WhereOf
 from perdure.errors import SessionNotFound
@@ -21,6 +22,9 @@ from perdure.events import Event
 
 _BEAT = 15.0
 """Seconds of silence after which a comment is sent, so that no proxy takes a quiet stream for a dead one."""
+
+_LOOK_UP = 1.0
+"""Seconds after which a stream looks whether its server ends; waiting for both would cost each event a task."""
 
 router = APIRouter()
 
@@ -62,7 +66,7 @@ async def attach(
             raise HTTPException(400, f"the Last-Event-ID {last_event_id[:50]!r} is none of this stream: a number")
         since = int(last_event_id)
     async with backend.patience():
-        total = (await where.runner.get_session(**where.keys)).event_count
+        total = await where.runner.event_count(**where.keys)
     if since > total:
         raise HTTPException(400, f"the log has {total} events, so there is no offset {since}")
     frames = _frames(where, backend, since)
@@ -70,15 +74,20 @@ async def attach(
 
 
 async def _frames(where: Where, backend: Backend, since: int) -> AsyncIterator[str]:
-    events = _with_beats(where.runner.events(**where.keys, since=since, follow=True))
+    said = time.monotonic()
+    batches = where.runner.event_batches(**where.keys, since=since, patience=min(_LOOK_UP, _BEAT))
     try:
-        async with aclosing(until_gone(events, backend.closing)) as beating:
-            async for event in beating:
-                if event is None:
-                    yield ": still here\n\n"
-                else:
-                    since += 1
-                    yield f"id: {since}\n{event_frame(event)}"
+        async with aclosing(batches):
+            async for batch in batches:
+                frames = [f"id: {since + number}\n{_FRAMES.frame(event)}" for number, event in enumerate(batch, 1)]
+                since += len(batch)
+                if not batch and time.monotonic() - said >= _BEAT:
+                    frames = [": still here\n\n"]
+                if frames:
+                    said = time.monotonic()
+                    yield "".join(frames)
+                if backend.closing.is_set():
+                    raise ServerEnding(ENDING)
     except SessionNotFound:
         # It was deleted meanwhile.
         return
@@ -86,19 +95,24 @@ async def _frames(where: Where, backend: Backend, since: int) -> AsyncIterator[s
         yield f"event: error\n{data_frame(error_frame(error))}"
 
 
-async def _with_beats(events: AsyncGenerator[Event, None], pause: float | None = None) -> AsyncGenerator[Event | None]:
-    """Yield events, and `None` in each silence that lasts."""
-    step: asyncio.Future[Event | None] = asyncio.ensure_future(anext(events, None))
-    try:
-        while True:
-            done, _ = await asyncio.wait({step}, timeout=pause or _BEAT)
-            if not done:
-                yield None
-                continue
-            event = step.result()
-            if event is None:
-                return
-            step = asyncio.ensure_future(anext(events, None))
-            yield event
-    finally:
-        step.cancel()
+class _Frames:
+    """The frames of events that many followers get, each made once."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._frames: OrderedDict[int, tuple[Event, str]] = OrderedDict()
+
+    def frame(self, event: Event) -> str:
+        """Return an event's frame."""
+        # As long as the event is kept here, no other one has its identity.
+        known = self._frames.get(id(event))
+        if known is not None:
+            return known[1]
+        frame = event_frame(event)
+        self._frames[id(event)] = event, frame
+        if len(self._frames) > self._kept:
+            self._frames.popitem(last=False)
+        return frame
+
+
+_FRAMES = _Frames(200)
