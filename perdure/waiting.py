@@ -11,7 +11,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
+from typing import Annotated
 
+from pydantic import BeforeValidator, Field
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -35,6 +37,18 @@ _MARK_BYTES = 8
 
 _PLAIN = re.compile(r"[A-Za-z0-9 ._@:+-]+")
 """Texts that stand in a query as they are; sessions with others are sorted out here."""
+
+
+def _seconds(value: object) -> object:
+    """Return a text that is a number as one; others are ISO 8601 durations."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds), Field(ge=timedelta(0))]
+"""A duration as people write it: seconds, or ISO 8601 (`PT1H`, `P2D`)."""
 
 Found = tuple[ListedSession, PendingCall]
 

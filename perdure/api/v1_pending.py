@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
-from pydantic import Field
 
 from perdure.api.attribution import answer_metadata, check_metadata
 from perdure.api.backend import Backend, BackendOf, Segment
@@ -14,8 +13,8 @@ from perdure.api.identity import APPROVER, OPERATOR, Identity, IdentityOf
 from perdure.api.problems import problems
 from perdure.api.v1_schemas import AnswerBody, Pending, PendingList, PendingPage, Taken
 from perdure.api.where import SESSION, IdempotencyKey, Where, WhereOf, check_reader
-from perdure.events import REQUEST_CONFIRMATION
-from perdure.waiting import Wanted, find_waiting
+from perdure.requests import decision
+from perdure.waiting import Duration, Wanted, find_waiting
 
 _PATIENCE_SHARE = 0.5
 """Of the request's patience, what the sessions have to answer; a page comes rather without some than not at all."""
@@ -23,7 +22,7 @@ _PATIENCE_SHARE = 0.5
 UserId = Annotated[str | None, Query(alias="userId", min_length=1, description="Only this user's.")]
 Tool = Annotated[str | None, Query(min_length=1, description="Only calls of this tool, or about one of it.")]
 OlderThan = Annotated[
-    Annotated[timedelta, Field(ge=timedelta(0))] | None,
+    Duration | None,
     Query(alias="olderThan", description="Only calls that wait for so long: seconds, or an ISO 8601 duration (PT1H)."),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="A page ends behind the session that makes it so many calls.")]
@@ -102,24 +101,18 @@ async def answer(
     check_metadata(body.metadata)
     said = answer_metadata(identity, body.why if body.why is not None else body.reason, datetime.now(UTC))
     async with backend.patience():
+        response = body.response
+        if body.approve is not None:
+            response = await _decision(where, call_id, body.approve, body.payload)
         result = await where.runner.respond(
             **where.keys,
-            responses={call_id: body.response if body.approve is None else await _decision(where, call_id, body)},
+            responses={call_id: response},
             request_id=idempotency_key,
             metadata={**(body.metadata or {}), **said},
         )
     return Taken.of(result)
 
 
-async def _decision(where: Where, call_id: str, body: AnswerBody) -> dict[str, Any]:
-    """Return the response that approves or rejects a tool call.
-
-    Raises:
-        HTTPException: The call waits for something else. 400.
-    """
-    waiting = {call.id: call.name for _, call in await where.runner.pending(**where.keys)}
-    # One that is answered, or was never made, is refused by the session.
-    if waiting.get(call_id, REQUEST_CONFIRMATION) != REQUEST_CONFIRMATION:
-        raise HTTPException(400, f"call {call_id!r} is one of {waiting[call_id]!r}, not an approval; give a response")
-    decision: dict[str, Any] = {"confirmed": body.approve}
-    return decision if body.payload is None else {**decision, "payload": body.payload}
+async def _decision(where: Where, call_id: str, approve: bool, payload: Any) -> dict[str, Any]:
+    waiting = [call for _, call in await where.runner.pending(**where.keys)]
+    return decision(waiting, call_id, approve=approve, payload=payload)

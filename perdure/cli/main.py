@@ -17,6 +17,7 @@ from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
 from perdure.cli.prove import prove
 from perdure.cli.replays import replay
+from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
 from perdure.cli.turns import respond, resume, run, stop
 from perdure.cli.views import effects, events, pending, sessions
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 _TURNS = (run, respond, resume, stop)
-_VIEWS = (events, effects, sessions, pending, explain)
+_VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, export, import_, plan, replay, prove, keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.argument("message")
 @click.option("--state", multiple=True, metavar="KEY=JSON", help="Session state to write with the message; repeatable.")
 @click.option("--request-id", help="A second run with the same id starts nothing, and follows the first one.")
+@click.option("--no-wait", is_flag=True, help="Start it, and do not follow it.")
 @json_option
 @connection_options
 def run(
@@ -38,6 +40,7 @@ def run(
     message: str,
     state: tuple[str, ...],
     request_id: str | None,
+    no_wait: bool,
     as_json: bool,
     connection: Connection,
 ) -> int:
@@ -65,18 +68,32 @@ def run(
         result = await runner.send_message(
             **name.keys(session_id), message=text, state_delta=delta or None, request_id=request_id
         )
-        return await _follow(runner, name, session_id, result, connection, as_json=as_json)
+        return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(talk())
 
 
 @click.command()
 @session_options(required=False)
-@click.argument("answers", nargs=-1, required=True, metavar="CALL_ID=RESPONSE...")
+@click.argument("answers", nargs=-1, metavar="[CALL_ID=RESPONSE]...")
+@click.option("--approve", multiple=True, metavar="CALL_ID", help="Let the tool run that waits for it; repeatable.")
+@click.option("--reject", multiple=True, metavar="CALL_ID", help="Do not let it run; repeatable.")
+@click.option("--why", metavar="TEXT", help="Why; it is kept with the answer's event, for people.")
+@click.option("--request-id", help="A second answer with the same id counts once, and follows the first one.")
 @click.option("--no-wait", is_flag=True, help="Hand the answer in, and do not follow what comes of it.")
 @json_option
 @connection_options
-def respond(name: SessionName, answers: tuple[str, ...], no_wait: bool, as_json: bool, connection: Connection) -> int:
+def respond(
+    name: SessionName,
+    answers: tuple[str, ...],
+    approve: tuple[str, ...],
+    reject: tuple[str, ...],
+    why: str | None,
+    request_id: str | None,
+    no_wait: bool,
+    as_json: bool,
+    connection: Connection,
+) -> int:
     """Answer open calls of APP, and print the events until the invocation ends or waits again.
 
     A RESPONSE is a JSON object; anything else arrives as `{"result": RESPONSE}`. Several answers are taken together or
@@ -85,16 +102,31 @@ def respond(name: SessionName, answers: tuple[str, ...], no_wait: bool, as_json:
     \b
     Examples:
       perdure respond travel adk-1f0c='{"flight": "SK 4035"}'
-      perdure respond travel adk-77aa='{"confirmed": true}' --no-wait
+      perdure respond travel --approve adk-77aa --why "within the budget" --no-wait
     """
     responses = parse_pairs(answers, "CALL_ID=RESPONSE")
+    decisions = dict.fromkeys(approve, True) | dict.fromkeys(reject, False)
+    if len(decisions) + len(responses) < len(answers) + len(approve) + len(reject) or responses.keys() & decisions:
+        raise click.UsageError("a call is named twice; the first answer wins, so it must be one")
+    if not responses and not decisions:
+        raise click.UsageError("give CALL_ID=RESPONSE, --approve CALL_ID or --reject CALL_ID")
 
     async def answer() -> int:
+        from perdure.attribution import attribution
         from perdure.client import Runner
+        from perdure.requests import decision
 
         runner = await Runner.connect(name.app, connection.config())
-        session_id = name.session or await _find_session(runner, name, responses)
-        result = await runner.respond(**name.keys(session_id), responses=responses)
+        session_id = name.session or await _find_session(runner, name, {**responses, **decisions})
+        if decisions:
+            waiting = [call for _, call in await runner.pending(**name.keys(session_id))]
+            responses.update({id: decision(waiting, id, approve=how) for id, how in decisions.items()})
+        result = await runner.respond(
+            **name.keys(session_id),
+            responses=responses,
+            request_id=request_id,
+            metadata=attribution(None, why, datetime.now(UTC)),
+        )
         return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(answer())
@@ -107,10 +139,17 @@ def respond(name: SessionName, answers: tuple[str, ...], no_wait: bool, as_json:
 @click.option(
     "--fresh", is_flag=True, help="End the session's workflow and bring it back from its log, with today's code."
 )
+@click.option("--request-id", help="A second resume with the same id runs nothing on, and follows the first one.")
 @json_option
 @connection_options
 def resume(
-    name: SessionName, invocation_id: str, no_wait: bool, fresh: bool, as_json: bool, connection: Connection
+    name: SessionName,
+    invocation_id: str,
+    no_wait: bool,
+    fresh: bool,
+    request_id: str | None,
+    as_json: bool,
+    connection: Connection,
 ) -> int:
     """Run a stopped or failed invocation on from where it was, and print the events until it ends or waits.
 
@@ -128,7 +167,9 @@ def resume(
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        result = await runner.resume(**name.keys(session_id), invocation_id=invocation_id, fresh=fresh)
+        result = await runner.resume(
+            **name.keys(session_id), invocation_id=invocation_id, fresh=fresh, request_id=request_id
+        )
         return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(go_on())

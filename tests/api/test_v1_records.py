@@ -157,6 +157,15 @@ async def test_what_is_no_export_is_refused(api: Api, body: str | bytes) -> None
     assert answer.status_code == 400, answer.text
 
 
+@pytest.mark.parametrize("older_than", ["x", "-1", "nan", "inf", "1e300", "-PT1H"])
+async def test_an_age_is_seconds_or_a_duration(api: Api, older_than: str) -> None:
+    refused = await api.http.get("/v1/pending", params={"app": api.app, "olderThan": older_than})
+    assert refused.status_code == 422, refused.text
+    for age in ("3600", "0.5", "PT1H", "P2D"):
+        page = await get(api, f"/v1/apps/{api.app}/pending", olderThan=age, userId="nobody")
+        assert page == {"calls": [], "next": None, "unanswered": 0}
+
+
 async def test_every_route_says_what_it_refuses(api: Api) -> None:
     paths = (await get(api, "/openapi.json"))["paths"]
     own = {path: methods for path, methods in paths.items() if path.startswith("/v1/")}
