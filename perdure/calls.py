@@ -123,7 +123,7 @@ class SessionCalls:
         told = False
         try:
             while not (await asyncio.wait({task}, timeout=_SAY_AFTER))[0]:
-                if not told and not await self._is_served():
+                if not told and not await self.is_served():
                     told = True
                     _logger.warning(
                         f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
@@ -135,7 +135,8 @@ class SessionCalls:
         finally:
             task.cancel()
 
-    async def _is_served(self) -> bool:
+    async def is_served(self) -> bool:
+        """Return whether a worker of the app has asked for work in the last minutes."""
         request = DescribeTaskQueueRequest(
             namespace=self._client.namespace,
             task_queue=TaskQueue(name=self._app),

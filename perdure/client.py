@@ -147,7 +147,9 @@ class Runner(Transferring, Inspecting):
         if new_message is None:
             if invocation_id is None:
                 raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
-            result = await self.resume(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+            result = await self.resume(
+                user_id=user_id, session_id=session_id, invocation_id=invocation_id, request_id=request_id
+            )
         else:
             content = user_content(new_message) if isinstance(new_message, str) else new_message
             where: dict[str, Any] = {"user_id": user_id, "session_id": session_id, "request_id": request_id}
@@ -190,6 +192,7 @@ class Runner(Transferring, Inspecting):
 
         Raises:
             InvalidMessage: The message is empty, or holds function calls.
+            RequestIdTaken: Another message, answer or resume had the request id.
         """
         content = user_content(message) if isinstance(message, str) else message
         request = MessageInput(
@@ -231,6 +234,7 @@ class Runner(Transferring, Inspecting):
             CallAnswered: A call has its answer; the first one wins.
             MixedInvocations: The calls belong to several invocations.
             InvalidMessage: An answer is malformed.
+            RequestIdTaken: Another message, answer or resume had the request id.
         """
         if not isinstance(responses, types.Content):
             parts = [response_part(call_id, response) for call_id, response in responses.items()]
@@ -244,7 +248,7 @@ class Runner(Transferring, Inspecting):
         return await self._sessions.update(user_id, session_id, RESPOND, request)
 
     async def resume(
-        self, *, user_id: str, session_id: str, invocation_id: str, fresh: bool = False
+        self, *, user_id: str, session_id: str, invocation_id: str, fresh: bool = False, request_id: str | None = None
     ) -> InvocationResult:
         """Run a failed or stopped invocation on; returns at once. One that waits or has finished is only reported.
 
@@ -255,13 +259,14 @@ class Runner(Transferring, Inspecting):
             fresh: First end the session's workflow and bring it back from its log, for a session that no worker can go
                 on with since its custom agents' code changed (`SessionStuck`). Its invocations are entered again with
                 the code of today; what completed is not run again, what was at work is.
+            request_id: A retried resume with the same id runs nothing on a second time. Default: none.
 
         Raises:
             InvocationNotFound: The session has no such invocation.
             InvocationRunning: It is at work.
             NotResumable: The app is not resumable.
         """
-        request = InvocationInput(invocation_id=invocation_id)
+        request = InvocationInput(invocation_id=invocation_id, request_id=request_id)
         if not fresh:
             return await self._sessions.update(user_id, session_id, RESUME, request)
         offset = await self._sessions.take_over(user_id, session_id)

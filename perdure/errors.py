@@ -26,6 +26,7 @@ PerdureError
     ├── CallAnswered
     ├── MixedInvocations
     ├── InvalidMessage
+    ├── RequestIdTaken     another request had this request id
     └── InvalidTrajectory  an event log or a file that cannot be imported or driven on
 
 UserWarning
@@ -202,6 +203,10 @@ class InvalidMessage(RequestRefused):
     """A message or an answer has a form that a session does not take."""
 
 
+class RequestIdTaken(RequestRefused):
+    """A request's id is that of an earlier one that said something else; a repetition says the same."""
+
+
 class InvalidTrajectory(RequestRefused):
     """An event log cannot be taken over, or its last event cannot drive a turn; the message says where and why."""
 
@@ -221,6 +226,7 @@ REFUSALS: dict[str, type[RequestRefused]] = {
         CallAnswered,
         MixedInvocations,
         InvalidMessage,
+        RequestIdTaken,
         InvalidTrajectory,
     )
 }

@@ -9,6 +9,7 @@ from perdure.events import Event
 from perdure.explaining import SessionExplanation, explain_session
 from perdure.messages import (
     Effect,
+    EffectsPage,
     InvocationView,
     PendingCall,
     SessionView,
@@ -60,6 +61,10 @@ class Inspecting:
         """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""
         return await self._sessions.effects(user_id, session_id)
 
+    async def effects_page(self, *, user_id: str, session_id: str, since: int = 0) -> EffectsPage:
+        """Return a page of the ledger, from an offset on: as many calls as the answer of a query takes."""
+        return await self._sessions.effects_page(user_id, session_id, since)
+
     async def explain(self, *, user_id: str, session_id: str, invocation_id: str | None = None) -> SessionExplanation:
         """Return what a session awaits, why it does not go on, and what a resume would do; nothing is done.
 
@@ -91,6 +96,29 @@ class Inspecting:
     async def grown(self, *, user_id: str, session_id: str, length: int) -> int:
         """Wait until a session's journal has another length than `length`; returns it. That costs no history."""
         return await self._reader.grown(user_id, session_id, length)
+
+    async def event_batches(
+        self, *, user_id: str, session_id: str, since: int = 0, patience: float = 60.0, streaming: bool = False
+    ) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield the log's events from an offset on for ever, some at a time; all who follow one session share the work.
+
+        With `streaming`, `partial` events come in between, and each such follower works for itself.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            since: The offset.
+            patience: Seconds of silence after which an empty batch comes.
+            streaming: Tokens, too: see `Runner.run_async`.
+        """
+        found = self._reader.batches(user_id, session_id, since, patience=patience, streaming=streaming)
+        async with aclosing(found) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def event_count(self, *, user_id: str, session_id: str) -> int:
+        """Return the number of events in a session's log; where somebody follows it here, as they know it."""
+        return await self._reader.length(user_id, session_id)
 
     async def follow(
         self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0, streaming: bool = False

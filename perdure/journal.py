@@ -137,6 +137,7 @@ class ResumeAccepted(_Entry):
 
     kind: Literal["resume"] = "resume"
     invocation_id: str
+    request_id: str | None = None
 
 
 class InvocationStarted(_Entry):

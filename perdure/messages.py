@@ -155,6 +155,8 @@ class InvocationInput(_Message):
 
     invocation_id: str
     reason: str | None = None
+    request_id: str | None = None
+    """Of a resume: a second one of one request id runs nothing on, and is told the same."""
 
 
 class PendingCall(_Message):

@@ -72,6 +72,8 @@ class Projection(SessionFacts):
             case ResumeAccepted():
                 self.turns.append(Turn("resume", entry.invocation_id))
                 self.invocations[entry.invocation_id].status = "queued"
+                if entry.request_id:
+                    self.requests[entry.request_id] = entry.invocation_id
             case InvocationStarted():
                 self._start(entry)
             case InvocationResumed():

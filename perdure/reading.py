@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
 
 from temporalio.client import Client, WorkflowQueryRejectedError
 
 from perdure.errors import InvocationFailed
 from perdure.events import USER, Event
+from perdure.feeds import Feeds
 from perdure.following import Follower
 from perdure.messages import EventsPage, PageInput, workflow_id
 from perdure.sessions import Sessions
@@ -24,6 +26,9 @@ _EXPECTED_SECONDS = 30.0
 _CLOSED_PAUSE = 2.0
 """Seconds between two looks at a session whose workflow is closed."""
 
+_SILENCE = 60.0
+"""Seconds; a follower of single events is not told of a silence."""
+
 
 class LogReader:
     """The logs of one app's sessions, and what their models are writing, if there is a hub to tell."""
@@ -35,6 +40,8 @@ class LogReader:
         self._streams = streams
         self._expected: dict[str, Subscription] = {}
         self._followers: OrderedDict[str, Follower] = OrderedDict()
+        self._feeds = Feeds(self._lend, self._take_back)
+        self._lengths: dict[str, asyncio.Task[int]] = {}
 
     def expect(self, user_id: str, session_id: str) -> None:
         """Let workers stream what a session's models write, until a follower is there; for half a minute."""
@@ -54,23 +61,75 @@ class LogReader:
         self, user_id: str, session_id: str, since: int, *, follow: bool, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
         """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
+        if follow:
+            batches = self.batches(user_id, session_id, since, patience=_SILENCE, streaming=streaming)
+            async with aclosing(batches):
+                async for batch in batches:
+                    for event in batch:
+                        yield event
+            return
+        while True:
+            page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=True)
+            for event in page.events:
+                yield event
+            since += len(page.events)
+            if since >= page.total:
+                return
+
+    async def batches(
+        self, user_id: str, session_id: str, since: int, *, patience: float, streaming: bool = False
+    ) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield the log's events from an offset on, some at a time, for ever; none in a silence of some seconds."""
+
+        async def page(since: int) -> EventsPage:
+            return await self._sessions.events(user_id, session_id, PageInput(since=since))
+
+        key = workflow_id(self._app_name, user_id, session_id)
+        if streaming and self._streams is not None:
+            found = _with_silences(self._written(user_id, session_id, since, page), patience)
+        else:
+            found = self._feeds.follow(key, since, page=page, patience=patience)
+        async with aclosing(found):
+            async for batch in found:
+                yield batch
+
+    async def _written(
+        self, user_id: str, session_id: str, since: int, read: Callable[[int], Awaitable[EventsPage]]
+    ) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield the log's events, and what models are writing; each such follower looks for itself."""
         with (
             self._follower(user_id, session_id) as follower,
-            self._partials(user_id, session_id, on=streaming and follow) as partials,
+            self._partials(user_id, session_id, on=True) as partials,
         ):
             while True:
-                page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=not follow)
+                page = await read(since)
                 for event in page.events:
                     partials.logged(event)
-                    yield event
+                if page.events:
+                    yield page.events
                 since += len(page.events)
                 if since >= page.total:
-                    if not follow:
-                        return
                     news = follower.news(found=bool(page.events))
                     async with aclosing(partials.until(news, since)) as written:
                         async for event in written:
-                            yield event
+                            yield (event,)
+
+    async def length(self, user_id: str, session_id: str) -> int:
+        """Return the number of events in the log; not asked for where somebody follows it anyway."""
+        key = workflow_id(self._app_name, user_id, session_id)
+        known = self._feeds.length(key)
+        if known is not None:
+            return known
+        # Many who come at once ask once.
+        asked = self._lengths.get(key)
+        if asked is None:
+            asked = self._lengths[key] = asyncio.create_task(self._length(user_id, session_id))
+            asked.add_done_callback(lambda task: self._lengths.pop(key, None))
+        return await asyncio.shield(asked)
+
+    async def _length(self, user_id: str, session_id: str) -> int:
+        # Of the log nothing is wanted: a page from beyond its end.
+        return (await self._sessions.events(user_id, session_id, PageInput(since=sys.maxsize), closed=True)).total
 
     async def grown(self, user_id: str, session_id: str, length: int) -> int:
         """Wait until a session's journal has another length than `length`; returns it."""
@@ -136,13 +195,41 @@ class LogReader:
     def _follower(self, user_id: str, session_id: str) -> Generator[Follower]:
         """Lend a follower to one caller at a time; it is kept, since it knows where the history ends."""
         key = workflow_id(self._app_name, user_id, session_id)
-        follower = self._followers.pop(key, None) or Follower(self._client, key)
+        follower = self._lend(key)
         try:
             yield follower
         finally:
-            self._followers[key] = follower
-            if len(self._followers) > _KEPT_FOLLOWERS:
-                self._followers.popitem(last=False)
+            self._take_back(key, follower)
+
+    def _lend(self, key: str) -> Follower:
+        return self._followers.pop(key, None) or Follower(self._client, key)
+
+    def _take_back(self, key: str, follower: Follower) -> None:
+        self._followers[key] = follower
+        if len(self._followers) > _KEPT_FOLLOWERS:
+            self._followers.popitem(last=False)
+
+
+async def _with_silences(
+    batches: AsyncGenerator[tuple[Event, ...], None], patience: float
+) -> AsyncGenerator[tuple[Event, ...], None]:
+    """Yield batches, and an empty one in each silence of so many seconds."""
+    step: asyncio.Future[tuple[Event, ...] | None] = asyncio.ensure_future(anext(batches, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({step}, timeout=patience)
+            if not done:
+                yield ()
+                continue
+            batch = step.result()
+            if batch is None:
+                return
+            step = asyncio.ensure_future(anext(batches, None))
+            yield batch
+    finally:
+        step.cancel()
+        await asyncio.wait({step})
+        await batches.aclose()
 
 
 def _settled(page: EventsPage) -> bool:

@@ -5,6 +5,7 @@ A check raises a `RequestRefused` before anything is written, or returns what is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from google.genai import types
@@ -21,7 +22,7 @@ from perdure.errors import (
     NotResumable,
 )
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
-from perdure.messages import AnswerInput, InvocationInput, MessageInput
+from perdure.messages import AnswerInput, InvocationInput, MessageInput, PendingCall
 from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.responses import parse_confirmation, wrap_result
 from perdure.state_messages import StateChangeInput
@@ -163,6 +164,25 @@ def by_branch(content: types.Content, calls: list[Call]) -> list[tuple[str | Non
         branch = branches[response.id or ""] if response is not None else first
         grouped.setdefault(branch, []).append(part)
     return [(branch, content.model_copy(update={"parts": parts})) for branch, parts in grouped.items()]
+
+
+def decision(pending: Iterable[PendingCall], call_id: str, *, approve: bool, payload: Any = None) -> dict[str, Any]:
+    """Return the response that approves or rejects a tool call.
+
+    Args:
+        pending: The session's open calls. One that is not among them is for the session to refuse.
+        call_id: The call that waits for the decision.
+        approve: The decision.
+        payload: What the tool gets beside it.
+
+    Raises:
+        InvalidMessage: The call waits for something else, for which this would be a value like any other.
+    """
+    name = next((call.name for call in pending if call.id == call_id), REQUEST_CONFIRMATION)
+    if name != REQUEST_CONFIRMATION:
+        raise InvalidMessage(f"call {call_id!r} is one of {name!r}, not an approval; give a response")
+    made: dict[str, Any] = {"confirmed": approve}
+    return made if payload is None else {**made, "payload": payload}
 
 
 def parse_signal(value: Any) -> AnswerInput:

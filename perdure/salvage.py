@@ -21,7 +21,6 @@ from perdure.journal import (
     Failure,
     InvocationSettled,
     ModelCalled,
-    ResumeAccepted,
     SessionCreated,
     ToolOutput,
     unpack,
@@ -46,6 +45,7 @@ from perdure.messages import (
 from perdure.projection import Invocation, Projection
 from perdure.questions import Questions
 from perdure.rebuilding import Drawn, Rebuilder
+from perdure.repeats import accept_resume
 from perdure.requests import parse_signal
 from perdure.starts import DeadlineTimers, Starts, is_beside
 from perdure.state_messages import CHANGE_STATE, StateChangeInput
@@ -277,9 +277,7 @@ class _Reader:
             case name if name == CHANGE_STATE:
                 self.journal.state_changed(StateChangeInput.model_validate(data), time)
             case name if name == RESUME:
-                invocation = self.projection.invocations.get(InvocationInput.model_validate(data).invocation_id)
-                if invocation is not None and invocation.status in ("failed", "stopped"):
-                    self.projection.apply(ResumeAccepted(invocation_id=invocation.id))
+                accept_resume(self.projection, InvocationInput.model_validate(data))
             case _:
                 return
 

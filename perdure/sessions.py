@@ -174,13 +174,15 @@ class Sessions(SessionCalls):
         """Return the whole ledger, page by page; calls may come in between, but none goes away."""
         effects: list[Effect] = []
         while True:
-            request = PageInput(since=len(effects))
-            page: EffectsPage = await self.query(
-                user_id, session_id, EFFECTS, request, result_type=EffectsPage, closed=True
-            )
+            page = await self.effects_page(user_id, session_id, len(effects))
             effects.extend(page.effects)
             if len(effects) >= page.total:
                 return tuple(effects)
+
+    async def effects_page(self, user_id: str, session_id: str, since: int) -> EffectsPage:
+        """Return a page of the ledger."""
+        request = PageInput(since=since)
+        return await self.query(user_id, session_id, EFFECTS, request, result_type=EffectsPage, closed=True)
 
     async def invocation(self, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
         """Return one invocation."""
@@ -226,15 +228,16 @@ class Sessions(SessionCalls):
             known = found.get(session.workflow_id)
             if known is None or session.started > known.started:
                 found[session.workflow_id] = session
-        sessions = [session for session in found.values() if not session.closed or await self._is_left(session)]
+        sessions = [session for session in found.values() if not session.closed or await self.is_left(session)]
         return sorted(sessions, key=lambda session: -session.started)
 
-    async def _is_left(self, session: ListedSession) -> bool:
+    async def is_left(self, session: ListedSession) -> bool:
+        """Return whether a session whose workflow is closed is still there, and was not deleted."""
         return await self._lifecycle.status(session.user_id, session.id) not in (None, DELETED)
 
     async def _described(self, user_id: str, session_id: str) -> ListedSession:
         try:
-            return _listed(await self._handle(user_id, session_id).describe())
+            return listed(await self._handle(user_id, session_id).describe())
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise missing(self._app, user_id, session_id) from error
@@ -246,7 +249,7 @@ class Sessions(SessionCalls):
             if execution.id.count("/") != 2:
                 # Somebody started a workflow of the app's type by hand; it is no session.
                 continue
-            session = _listed(execution)
+            session = listed(execution)
             if user_id is None or session.user_id == user_id:
                 yield session
 
@@ -292,7 +295,8 @@ async def list_apps(client: Client) -> list[str]:
     return sorted(found)
 
 
-def _listed(execution: WorkflowExecution) -> ListedSession:
+def listed(execution: WorkflowExecution) -> ListedSession:
+    """Return the session whose workflow a listing tells of."""
     app, user, session = split_workflow_id(execution.id)
     status: Any = execution.typed_search_attributes.get(STATUS)
     tools = execution.typed_search_attributes.get(PENDING_TOOLS)

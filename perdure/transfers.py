@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -143,7 +144,8 @@ class Transferring:
             SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
                 replaced this one before all of it had arrived.
         """
-        log = read_lines(lines, fresh=_fresh)
+        # It takes seconds for a large file, in which others are to be served.
+        log = await asyncio.to_thread(read_lines, lines, fresh=_fresh)
         marker = LogImported(
             allow_pending_calls=allow_pending_calls, plan_digest=log.header.plan_digest, timestamp=time.time()
         )

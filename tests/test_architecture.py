@@ -26,6 +26,7 @@ VALUES = frozenset(
         "facts",
         "messages",
         "state_messages",
+        "attribution",
         "responses",
         "runs",
         "invocations",
@@ -36,7 +37,18 @@ VALUES = frozenset(
 )
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
-    {"plan_diff", "answers", "rebuilding", "salvage", "starts", "questions", "steps", "explaining", "outlook"}
+    {
+        "plan_diff",
+        "answers",
+        "repeats",
+        "rebuilding",
+        "salvage",
+        "starts",
+        "questions",
+        "steps",
+        "explaining",
+        "outlook",
+    }
 )
 """What workflows compute that needs no workflow: outside of the sandbox, where it costs nothing."""
 
@@ -73,17 +85,20 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "lifecycle": VALUES | PURE | {"journals", "sharing"},
     "calls": VALUES | PURE | {"lifecycle", "rescue", "logs"},
     "sessions": VALUES | PURE | {"calls", "lifecycle", "rescue", "sharing", "logs"},
+    "waiting": VALUES | PURE | {"sessions", "lifecycle", "payloads"},
     "streams": VALUES | {"streams", "logs"},
     "following": VALUES | {"logs"},
-    "reading": VALUES | {"sessions", "following", "streams"},
+    "feeds": VALUES | {"following"},
+    "reading": VALUES | {"sessions", "following", "feeds", "streams"},
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
     "inspecting": VALUES | PURE | {"sessions", "reading"},
     "client": VALUES
     | PURE
     | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers", "streams"},
     "api": VALUES
-    | {"api", "artifacts", "http_server", "client", "sessions", "logs", "agents.compile", "agents.definitions"}
-    | {"explaining", "outlook", "views", "health", "metering", "streams"},
+    | PURE
+    | {"api", "artifacts", "http_server", "client", "sessions", "waiting", "transfers", "logs"}
+    | {"agents.compile", "agents.definitions", "health", "metering", "streams"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

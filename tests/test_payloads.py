@@ -133,7 +133,7 @@ SAMPLES: list[BaseModel] = [
     messages.Trial(steps_per_run=1, dead_after=1.5),
     messages.MessageInput(content=CONTENT, state_delta=AWKWARD, request_id="r"),
     messages.AnswerInput(content=CONTENT, invocation_id="e-1", metadata=AWKWARD),
-    messages.InvocationInput(invocation_id="e-1", reason="späť"),
+    messages.InvocationInput(invocation_id="e-1", reason="späť", request_id="r"),
     CALL,
     INVOCATION,
     messages.InvocationResult(invocation=INVOCATION, offset=7),

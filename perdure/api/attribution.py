@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from perdure.api.identity import Identity
-from perdure.events import Event
+from fastapi import HTTPException
 
-ANSWER = "perdure:answer"
-"""The key in an event's `customMetadata`; what a client sends under it is replaced."""
+from perdure.api.identity import OPERATOR, Identity
+from perdure.attribution import ATTRIBUTION, attribution
+from perdure.events import Event
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,12 @@ def answer_metadata(identity: Identity, why: str | None = None) -> dict[str, Any
         identity: Who answers.
         why: What they say about it.
     """
-    when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return {ANSWER: {"who": identity.subject, "when": when, "why": why or None}}
+    return attribution(identity.subject, why or None, datetime.now(UTC))
 
 
 def attribution_of(event: Event) -> Attribution | None:
     """Return who answered by an event, when and why; `None` where it does not tell."""
-    found: Any = (event.custom_metadata or {}).get(ANSWER)
+    found: Any = (event.custom_metadata or {}).get(ATTRIBUTION)
     # A signal, or an import, may hold anything there.
     if not isinstance(found, Mapping):
         return None
@@ -48,3 +48,24 @@ def attribution_of(event: Event) -> Attribution | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def check_log(identity: Identity, lines: Iterable[str | bytes]) -> None:
+    """Refuse a log that says who answered, unless an operator brings it: whoever brings it could have written it.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if OPERATOR in identity.roles:
+        return
+    for line in lines:
+        try:
+            json.loads(line, object_pairs_hook=_check_pairs)
+        except (ValueError, RecursionError):
+            # It is malformed, and refused as such by whoever reads the log.
+            continue
+
+
+def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
+    if any(key == ATTRIBUTION for key, _ in pairs):
+        raise HTTPException(403, f"the log says who answered ({ATTRIBUTION!r}), so only an operator may bring it")

@@ -73,6 +73,11 @@ class Backend:
         self._streams = streams
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
 
+    @property
+    def client(self) -> Client:
+        """The client of the Temporal server."""
+        return self._client
+
     def limited_to(self, access: Access) -> Backend:
         """Return this backend for one request: its runners reach what the request may touch."""
         return _LimitedBackend(self, access)

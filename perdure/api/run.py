@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
 from google.genai import types
 
+from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, check_reserved
+from perdure.api.identity import Identity, IdentityOf
 from perdure.api.schemas import RunAgentRequest
 from perdure.api.statuses import error_frame
 from perdure.api.streams import data_frame, event_frame, until_gone
+from perdure.api.where import IdempotencyKey
 from perdure.client import Runner
 from perdure.errors import InvocationFinished, SessionNotFound
 from perdure.events import Event
@@ -46,10 +50,30 @@ class _Turn:
         )
 
 
+@dataclass(frozen=True)
+class _Sender:
+    """Who sends a request, and the key by which it is known if it comes again."""
+
+    identity: Identity
+    key: str | None
+
+    def attributed(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Add who answers to an answer's metadata, where somebody has to say who they are."""
+        if self.identity.subject is None:
+            return metadata
+        return {**(metadata or {}), **answer_metadata(self.identity)}
+
+
 @router.post("/run", response_model=list[Event])
-async def run(body: RunAgentRequest, request: Request, backend: BackendOf) -> Response:
+async def run(
+    body: RunAgentRequest,
+    request: Request,
+    backend: BackendOf,
+    identity: IdentityOf,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
     """Run until the invocation waits or ends, and return its events. Whoever leaves before does not stop the run."""
-    turn = await _begin(body, backend)
+    turn = await _begin(body, backend, _Sender(identity, idempotency_key))
     gone = asyncio.create_task(_disconnected(request))
     try:
         found = [event.to_json() async for event in until_gone(turn.events(), backend.closing, gone)]
@@ -59,16 +83,18 @@ async def run(body: RunAgentRequest, request: Request, backend: BackendOf) -> Re
 
 
 @router.post("/run_sse", response_class=StreamingResponse)
-async def run_sse(body: RunAgentRequest, backend: BackendOf) -> StreamingResponse:
+async def run_sse(
+    body: RunAgentRequest, backend: BackendOf, identity: IdentityOf, idempotency_key: IdempotencyKey = None
+) -> StreamingResponse:
     """Run, and stream the events as they are logged. Whoever leaves does not stop the run."""
     if body.streaming and body.service_tier == "deferred":
         raise HTTPException(422, "the service tier 'deferred' cannot stream")
-    turn = await _begin(body, backend, streaming=body.streaming)
+    turn = await _begin(body, backend, _Sender(identity, idempotency_key), streaming=body.streaming)
     frames = _frames(turn, backend, whole=body.function_call_event_id is not None)
     return StreamingResponse(frames, media_type="text/event-stream")
 
 
-async def _begin(body: RunAgentRequest, backend: Backend, *, streaming: bool = False) -> _Turn:
+async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, streaming: bool = False) -> _Turn:
     app = body.app_name or backend.default_app
     if not app:
         raise HTTPException(400, "app_name is required when ADK_DEFAULT_APP_NAME is not set")
@@ -80,7 +106,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, *, streaming: bool = F
         runner.expect_tokens(user_id=body.user_id, session_id=body.session_id)
     try:
         async with backend.patience():
-            result = await _send(body, runner)
+            result = await _send(body, runner, sender)
     except SessionNotFound as error:
         raise HTTPException(404, f"Session not found: {body.session_id}") from error
     return _Turn(runner, body.user_id, body.session_id, result, streaming)
@@ -91,9 +117,9 @@ def _only_answers(message: types.Content | None) -> bool:
     return bool(parts) and all(part.model_dump(exclude_none=True).keys() == {"function_response"} for part in parts)
 
 
-async def _send(body: RunAgentRequest, runner: Runner) -> InvocationResult:
+async def _send(body: RunAgentRequest, runner: Runner, sender: _Sender) -> InvocationResult:
     if body.new_message is None:
-        return await _resume(body, runner)
+        return await _resume(body, runner, sender)
     message = body.new_message
     answers = [part.function_response for part in message.parts or [] if part.function_response]
     if not answers:
@@ -105,12 +131,17 @@ async def _send(body: RunAgentRequest, runner: Runner) -> InvocationResult:
             message=message,
             state_delta=body.state_delta,
             metadata=body.custom_metadata,
+            request_id=sender.key,
         )
-    return await _answer(body, runner, message, answers)
+    return await _answer(body, runner, message, answers, sender)
 
 
 async def _answer(
-    body: RunAgentRequest, runner: Runner, message: types.Content, answers: list[types.FunctionResponse]
+    body: RunAgentRequest,
+    runner: Runner,
+    message: types.Content,
+    answers: list[types.FunctionResponse],
+    sender: _Sender,
 ) -> InvocationResult:
     if body.state_delta:
         raise HTTPException(400, "a stateDelta goes with a message; change the state by a request of its own (PATCH)")
@@ -118,16 +149,25 @@ async def _answer(
         raise HTTPException(400, "a function response has no id; give it the id of the call that it answers")
     # As in ADK, the calls themselves say which invocation is meant.
     return await runner.respond(
-        user_id=body.user_id, session_id=body.session_id, responses=message, metadata=body.custom_metadata
+        user_id=body.user_id,
+        session_id=body.session_id,
+        responses=message,
+        request_id=sender.key,
+        metadata=sender.attributed(body.custom_metadata),
     )
 
 
-async def _resume(body: RunAgentRequest, runner: Runner) -> InvocationResult:
+async def _resume(body: RunAgentRequest, runner: Runner, sender: _Sender) -> InvocationResult:
     if body.invocation_id is None:
         raise HTTPException(400, "give a newMessage, or the invocationId of an invocation to resume")
     if body.state_delta:
         raise HTTPException(400, "a stateDelta goes with a newMessage; a resume takes none")
-    result = await runner.resume(user_id=body.user_id, session_id=body.session_id, invocation_id=body.invocation_id)
+    result = await runner.resume(
+        user_id=body.user_id,
+        session_id=body.session_id,
+        invocation_id=body.invocation_id,
+        request_id=sender.key,
+    )
     if result.invocation.status == "finished":
         raise InvocationFinished(f"invocation {body.invocation_id!r} has finished; send a new message")
     return result

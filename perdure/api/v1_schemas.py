@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, alias_generators
+from pydantic import BaseModel, ConfigDict, alias_generators, model_validator
 
-from perdure.api.schemas import Body, Metadata
+from perdure.api.schemas import Body, Message, Metadata
 from perdure.events import Event
-from perdure.messages import InvocationStatus, InvocationView, PendingCall, SessionStatus
+from perdure.messages import InvocationResult, InvocationStatus, InvocationView, PendingCall, SessionStatus
+from perdure.views import awaited_tool
 
 
-class _Resource(BaseModel):
+class Resource(BaseModel):
+    """What the routes return: names in camelCase."""
+
     model_config = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
 
 
-class FailureOf(_Resource):
+class FailureOf(Resource):
     """Why one branch of an invocation failed."""
 
     agent: str
@@ -24,16 +27,19 @@ class FailureOf(_Resource):
     cause: str
 
 
-class Pending(_Resource):
+class Pending(Resource):
     """A call that waits for an answer."""
 
     id: str
     name: str
+    tool: str
+    """The tool that it is about: of an approval or a question, the one that a model called."""
     args: dict[str, Any]
     agent: str
+    app_name: str | None = None
     user_id: str | None = None
     session_id: str | None = None
-    """Whose it is; left out within an invocation."""
+    """Whose it is; not set within an invocation."""
     invocation_id: str
     since: float
     """Seconds since the epoch at which the call was made."""
@@ -41,12 +47,19 @@ class Pending(_Resource):
     """Seconds since the epoch at which the session answers by itself, or fails."""
 
     @classmethod
-    def of(cls, call: PendingCall, user_id: str | None = None, session_id: str | None = None) -> Pending:
-        """Return a call as a resource."""
-        return cls(**call.model_dump(exclude={"branch"}), user_id=user_id, session_id=session_id)
+    def of(cls, call: PendingCall, session: tuple[str, str, str] | None = None) -> Pending:
+        """Return a call as a resource.
+
+        Args:
+            call: The call.
+            session: App, user and id of its session, if they are to be named.
+        """
+        app, user_id, session_id = session or (None, None, None)
+        told = call.model_dump(exclude={"branch"})
+        return cls(**told, tool=awaited_tool(call), app_name=app, user_id=user_id, session_id=session_id)
 
 
-class Invocation(_Resource):
+class Invocation(Resource):
     """An invocation: from a message to its end."""
 
     id: str
@@ -74,7 +87,7 @@ class Invocation(_Resource):
         )
 
 
-class InvocationList(_Resource):
+class InvocationList(Resource):
     """A session's invocations."""
 
     status: SessionStatus
@@ -84,21 +97,37 @@ class InvocationList(_Resource):
     """All of them."""
 
 
-class Taken(_Resource):
+class Taken(Resource):
     """What was taken: the invocation that it concerns, and the log's length before it."""
 
     invocation: Invocation
     offset: int
     """Follow the log from here."""
 
+    @classmethod
+    def of(cls, result: InvocationResult) -> Taken:
+        """Return what an update returned as a resource."""
+        return cls(invocation=Invocation.of(result.invocation), offset=result.offset)
 
-class PendingList(_Resource):
-    """Calls that wait for an answer, oldest first."""
+
+class PendingList(Resource):
+    """A session's calls that wait for an answer, oldest first."""
 
     calls: list[Pending]
 
 
-class EventPage(_Resource):
+class PendingPage(Resource):
+    """Calls that wait for an answer."""
+
+    calls: list[Pending]
+    """Oldest first within the page; sessions come in the order of Temporal's listing, newest first."""
+    next: str | None = None
+    """The `cursor` of the next page; not set behind the last one. A page may be empty and not the last one."""
+    unanswered: int = 0
+    """Sessions that did not answer in time, so that their calls are missing."""
+
+
+class EventPage(Resource):
     """A page of a session's log."""
 
     events: tuple[Event, ...]
@@ -117,7 +146,44 @@ class StopBody(Body):
 class AnswerBody(Body):
     """Answers a call."""
 
-    response: Any
+    response: Any = None
     """A JSON value; anything but an object arrives as `{"result": …}`."""
+    approve: bool | None = None
+    """Instead of a response, where a tool call waits to be approved: the decision."""
+    reason: str | None = None
+    """Why it is approved or rejected; the same as `why`."""
+    payload: Any = None
+    """What the tool gets beside the decision."""
+    why: str | None = None
+    """Why this is the answer; it is kept with the event, for people."""
     metadata: Metadata | None = None
-    """Who answered and why; becomes the event's `customMetadata`."""
+    """Becomes the event's `customMetadata`, beside who answered, when and why."""
+
+    @model_validator(mode="after")
+    def _check(self) -> AnswerBody:
+        given = self.model_fields_set
+        if ("response" in given) is (self.approve is not None):
+            raise ValueError("give a response, or the decision (approve: true or false)")
+        if self.approve is None and given & {"reason", "payload"}:
+            raise ValueError("reason and payload go with a decision (approve)")
+        if self.why is not None and self.reason is not None:
+            raise ValueError("why and reason are the same; give one")
+        return self
+
+
+class StartBody(Body):
+    """Starts an invocation."""
+
+    message: str | Message
+    """A text, or a content; always the user's."""
+    state_delta: dict[str, Any] | None = None
+    """Written with the message."""
+    metadata: Metadata | None = None
+    """Becomes the event's `customMetadata`."""
+
+
+class ResumeBody(Body):
+    """Resumes an invocation."""
+
+    fresh: bool = False
+    """End the session's workflow first and bring it back from its log; for operators."""

@@ -19,6 +19,7 @@ from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
 from perdure.cli.prove import prove
 from perdure.cli.replays import replay
+from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
 from perdure.cli.turns import respond, resume, run, stop
 from perdure.cli.views import effects, events, pending, sessions
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 _TURNS = (run, respond, resume, stop)
-_VIEWS = (events, effects, sessions, pending, explain)
+_VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _FILES = (artifacts, export, import_, plan, replay, prove)
 _COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
 for _command in _COMMANDS:

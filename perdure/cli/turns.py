@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--state", multiple=True, metavar="KEY=JSON", help="Session state to write with the message; repeatable.")
 @click.option("--request-id", help="A second run with the same id starts nothing, and follows the first one.")
 @stream_options
+@click.option("--no-wait", is_flag=True, help="Start it, and do not follow it.")
 @json_option
 @connection_options
 def run(
@@ -42,6 +44,7 @@ def run(
     message: str,
     state: tuple[str, ...],
     request_id: str | None,
+    no_wait: bool,
     stream: bool,
     stream_from: tuple[str, ...],
     as_json: bool,
@@ -73,14 +76,18 @@ def run(
             result = await runner.send_message(
                 **name.keys(session_id), message=text, state_delta=delta or None, request_id=request_id
             )
-            return await _follow(runner, name, session_id, result, connection, as_json=as_json)
+            return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(talk())
 
 
 @click.command()
 @session_options(required=False)
-@click.argument("answers", nargs=-1, required=True, metavar="CALL_ID=RESPONSE...")
+@click.argument("answers", nargs=-1, metavar="[CALL_ID=RESPONSE]...")
+@click.option("--approve", multiple=True, metavar="CALL_ID", help="Let the tool run that waits for it; repeatable.")
+@click.option("--reject", multiple=True, metavar="CALL_ID", help="Do not let it run; repeatable.")
+@click.option("--why", metavar="TEXT", help="Why; it is kept with the answer's event, for people.")
+@click.option("--request-id", help="A second answer with the same id counts once, and follows the first one.")
 @click.option("--no-wait", is_flag=True, help="Hand the answer in, and do not follow what comes of it.")
 @stream_options
 @json_option
@@ -88,6 +95,10 @@ def run(
 def respond(
     name: SessionName,
     answers: tuple[str, ...],
+    approve: tuple[str, ...],
+    reject: tuple[str, ...],
+    why: str | None,
+    request_id: str | None,
     no_wait: bool,
     stream: bool,
     stream_from: tuple[str, ...],
@@ -102,18 +113,33 @@ def respond(
     \b
     Examples:
       perdure respond travel adk-1f0c='{"flight": "SK 4035"}'
-      perdure respond travel adk-77aa='{"confirmed": true}' --no-wait
+      perdure respond travel --approve adk-77aa --why "within the budget" --no-wait
     """
     responses = parse_pairs(answers, "CALL_ID=RESPONSE")
+    decisions = dict.fromkeys(approve, True) | dict.fromkeys(reject, False)
+    if len(decisions) + len(responses) < len(answers) + len(approve) + len(reject) or responses.keys() & decisions:
+        raise click.UsageError("a call is named twice; the first answer wins, so it must be one")
+    if not responses and not decisions:
+        raise click.UsageError("give CALL_ID=RESPONSE, --approve CALL_ID or --reject CALL_ID")
 
     async def answer() -> int:
+        from perdure.attribution import attribution
         from perdure.client import Runner
+        from perdure.requests import decision
 
         async with _streams(connection, stream_from, on=stream) as streams:
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
-            session_id = name.session or await _find_session(runner, name, responses)
+            session_id = name.session or await _find_session(runner, name, {**responses, **decisions})
+            if decisions:
+                waiting = [call for _, call in await runner.pending(**name.keys(session_id))]
+                responses.update({id: decision(waiting, id, approve=how) for id, how in decisions.items()})
             runner.expect_tokens(**name.keys(session_id))
-            result = await runner.respond(**name.keys(session_id), responses=responses)
+            result = await runner.respond(
+                **name.keys(session_id),
+                responses=responses,
+                request_id=request_id,
+                metadata=attribution(None, why, datetime.now(UTC)),
+            )
             return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(answer())
@@ -126,6 +152,7 @@ def respond(
 @click.option(
     "--fresh", is_flag=True, help="End the session's workflow and bring it back from its log, with today's code."
 )
+@click.option("--request-id", help="A second resume with the same id runs nothing on, and follows the first one.")
 @stream_options
 @json_option
 @connection_options
@@ -136,6 +163,7 @@ def resume(
     fresh: bool,
     stream: bool,
     stream_from: tuple[str, ...],
+    request_id: str | None,
     as_json: bool,
     connection: Connection,
 ) -> int:
@@ -157,7 +185,9 @@ def resume(
         async with _streams(connection, stream_from, on=stream) as streams:
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
             runner.expect_tokens(**name.keys(session_id))
-            result = await runner.resume(**name.keys(session_id), invocation_id=invocation_id, fresh=fresh)
+            result = await runner.resume(
+                **name.keys(session_id), invocation_id=invocation_id, fresh=fresh, request_id=request_id
+            )
             return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(go_on())

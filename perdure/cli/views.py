@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,16 +14,25 @@ from perdure.cli.options import Connection, SessionName, connection_options, jso
 from perdure.cli.output import show_effects, show_event, show_json, show_pending, show_sessions
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from datetime import timedelta
+
     from perdure.client import Runner
+    from perdure.messages import PendingCall
+    from perdure.sessions import ListedSession
+    from perdure.waiting import WaitingPage, Wanted
 
 
 @click.command()
 @session_options(required=True)
 @click.option("--since", type=click.IntRange(min=0), default=0, show_default=True, help="Events to pass over.")
+@click.option("--limit", type=click.IntRange(min=1), help="Events to print at the most.  [default: all]")
 @click.option("--follow", "-f", is_flag=True, help="Go on as events come, until Ctrl-C.")
 @json_option
 @connection_options
-def events(name: SessionName, since: int, follow: bool, as_json: bool, connection: Connection) -> int:
+def events(
+    name: SessionName, since: int, limit: int | None, follow: bool, as_json: bool, connection: Connection
+) -> int:
     """Print a session's event log.
 
     \b
@@ -34,8 +45,13 @@ def events(name: SessionName, since: int, follow: bool, as_json: bool, connectio
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        async for event in runner.events(**name.keys(name.session or ""), since=since, follow=follow):
-            show_event(event, as_json=as_json)
+        left = limit
+        async with aclosing(runner.events(**name.keys(name.session or ""), since=since, follow=follow)) as found:
+            async for event in found:
+                show_event(event, as_json=as_json)
+                left = left - 1 if left is not None else None
+                if left == 0:
+                    break
         return ExitCode.FINISHED
 
     return asyncio.run(read())
@@ -99,30 +115,84 @@ def sessions(app: str | None, user: str | None, as_json: bool, connection: Conne
 @click.argument("app", required=False)
 @click.option("-u", "--user", help="Only this user's.")
 @click.option("-s", "--session", help="Only this session's; needs APP and --user.")
+@click.option("--tool", help="Only calls of this tool, or about one of it.")
+@click.option("--older-than", metavar="DURATION", help="Only calls that wait for so long: seconds, or PT1H, P2D.")
 @json_option
 @connection_options
-def pending(app: str | None, user: str | None, session: str | None, as_json: bool, connection: Connection) -> int:
+def pending(
+    app: str | None,
+    user: str | None,
+    session: str | None,
+    tool: str | None,
+    older_than: str | None,
+    as_json: bool,
+    connection: Connection,
+) -> int:
     """List the calls that wait for an answer, over all sessions of APP, or of all apps.
 
+    With --json they come session by session, else the oldest first. Sessions whose workers do not answer are counted.
+
     \b
-    Example:
-      perdure pending travel
+    Examples:
+      perdure pending
+      perdure pending travel --tool ask_manager --older-than PT1H
     """
     if session is not None and (user is None or app is None):
         raise click.UsageError("--session needs APP and --user: two users may have sessions of one id")
 
     async def read() -> int:
-        runners = await _runners(app, connection)
-        found = await asyncio.gather(*(runner.pending(user_id=user, session_id=session) for runner in runners))
-        calls = [call for calls in found for call in calls]
-        if as_json:
-            for view, call in calls:
+        from perdure.waiting import Wanted
+
+        wanted = Wanted(app=app, user_id=user, tool=tool, older_than=_duration(older_than))
+        found: list[tuple[ListedSession, PendingCall]] = []
+        unanswered = 0
+        async for page in _waiting(wanted, session, connection):
+            unanswered += page.unanswered
+            for view, call in page.calls if as_json else ():
                 show_json({"app_name": view.app_name, "user_id": view.user_id, "session_id": view.id, "call": call})
-        else:
-            show_pending(calls)
+            found += page.calls
+        if not as_json:
+            show_pending(sorted(found, key=lambda pair: pair[1].since))
+        if unanswered:
+            click.echo(f"{unanswered} sessions do not answer, so their calls are missing; is a worker up?", err=True)
         return ExitCode.FINISHED
 
     return asyncio.run(read())
+
+
+async def _waiting(wanted: Wanted, session: str | None, connection: Connection) -> AsyncGenerator[WaitingPage, None]:
+    from perdure.client import Runner
+    from perdure.config import connect
+    from perdure.waiting import WaitingPage, all_waiting
+
+    client = await connect(connection.config())
+    if session is None:
+        async for page in all_waiting(client, wanted):
+            yield page
+        return
+    found = await Runner(wanted.app or "", client).pending(user_id=wanted.user_id, session_id=session)
+    now = time.time()
+    yield WaitingPage(tuple(pair for pair in found if wanted.takes(pair[1], now)), None, 0)
+
+
+def _duration(text: str | None) -> timedelta | None:
+    """Return a duration: seconds, or ISO 8601.
+
+    Raises:
+        click.BadParameter: The text is none.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from perdure.waiting import Duration
+
+    if text is None:
+        return None
+    try:
+        found: timedelta = TypeAdapter[Any](Duration).validate_python(text)
+    except ValidationError as error:
+        problem = f"{text!r} is no duration; write seconds, or PT1H, P2D"
+        raise click.BadParameter(problem, param_hint="--older-than") from error
+    return found
 
 
 async def _runners(app: str | None, connection: Connection) -> list[Runner]:

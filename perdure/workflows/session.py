@@ -32,6 +32,7 @@ from perdure.messages import (
     SessionInput,
 )
 from perdure.projection import Projection, split_state_delta
+from perdure.repeats import find_repeated
 from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult
 from perdure.views import invocation_view
 from perdure.workflows.arrival import Arrival
@@ -164,24 +165,26 @@ class SessionWorkflow(SessionQueries):
         """Accept a message, which starts an invocation when its turn comes."""
         projection = await self._ready()
         offset = len(projection.events)
-        known = projection.requests.get(message.request_id) if message.request_id else None
-        if known is None:
-            with _refusing():
-                self._check_room()
-            known = new_invocation_id()
-            delta, temp = split_state_delta(message.state_delta)
-            event = user_event(known, message.content, EventActions(state_delta=delta), None)
-            event = event.model_copy(update={"custom_metadata": message.metadata})
-            self._log.append(MessageAccepted(event=event, request_id=message.request_id))
-            if temp:
-                self._log.append(TempStateSet(invocation_id=known, delta=temp))
-        return self._result(known, offset)
+        with _refusing():
+            repeated = find_repeated(projection, message)
+            if repeated is not None:
+                return self._result(*repeated)
+            self._check_room()
+        invocation_id = new_invocation_id()
+        delta, temp = split_state_delta(message.state_delta)
+        event = user_event(invocation_id, message.content, EventActions(state_delta=delta), None)
+        event = event.model_copy(update={"custom_metadata": message.metadata})
+        self._log.append(MessageAccepted(event=event, request_id=message.request_id))
+        if temp:
+            self._log.append(TempStateSet(invocation_id=invocation_id, delta=temp))
+        return self._result(invocation_id, offset)
 
     @send_message.validator
     def _check_message(self, message: MessageInput) -> None:
         with _refusing():
             requests.check_message(message)
-            self._check_room()
+            if not self._arrival.complete or find_repeated(self._log.projection, message) is None:
+                self._check_room()
 
     def _check_room(self) -> None:
         if self._limits.full:
@@ -192,16 +195,16 @@ class SessionWorkflow(SessionQueries):
         """Accept an answer to open calls."""
         projection = await self._ready()
         offset = len(projection.events)
-        known = projection.requests.get(answer.request_id) if answer.request_id else None
         with _refusing():
-            return self._result(known or self._accept_answer(answer), offset)
+            repeated = find_repeated(projection, answer)
+            return self._result(*(repeated or (self._accept_answer(answer), offset)))
 
     @respond.validator
     def _check_answer(self, answer: AnswerInput) -> None:
-        if not self._arrival.complete or (answer.request_id and answer.request_id in self._log.projection.requests):
-            return
-        with _refusing():
-            requests.check_answer(self._log.projection, answer)
+        if self._arrival.complete:
+            with _refusing():
+                if find_repeated(self._log.projection, answer) is None:
+                    requests.check_answer(self._log.projection, answer)
 
     def _accept_answer(self, answer: AnswerInput) -> str:
         projection = self._log.projection
@@ -224,17 +227,21 @@ class SessionWorkflow(SessionQueries):
         """Accept a resume; a finished or waiting invocation is only reported."""
         projection = await self._ready()
         with _refusing():
+            repeated = find_repeated(projection, request)
+            if repeated is not None:
+                return self._result(*repeated)
             invocation = requests.check_resume(projection, request)
         offset = len(projection.events)
         if invocation.status in ("failed", "stopped"):
-            self._log.append(ResumeAccepted(invocation_id=invocation.id))
+            self._log.append(ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
         return self._result(invocation.id, offset)
 
     @resume.validator
     def _check_resume(self, request: InvocationInput) -> None:
         if self._arrival.complete:
             with _refusing():
-                requests.check_resume(self._log.projection, request)
+                if find_repeated(self._log.projection, request) is None:
+                    requests.check_resume(self._log.projection, request)
 
     @workflow.update(name=messages.STOP)
     async def stop(self, request: InvocationInput) -> InvocationResult:

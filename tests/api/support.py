@@ -13,7 +13,7 @@ import httpx2
 from google.genai import types
 from temporalio.client import Client
 
-from perdure.agents import App, LlmAgent, ParallelAgent, SequentialAgent
+from perdure.agents import App, FunctionTool, LlmAgent, ParallelAgent, SequentialAgent
 from perdure.api.app import create_app
 from perdure.api.config import ApiConfig
 from perdure.errors import ModelError
@@ -27,7 +27,8 @@ Json = Any
 class Obedient(BaseLlm):
     """Does what the last message says.
 
-    `ask` calls a long-running tool, `wait` waits at a gate, `look` calls a tool and then waits, `fail` fails once.
+    `ask` calls a long-running tool, `pay` one that a person must approve, `wait` waits at a gate, `look` calls a tool
+    and then waits, `fail` fails once.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,8 @@ class Obedient(BaseLlm):
             part = types.Part(text=f"answered: {json.dumps(last.function_response.response)}")
         elif words == "ask":
             part = types.Part(function_call=types.FunctionCall(name="approve", args={"sum": 12}))
+        elif words == "pay":
+            part = types.Part(function_call=types.FunctionCall(name="pay", args={"amount": 5}))
         elif words.startswith("look"):
             part = types.Part(function_call=types.FunctionCall(name="look", args={"at": words}))
         elif words.startswith("wait"):
@@ -152,6 +155,11 @@ def look(at: str) -> str:
     return at
 
 
+def pay(amount: int) -> dict[str, int]:
+    """Pay."""
+    return {"paid": amount}
+
+
 def obedient_app(name: str, model: Obedient) -> App:
     helper = LlmAgent(name="helper", model=model, description="Helps.", instruction="Help.")
     both = ParallelAgent(name="both", sub_agents=[LlmAgent(name="left", model=model)])
@@ -160,7 +168,7 @@ def obedient_app(name: str, model: Obedient) -> App:
         model=model,
         description="Does as told.",
         instruction="Do as you are told.",
-        tools=[long_running("approve"), look],
+        tools=[long_running("approve"), look, FunctionTool(pay, require_confirmation=True)],
         sub_agents=[helper, SequentialAgent(name="steps", sub_agents=[both])],
     )
     return make_app(name, root)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from perdure.api import v1
+from perdure.api import v1_events
 from tests.api.support import Api, Obedient, call_of, obedient_app, served, texts
 from tests.workflows.support import serving
 
@@ -117,7 +117,8 @@ async def test_what_waits_is_listed_over_all_sessions_and_answered_once(api: Api
     assert (answer.status_code, "answered already" in answer.json()["detail"]) == (409, True)
     assert (await api.user(session).settled(invocation)).status == "finished"
     events = (await api.session(session))["events"]
-    assert [event.get("customMetadata") for event in events if event["author"] == "user"] == [None, {"by": "bob"}]
+    [asked, told] = [event.get("customMetadata") for event in events if event["author"] == "user"]
+    assert (asked, told["by"], told["perdure:answer"]["who"]) == (None, "bob", None)
     assert (await get(api, f"{base(api, session)}/pending"))["calls"] == []
 
 
@@ -165,7 +166,7 @@ async def test_a_client_that_lost_its_connection_misses_nothing_and_sees_nothing
 
 
 async def test_a_stream_in_which_nothing_happens_stays_alive(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(v1, "_BEAT", 0.1)
+    monkeypatch.setattr(v1_events, "_BEAT", 0.1)
     session = await api.create()
     async with attached(api, session) as follower:
         assert await follower.comment() == ": still here"

@@ -1,0 +1,79 @@
+"""The session that a route under `/v1` is about, and whether the sender may do so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
+
+from fastapi import Depends, Header, HTTPException
+
+from perdure.api.backend import BackendOf, Segment
+from perdure.api.identity import OPERATOR, Identity
+from perdure.client import Runner
+
+SESSION = "/apps/{app_name}/users/{user_id}/sessions/{session_id}"
+INVOCATION = SESSION + "/invocations/{invocation_id}"
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        description="A repetition with the same key counts once and is told the same; another request's key is 409.",
+    ),
+]
+
+
+class Keys(TypedDict):
+    """The arguments by which `Runner` finds a session."""
+
+    user_id: str
+    session_id: str
+
+
+@dataclass(frozen=True)
+class Where:
+    """A session."""
+
+    app_name: str
+    user_id: str
+    session_id: str
+    runner: Runner
+
+    @property
+    def keys(self) -> Keys:
+        """The arguments by which the runner finds it."""
+        return Keys(user_id=self.user_id, session_id=self.session_id)
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """App, user and session id."""
+        return self.app_name, self.user_id, self.session_id
+
+
+def check_reader(identity: Identity, user_id: str) -> None:
+    """Let those pass who may read a user's sessions.
+
+    Raises:
+        HTTPException: 404, as if there were none.
+    """
+    if not identity.may_answer(user_id):
+        raise HTTPException(404, f"there is no session of user {user_id!r}")
+
+
+def check_operator(identity: Identity, what: str) -> None:
+    """Let operators pass.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if OPERATOR not in identity.roles:
+        raise HTTPException(403, f"{what} is for operators only")
+
+
+def _where(app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf) -> Where:
+    return Where(app_name, user_id, session_id, backend.runner(app_name, user_id, session_id))
+
+
+WhereOf = Annotated[Where, Depends(_where)]
+"""The session that a route is about; the sender may do there what the route does."""

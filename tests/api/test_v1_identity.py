@@ -1,0 +1,161 @@
+"""Who may do what under `/v1`, and what an answer's event says of who gave it. Another user's session is 404."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+from temporalio.client import Client
+
+from perdure.api.app import create_app
+from perdure.api.config import ApiConfig
+from perdure.api.identity import SCOPE_KEY, Identity
+from tests.api.support import Api, Obedient, call_of, obedient_app, response_to
+from tests.workflows.support import eventually, serving
+
+pytestmark = pytest.mark.server
+
+
+class Believing:
+    """Takes senders for who they say they are, in the place of what would ask for credentials."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        subject, *roles = Headers(scope=scope).get("x-sender", "ann").split()
+        scope[SCOPE_KEY] = Identity(subject, frozenset(roles))
+        await self._app(scope, receive, send)
+
+
+@pytest.fixture(scope="module")
+async def api(client: Client) -> AsyncGenerator[Api]:
+    """An API that knows its senders; who says nothing is Ann."""
+    model = Obedient()
+    app = obedient_app("app_of_v1_identity", model)
+    transport = httpx2.ASGITransport(Believing(create_app(client, [app], ApiConfig(loopback=False))))
+    async with (
+        serving(client, app),
+        httpx2.AsyncClient(transport=transport, base_url="http://api", timeout=30) as http,
+    ):
+        yield Api(client, app, model, "http://api", http)
+
+
+def base(api: Api, session: str, user: str = "ann") -> str:
+    return f"/v1{api.path(session, user)}"
+
+
+def sent_by(sender: str) -> dict[str, str]:
+    return {"x-sender": sender}
+
+
+async def asked(api: Api) -> tuple[str, str, str]:
+    session = await api.create()
+    call_id, invocation = call_of(await api.ran(session, "ask"))
+    return session, call_id, invocation
+
+
+async def test_an_answer_says_who_gave_it_and_why(api: Api) -> None:
+    """The approver may answer, and the event says so, whatever the client says of itself."""
+    session, call_id, invocation = await asked(api)
+    body: dict[str, Any] = {"response": 1, "why": "it is Monday", "metadata": {"who": "boss"}}
+    path = f"{base(api, session)}/pending/{call_id}/answer"
+    answer = await api.http.post(path, json=body, headers=sent_by("carl approver"))
+    assert answer.status_code == 200, answer.text
+    await api.user(session).settled(invocation)
+    [told] = [event["customMetadata"] for event in (await api.session(session))["events"] if "customMetadata" in event]
+    said = told["perdure:answer"]
+    assert (told["who"], said["who"], said["why"]) == ("boss", "carl", "it is Monday")
+
+
+async def test_an_answer_by_a_run_says_who_gave_it_too(api: Api) -> None:
+    session, call_id, _ = await asked(api)
+    await api.ran(session, newMessage=response_to(call_id, ok=True), customMetadata={"a": 1})
+    [told] = [event["customMetadata"] for event in (await api.session(session))["events"] if "customMetadata" in event]
+    assert (told["a"], told["perdure:answer"]["who"], told["perdure:answer"]["why"]) == (1, "ann", None)
+
+
+OTHERS: list[tuple[str, str, Any]] = [
+    ("GET", "/invocations", None),
+    ("POST", "/invocations", {"message": "hello"}),
+    ("GET", "/invocations/{invocation}", None),
+    ("POST", "/invocations/{invocation}/resume", None),
+    ("POST", "/invocations/{invocation}/stop", None),
+    ("GET", "/invocations/{invocation}/plan", None),
+    ("GET", "/invocations/{invocation}/explain", None),
+    ("GET", "/pending", None),
+    ("POST", "/pending/{call}/answer", {"response": 1}),
+    ("GET", "/events", None),
+    ("GET", "/events/stream", None),
+    ("GET", "/effects", None),
+    ("GET", "/explain", None),
+    ("GET", "/export", None),
+]
+RUNS = {"/invocations", "/invocations/{invocation}/resume", "/invocations/{invocation}/stop"}
+
+
+async def test_another_users_session_is_not_there(api: Api) -> None:
+    session, call_id, invocation = await asked(api)
+    for method, path, body in OTHERS:
+        full = base(api, session) + path.format(invocation=invocation, call=call_id)
+        answer = await api.http.request(method, full, json=body, headers=sent_by("bob"))
+        assert answer.status_code == 404, (path, answer.text)
+    assert (await api.user(session).invocation(invocation)).status == "waiting"
+
+
+async def test_an_approver_reads_and_answers_and_runs_nothing(api: Api) -> None:
+    session, call_id, invocation = await asked(api)
+    for method, path, body in OTHERS:
+        if path in ("/events/stream", "/pending/{call}/answer"):
+            continue
+        full = base(api, session) + path.format(invocation=invocation, call=call_id)
+        answer = await api.http.request(method, full, json=body, headers=sent_by("carl approver"))
+        assert answer.status_code == (403 if method == "POST" and path in RUNS else 200), (path, answer.text)
+
+
+async def test_everybody_sees_what_waits_for_them(api: Api) -> None:
+    _, call_id, _ = await asked(api)
+
+    async def found(sender: str, **query: str) -> list[str]:
+        answer = await api.http.get("/v1/pending", params={"app": api.app, **query}, headers=sent_by(sender))
+        assert answer.status_code == 200, answer.text
+        return [call["id"] for call in answer.json()["calls"]]
+
+    async def listed() -> bool:
+        return call_id in await found("ann")
+
+    await eventually(listed)
+    assert await found("bob") == []
+    assert call_id in await found("carl approver", userId="ann")
+    assert call_id in await found("olga operator")
+    for path in ("/v1/pending", f"/v1/apps/{api.app}/pending"):
+        answer = await api.http.get(path, params={"userId": "ann"}, headers=sent_by("bob"))
+        assert answer.status_code == 404
+
+
+async def test_a_log_that_says_who_answered_is_an_operators_to_bring(api: Api) -> None:
+    """Whoever brings a file could have written it; nor may its calls run, unless an operator says so."""
+    session, call_id, invocation = await asked(api)
+    await api.http.post(f"{base(api, session)}/pending/{call_id}/answer", json={"response": 1})
+    await api.user(session).settled(invocation)
+    lines = (await api.http.get(f"{base(api, session)}/export", params={"journal": True})).text
+    hidden = lines.replace('"perdure:answer"', '"perdure\\u003aanswer"')
+    imports = f"/v1/apps/{api.app}/users/ann/imports"
+    for body in (lines, hidden):
+        answer = await api.http.post(imports, content=body, params={"sessionId": "forged"})
+        assert (answer.status_code, "only an operator" in answer.json()["detail"]) == (403, True)
+    query = {"sessionId": "trusted", "allowPendingCalls": True}
+    assert (await api.http.post(imports, content=lines, params=query)).status_code == 403
+    made = await api.http.post(imports, content=lines, params=query, headers=sent_by("olga operator"))
+    assert made.status_code == 201, made.text
+    other = await api.http.post(f"/v1/apps/{api.app}/users/bob/imports", content=lines)
+    assert other.status_code == 404
+    fresh = await api.http.post(f"{base(api, session)}/invocations/{invocation}/resume", json={"fresh": True})
+    assert fresh.status_code == 403
+    events: Any = [{"author": "user", "content": {"parts": [{"text": "hi"}]}, "customMetadata": {"perdure:answer": {}}}]
+    begun = await api.http.post(api.path(), json={"events": events})
+    assert (begun.status_code, "perdure:answer" in begun.json()["detail"]) == (400, True)

@@ -1,0 +1,132 @@
+"""What waits for a person, over all sessions of all apps: found by page, whatever has become of the sessions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from temporalio.client import Client
+
+from perdure.agents import App, FunctionTool
+from perdure.errors import InvalidMessage
+from perdure.waiting import Wanted, all_waiting, find_waiting
+from tests.workflows.support import agent, calls, eventually, long_running, make_app, serving, text
+
+pytestmark = pytest.mark.server
+
+
+def pay(amount: int) -> int:
+    """Pay."""
+    return amount
+
+
+def asking(name: str, *tools: str) -> App:
+    script = [calls(*tools), text("done")]
+    own = [FunctionTool(pay, require_confirmation=True) if tool == "pay" else long_running(tool) for tool in tools]
+    if "pay" in tools:
+        script = [{"calls": [{"name": "pay", "args": {"amount": 5}}]}, text("done")]
+    return make_app(name, agent("clerk", script, own))
+
+
+async def waiting(client: Client, **wanted: object) -> set[tuple[str, str]]:
+    """Return user and session of each call that is found, over all pages of one session each."""
+    found: list[tuple[str, str]] = []
+    cursor: str | None = None
+    while True:
+        page = await find_waiting(client, Wanted(**wanted), limit=1, cursor=cursor)  # pyright: ignore[reportArgumentType] -- of the fields' types
+        assert page.unanswered == 0
+        found += [(session.user_id, session.id) for session, _ in page.calls]
+        cursor = page.next
+        if cursor is None:
+            assert len(set(found)) == len(found), "no call comes twice"
+            return set(found)
+
+
+async def finds(client: Client, expected: set[tuple[str, str]], **wanted: object) -> None:
+    async def found() -> bool:
+        return await waiting(client, **wanted) == expected
+
+    await eventually(found)
+
+
+async def test_calls_are_found_by_app_user_tool_and_age(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user, serving(client, asking(f"{app_name}_b", "pay")) as b:
+        strange = "d'Arc \\ 50%/ä"
+        for who in (user, user.other("v"), user.other(strange, "s%2F'"), b):
+            await who.create()
+            assert (await who.run("a")).status == "waiting"
+        await user.other("idle").create()
+        everywhere = {("u", "s"), ("v", "s"), (strange, "s%2F'")}
+        mine = f"u-{app_name}"
+        for who in (user.other(mine), b.other(mine)):
+            await who.create()
+            await who.run("a")
+        everywhere.add((mine, "s"))
+        await finds(client, everywhere, app=app_name)
+        await finds(client, {("u", "s")}, app=app_name, user_id="u")
+        await finds(client, {(strange, "s%2F'")}, app=app_name, user_id=strange)
+        # Of all apps; there are other tests' sessions of other users.
+        pages = [page async for page in all_waiting(client, Wanted(user_id=mine))]
+        assert {session.app_name for page in pages for session, _ in page.calls} == {app_name, f"{app_name}_b"}
+        await finds(client, everywhere, app=app_name, tool="pick")
+        assert await waiting(client, app=app_name, tool="pay") == set()
+        await finds(client, {("u", "s"), (mine, "s")}, app=f"{app_name}_b", tool="pay")
+        await finds(client, {(mine, "s")}, tool="pay", user_id=mine)
+        assert await waiting(client, app=app_name, older_than=timedelta(hours=1)) == set()
+        await finds(client, everywhere, app=app_name, older_than=timedelta(0))
+        [page] = [page async for page in all_waiting(client, Wanted(app=app_name))]
+        assert [call.since for _, call in page.calls] == sorted(call.since for _, call in page.calls)
+
+
+async def test_a_session_that_came_back_is_found_once_and_a_deleted_one_never(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user:
+        back, gone, closed = user, user.other("v"), user.other("w")
+        for who in (back, gone, closed):
+            await who.create()
+            view = await who.run("a")
+            await finds(client, {("u", "s")}, app=app_name, user_id="u")
+            if who is not gone:
+                await who.workflow.terminate()
+            if who is back:
+                await who.stop(view.id)
+                await who.resumed(view.id)
+        await user.runner.delete_session(**gone.who)
+        await finds(client, {("u", "s"), ("w", "s")}, app=app_name)
+
+
+async def test_an_imported_session_is_found_before_it_ran(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user:
+        await user.create()
+        await user.run("a")
+        lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
+        await user.runner.import_session(lines, session_id="copy")
+        await finds(client, {("u", "s"), ("u", "copy")}, app=app_name)
+
+
+async def test_sessions_that_do_not_answer_are_counted(client: Client, app_name: str) -> None:
+    """A page comes all the same, and soon: an app whose worker is away is asked once."""
+    app = asking(app_name, "pick")
+    async with serving(client, app) as user:
+        for number in range(3):
+            other = user.other("u", f"s{number}")
+            await other.create()
+            await other.run("a")
+        await finds(client, {("u", "s0"), ("u", "s1"), ("u", "s2")}, app=app_name)
+    page = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
+    assert (page.calls, page.unanswered) == ((), 3)
+
+
+async def test_all_of_it_without_search_attributes(small_client: Client, app_name: str) -> None:
+    async with serving(small_client, asking(app_name, "pick")) as user:
+        mine = user.other(f"u-{app_name}")
+        await mine.create()
+        await mine.run("a")
+        await user.other("v").create()
+        for wanted in ({"app": app_name, "tool": "pick"}, {"user_id": f"u-{app_name}"}, {"app": app_name}):
+            await finds(small_client, {(f"u-{app_name}", "s")}, **wanted)
+
+
+async def test_a_cursor_is_one_of_before(client: Client) -> None:
+    for made_up in ("", "ä", "A", "AAAA", "QUJDREVGR0hJSktMTU5PUA=="):
+        with pytest.raises(InvalidMessage, match="the cursor is none"):
+            await find_waiting(client, Wanted(), cursor=made_up)
