@@ -123,8 +123,7 @@ async def test_a_save_beside_a_deletion_has_its_folder(tmp_path: Path) -> None:
 async def test_a_stray_file_in_the_folder_is_passed_over(tmp_path: Path) -> None:
     service = FileArtifactService(tmp_path)
     await service.save_artifact(**WHO, filename="f", artifact=types.Part(text="x"))
-    [versions] = tmp_path.rglob("versions")
-    (versions / ".DS_Store").write_bytes(b"")
+    leave_a_stray_file(tmp_path)
     assert await service.save_artifact(**WHO, filename="f", artifact=types.Part(text="y")) == 1
     assert await service.list_versions(**WHO, filename="f") == [0, 1]
 
@@ -137,6 +136,11 @@ async def test_files_get_the_permissions_that_the_process_gives(tmp_path: Path) 
     finally:
         os.umask(before)
     assert modes(tmp_path) == {0o640}
+
+
+def leave_a_stray_file(folder: Path) -> None:
+    [versions] = folder.rglob("versions")
+    (versions / ".DS_Store").write_bytes(b"")
 
 
 def modes(folder: Path) -> set[int]:
