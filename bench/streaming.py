@@ -166,6 +166,8 @@ async def _ages(lines: AsyncIterator[str]) -> list[float]:
 
 
 def _summary(ages: list[float], expected: int) -> dict[str, float]:
+    if not ages:
+        return {"arrived": 0.0}
     return {
         "median_ms": statistics.median(ages) * 1e3,
         "p99_ms": percentile(ages, 0.99) * 1e3,
