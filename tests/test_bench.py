@@ -55,6 +55,17 @@ async def test_scale() -> None:
 
 
 @pytest.mark.timeout(300)
+async def test_streaming() -> None:
+    """Tokens arrive, from this process and from another, and history gains no event."""
+    report = await run("bench.streaming", "--tokens", "10", "--followers", "3", "--burst", "50")
+    assert set(report["latency"]) == {"one_process", "two_processes", "followers"}
+    assert all(0 <= one["arrived"] <= 1 for one in report["latency"].values())
+    assert report["latency"]["one_process"]["arrived"] > 0
+    assert report["history_events_added"] == 0
+    assert 0 < report["history_bytes_added"] < 100
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(not os.environ.get("PERDURE_SLOW_TESTS"), reason="slow")
 async def test_recovery() -> None:
     """A turn goes on after each kind of kill, and before the timeouts that other systems have."""

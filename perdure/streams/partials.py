@@ -70,8 +70,8 @@ class Partials:
             looking.result()
         finally:
             looking.cancel()
-            # It must be over before anybody waits for news again.
-            await asyncio.wait({looking})
+            # It must be over before anybody waits for news again; a failure that is not told now comes again then.
+            await asyncio.gather(looking, return_exceptions=True)
 
     def _ready(self, subscription: Subscription, since: int) -> Iterator[Event]:
         found, self._held = [*self._held, *subscription.take()], []

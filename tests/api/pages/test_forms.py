@@ -12,8 +12,9 @@ from urllib.parse import urlencode
 import pytest
 from temporalio.client import Client
 
-from perdure.api.attribution import ANSWER, answer_metadata, attribution_of
+from perdure.api.attribution import answer_metadata, attribution_of
 from perdure.api.identity import ANYONE, Identity
+from perdure.attribution import ATTRIBUTION as ANSWER
 from perdure.events import Event
 from tests.api.pages.support import HOSTILE, SAME_ORIGIN, Clerk, Pages, Sent, clerk_app
 from tests.workflows.support import User, eventually, responses, serving
