@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
+import sys
+import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -112,6 +115,25 @@ def test_what_the_image_is_built_from_is_there_and_not_ignored() -> None:
                 break
             assert (ROOT / source.rstrip("/")).exists()
             assert any(fnmatch(source, rule) for rule in allowed), f"{source} does not reach the build"
+
+
+def test_a_wheel_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
+    for line in instructions("COPY"):
+        *sources, _ = shlex.split(line)
+        for source in sources if not sources[0].startswith("--from=") else ():
+            found = ROOT / source
+            if found.is_dir():
+                shutil.copytree(found, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(found, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    [wheel] = (tmp_path / "dist").glob("perdure-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if name.startswith("perdure/")}
+    assert {"perdure/telemetry/tracing.py", "perdure/py.typed"} <= inside
 
 
 def test_the_image_installs_the_versions_of_the_lock_file(tmp_path: Path) -> None:

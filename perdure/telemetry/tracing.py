@@ -47,6 +47,7 @@ _KEPT = 20
 _Carrier = dict[str, Any]
 
 _PROPAGATOR = TraceContextTextMapPropagator()
+"""Without baggage, which may hold anything: headers stand in histories, and are not encrypted."""
 
 
 class SessionTracing(TracingInterceptor):
@@ -58,6 +59,7 @@ class SessionTracing(TracingInterceptor):
     def __init__(self, tracer: Tracer) -> None:
         """Trace by a tracer."""
         super().__init__(tracer)
+        self.text_map_propagator = _PROPAGATOR
 
     def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
         """Trace what a client sends, but for queries."""
@@ -102,6 +104,7 @@ class _TracedSession(TracingWorkflowInboundInterceptor):
 
     def __init__(self, next: WorkflowInboundInterceptor) -> None:
         super().__init__(_Traces(next))
+        self.text_map_propagator = _PROPAGATOR
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
         # A refusal is told to the client, whose span shows it.

@@ -86,6 +86,8 @@ async def test_the_document_names_every_route_and_no_page_is_loaded_from_elsewhe
         f"{session}/events/stream",
         "/v1/apps/{app_name}/pending",
         "/health",
+        "/livez",
+        "/readyz",
         "/version",
         "/list-apps",
         "/apps/{app_name}/app-info",

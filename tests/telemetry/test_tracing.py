@@ -61,7 +61,7 @@ app = App(name="NAME", root_agent=clerk, resumability_config=ResumabilityConfig(
 @pytest.mark.server
 @pytest.mark.process
 async def test_one_trace_from_the_request_to_the_tool_over_a_killed_worker(
-    temporal_server: str, app_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """API and two workers, processes of their own, send to one collector; a replay sends nothing again."""
     (tmp_path / f"{app_name}.py").write_text(SLOW_AGENT.replace("NAME", app_name))
@@ -77,7 +77,7 @@ async def test_one_trace_from_the_request_to_the_tool_over_a_killed_worker(
         await worker.read_until("serving")
         body = {"appName": app_name, "userId": "ann", "sessionId": "s", "newMessage": {"parts": [{"text": "Open up"}]}}
         async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
-            headers = {"traceparent": f"00-{trace}-{caller}-01"}
+            headers = {"traceparent": f"00-{trace}-{caller}-01", "baggage": "card=4929"}
             running = asyncio.create_task(http.post(f"{url}/run?key=hush", json=body, headers=headers))
             await eventually((tmp_path / "waiting").exists)
             await eventually(lambda: any(span.name == "chat scripted" for span in collector.of(trace)))
@@ -106,6 +106,10 @@ async def test_one_trace_from_the_request_to_the_tool_over_a_killed_worker(
     assert {span.service for span in spans} == {"perdure-api", "perdure-worker"}
     for secret in (b"hunter2", b"Sesame", b"Open up", b"hush"):
         assert secret not in collector.raw
+    history = await client.get_workflow_handle(f"{app_name}/ann/s").fetch_history()
+    kept = b"".join(event.SerializeToString() for event in history.events)
+    assert trace.encode() in kept
+    assert b"4929" not in kept
 
 
 @asynccontextmanager
