@@ -1,7 +1,7 @@
 """Refuses unknown names where google-genai's types know a set of them.
 
-Those types take any text for a name, and write a warning with it, with which a sender could fill a log; on anything but a
-text they fail. https://github.com/googleapis/python-genai/blob/main/google/genai/_common.py
+Those types take any text for a name, and write a warning with it, with which a sender could fill a log.
+On anything but a text they fail. https://github.com/googleapis/python-genai/blob/main/google/genai/_common.py
 """
 
 from __future__ import annotations
