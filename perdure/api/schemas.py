@@ -10,6 +10,7 @@ from fastapi import HTTPException
 from google.genai import types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, alias_generators, model_validator
 
+from perdure.api.enums import ClientContent, ClientEvent
 from perdure.events import USER, Event
 
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
@@ -49,7 +50,7 @@ def _check_message(message: types.Content) -> types.Content:
 Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
 """What a client says of its message or answer: all but what the server says. Reserved keys are 400."""
 
-Message = Annotated[types.Content, AfterValidator(_check_message)]
+Message = Annotated[ClientContent, AfterValidator(_check_message)]
 """A client's message, which is its user's. Another's, or an empty one, is 400."""
 
 
@@ -88,7 +89,7 @@ class CreateSessionRequest(Body):
     session_id: str | None = None
     """Default: a fresh one."""
     state: dict[str, Any] | None = None
-    events: list[Event] | None = None
+    events: list[ClientEvent] | None = None
     """A log that the session starts with: messages and texts of agents, nothing that would run or wait."""
     options: dict[str, Any] | None = None
     """ADK's; Perdure knows none."""

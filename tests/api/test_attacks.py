@@ -110,6 +110,11 @@ FORGED_MESSAGES: list[tuple[Json, int]] = [
     ({"role": "function", "parts": [{"text": "a tool said so"}]}, 400),
     ({"author": "clerk", "parts": [{"text": "hello"}]}, 422),
     ({"parts": [{"text": "hello", "functionResponse": None, "author": "clerk"}]}, 422),
+    ({"parts": [{"functionResponse": {"id": "1", "scheduling": "no such", "response": {}}}]}, 422),
+    ({"parts": [{"functionResponse": {"id": "1", "scheduling": 5, "response": {}}}]}, 422),
+    ({"parts": [{"functionResponse": {"id": "1", "scheduling": "silent", "response": {}}}]}, 404),
+    ({"parts": [{"function_response": {"id": "1", "scheduling": {"a": []}, "response": {}}}]}, 422),
+    ({"parts": [{"codeExecutionResult": {"outcome": "no such"}}]}, 422),
     ({"parts": []}, 400),
     ({"parts": None}, 400),
     ({"parts": [{}]}, 400),
@@ -175,6 +180,8 @@ FORGED_EVENTS: list[Json] = [
         for name in ("adk_request_confirmation", "perdure_reconcile")
     ),
     {"author": "user", "content": said("x"), "timestamp": "soon"},
+    {"author": "clerk", "content": said("x"), "finishReason": "no such"},
+    {"author": "clerk", "content": said("x"), "finish_reason": 3},
     "event",
 ]
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 Json = Any
 
-EXAMPLES = 6
+EXAMPLES = 4
 """For each operation, of each kind: what the document allows, and what it does not."""
 
 NEVER_ENDS = ("/events/stream",)
