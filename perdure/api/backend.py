@@ -27,7 +27,7 @@ from perdure.streams.hub import TokenHub
 _KEPT_RUNNERS = 100
 _KEPT_PLANS = 100
 
-_SILENT_FOR = 60.0
+_SILENT_FOR = 30.0
 """Seconds for which a session that did not answer is not asked again what waits in it."""
 
 _APPS_STAY = 15.0

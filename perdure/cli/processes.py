@@ -86,7 +86,7 @@ def dev(
     connection: Connection,
     **options: Any,
 ) -> int:
-    """Serve apps for development: a worker, the HTTP API, and a Temporal server with its UI if none answers yet.
+    """Serve apps for development: worker, inbox, HTTP API, and a Temporal server with its UI if none answers yet.
 
     A TARGET is MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`. The server keeps its data in
     a file across restarts. Ctrl-C ends all of it.

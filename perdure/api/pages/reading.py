@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -93,6 +94,8 @@ class SessionPage:
     end: int
     may_run: bool
     temporal: str | None
+    took: float
+    """Seconds that it took to read; the longer, the less often the page renews itself."""
 
 
 def sees_everybody(identity: Identity) -> bool:
@@ -213,6 +216,7 @@ async def read_session(
     """
     _, user_id, session_id = names
     check_reads(identity, *names)
+    began = time.monotonic()
     runner = backend.runner(*names)
     told = await runner.explain(user_id=user_id, session_id=session_id)
     end = told.event_count if before is None else max(0, min(before, told.event_count))
@@ -231,6 +235,7 @@ async def read_session(
         end=end,
         may_run=identity.may_run(user_id),
         temporal=temporal_link(backend.config.temporal_ui, backend.namespace, *names),
+        took=time.monotonic() - began,
     )
 
 

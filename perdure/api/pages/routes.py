@@ -31,6 +31,8 @@ from perdure.errors import (
 _SESSION = "/inbox/apps/{app_name}/users/{user_id}/sessions/{session_id}"
 _LIVE_FOR = 25.0
 """Seconds for which a page waits for news before it asks again."""
+_POLL = 5
+"""Seconds between two looks of the inbox."""
 _MAX_REQUEST_ID = 100
 _MAX_REASON = 500
 
@@ -72,6 +74,7 @@ async def inbox(
         went_to=went_to,
         identity=identity,
         signed_in=signed_in,
+        poll=_POLL,
     )
 
 

@@ -131,7 +131,8 @@ async def test_news_leave_what_is_being_written_alone(pages: Pages, browser: Bro
         await expect(page.locator("#timeline")).to_contain_text('"half of an answer"', timeout=PATIENCE)
 
 
-async def test_the_inbox_renews_itself(pages: Pages, browser: Browser) -> None:
+async def test_the_inbox_renews_itself(pages: Pages, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.api.pages.routes._POLL", 1)
     session, user = fresh(), fresh()
     async with opened(browser, pages) as page:
         await page.goto(f"/?app={pages.app}&user={user}")

@@ -285,7 +285,7 @@ async def test_live_waits_for_news(pages: Pages) -> None:
     session = fresh()
     person = await pages.start("ask why", session)
     page = await pages.get(pages.path(session))
-    found = re.search(r'data-version="(\d+)" data-live-url="([^"]+)"', page)
+    found = re.search(r'data-version="(\d+)".* data-live-url="([^"]+)"', page)
     assert found is not None
     waiting = asyncio.ensure_future(pages.get(f"{found[2]}?seen={found[1]}"))
     await asyncio.sleep(0.5)
@@ -330,7 +330,6 @@ async def test_a_closed_session_is_shown_and_brought_back_by_an_answer(pages: Pa
 async def test_sessions_without_a_worker_hold_the_inbox_up_once(
     pages: Pages, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.api.pages.reading._PATIENCE", 1.0)
     gone, session = f"app_{uuid.uuid4().hex[:12]}", fresh()
     async with serving(client, clerk_app(gone, Clerk())):
         person = User(client, gone, session, session)
@@ -343,13 +342,14 @@ async def test_sessions_without_a_worker_hold_the_inbox_up_once(
             return page.count(f">{session}</a>") == 4
 
         await eventually(told)
+    monkeypatch.setattr("perdure.api.pages.reading._PATIENCE", 3.0)
     # Its worker is gone. Both stand in the table of sessions; one of them is asked in vain.
     page = await pages.get(f"/?user={session}")
     assert f"No worker answers for some sessions of {gone}" in page
     assert page.count(f">{session}</a>") == 3
     began = time.monotonic()
     assert f"No worker answers for some sessions of {gone}" in await pages.get(f"/?user={session}&app={gone}")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3
 
 
 async def test_of_very_many_the_oldest_are_shown(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:

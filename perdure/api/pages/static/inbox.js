@@ -84,18 +84,17 @@ async function followSession(url) {
   let failures = 0;
   for (;;) {
     await shown();
-    const began = performance.now();
     const { status, page } = await fetchPage(`${url}?seen=${main.dataset.version}`);
     if (status === 200 && page) {
       update(page);
-      main.dataset.version = page.getElementById("main").dataset.version;
+      const { version, took } = page.getElementById("main").dataset;
+      Object.assign(main.dataset, { version, took });
     }
     if (status === 404) return;
     failures = status === 200 || status === 204 ? 0 : failures + 1;
     offline.hidden = failures < 2;
-    // A run that logs much is looked at now and then.
-    const took = (performance.now() - began) / 1000;
-    await pause(failures ? Math.min(2 ** failures / 2, 15) : Math.min(0.2 + took / 4, 1));
+    // The longer a look takes the server, the fewer there are while a run logs much.
+    await pause(failures ? Math.min(2 ** failures / 2, 15) : Math.min(0.2 + 2 * Number(main.dataset.took), 5));
   }
 }
 
