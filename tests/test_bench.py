@@ -66,6 +66,17 @@ async def test_streaming() -> None:
 
 
 @pytest.mark.timeout(300)
+async def test_followers() -> None:
+    """Each follower gets every event, and following writes no history."""
+    small = ("--followers", "6", "--sessions", "2", "--rounds", "2", "--repeat", "1")
+    report = await run("bench.followers", *small)
+    assert report["events"] == {"seen": 36, "expected": 36}
+    # A workflow task more or less: whether the message came before the first one was through.
+    assert abs(report["history_events"]["followed"] - report["history_events"]["alone"]) <= 3
+    assert report["ratio"] > 0
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(not os.environ.get("PERDURE_SLOW_TESTS"), reason="slow")
 async def test_recovery() -> None:
     """A turn goes on after each kind of kill, and before the timeouts that other systems have."""
