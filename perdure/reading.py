@@ -58,7 +58,8 @@ class LogReader:
             while True:
                 page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=not follow)
                 for event in page.events:
-                    partials.logged(event)
+                    for partial in partials.logged(event):
+                        yield partial
                     yield event
                 since += len(page.events)
                 if since >= page.total:
@@ -87,7 +88,8 @@ class LogReader:
                 page = await self._sessions.events(user_id, session_id, request)
                 took = time.monotonic() - asked
                 for event in page.events:
-                    partials.logged(event)
+                    for partial in partials.logged(event):
+                        yield partial
                     if event.invocation_id == invocation_id and event.author != USER:
                         yield event
                 since += len(page.events)
