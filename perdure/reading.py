@@ -104,9 +104,7 @@ class LogReader:
             while True:
                 page = await read(since)
                 for event in page.events:
-                    partials.logged(event)
-                if page.events:
-                    yield page.events
+                    yield (*partials.logged(event), event)
                 since += len(page.events)
                 if since >= page.total:
                     news = follower.news(found=bool(page.events))
@@ -165,7 +163,8 @@ class LogReader:
                 page = await self._sessions.events(user_id, session_id, request)
                 took = time.monotonic() - asked
                 for event in page.events:
-                    partials.logged(event)
+                    for partial in partials.logged(event):
+                        yield partial
                     if event.invocation_id == invocation_id and event.author != USER:
                         yield event
                 since += len(page.events)

@@ -43,11 +43,20 @@ class Partials:
         if self._subscription is not None:
             self._subscription.close()
 
-    def logged(self, event: Event) -> None:
-        """Take note that an event of the log was shown."""
-        if self._subscription is not None:
-            self._attempts[event.id] = float("inf")
-            _shorten(self._attempts)
+    def logged(self, event: Event) -> list[Event]:
+        """Return the pieces of an event that were not shown yet, since it is about to be shown itself."""
+        if self._subscription is None:
+            return []
+        found, self._held = [*self._held, *self._subscription.take()], []
+        pieces: list[Event] = []
+        for news in found:
+            if news.draft.id == event.id:
+                pieces += self._shown(news)
+            else:
+                self._held.append(news)
+        self._attempts[event.id] = float("inf")
+        _shorten(self._attempts)
+        return pieces
 
     async def until(self, news: Coroutine[Any, Any, None], since: int) -> AsyncGenerator[Event, None]:
         """Yield partial events until there may be news of the log, or a model is known to have seen more of it.
@@ -76,17 +85,21 @@ class Partials:
     def _ready(self, subscription: Subscription, since: int) -> Iterator[Event]:
         found, self._held = [*self._held, *subscription.take()], []
         for news in found:
-            draft = news.draft
-            if self._invocation_id not in (None, draft.invocation_id) or not news.pieces:
-                continue
-            if draft.attempt < self._attempts.get(draft.id, 0):
-                continue
-            if draft.offset > since:
+            if news.draft.offset > since:
                 self._held.append(news)
-                continue
-            self._attempts[draft.id] = draft.attempt
-            _shorten(self._attempts)
-            yield partial_event(draft, news.pieces)
+            else:
+                yield from self._shown(news)
+
+    def _shown(self, news: News) -> list[Event]:
+        """Return pieces as the event that is to be shown of them, if any."""
+        draft = news.draft
+        if self._invocation_id not in (None, draft.invocation_id) or not news.pieces:
+            return []
+        if draft.attempt < self._attempts.get(draft.id, 0):
+            return []
+        self._attempts[draft.id] = draft.attempt
+        _shorten(self._attempts)
+        return [partial_event(draft, news.pieces)]
 
     def _hurries(self) -> bool:
         """Return whether the log is to be looked at now, since a model has seen more of it; once for each answer."""

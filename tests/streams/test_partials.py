@@ -66,9 +66,15 @@ async def test_pieces_wait_for_what_the_model_had_seen_and_the_log_is_looked_at_
 async def test_no_piece_comes_behind_its_own_event() -> None:
     hub = TokenHub()
     partials = Partials(hub, SESSION)
-    write(hub, "Oslo")
-    partials.logged(Event(id="e1"))
-    assert await shown(partials, 1) == ([], False)
+    draft = Draft(session=SESSION, id="e1", attempt=1, offset=9, author="clerk", invocation_id="i1")
+    writer = hub.begin(draft)
+    assert writer is not None
+    writer.add(Piece("Oslo"))
+    assert partials.logged(Event(id="e0")) == []
+    # What came until then comes before it, whatever the log was looked at for.
+    assert written(partials.logged(Event(id="e1"))) == ["[Oslo]"]
+    writer.add(Piece("late"))
+    assert await shown(partials, 10) == ([], False)
 
 
 async def test_no_piece_comes_of_an_attempt_that_another_has_taken_over_from() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from perdure.api.access import answers
 from perdure.api.attribution import answer_metadata
 from perdure.api.auth import SignedIn
 from perdure.api.backend import Backend, BackendOf, Segment
@@ -127,6 +128,7 @@ async def live(
 
 
 @router.post(_SESSION + "/calls/{call_id}/answer")
+@answers
 async def answer(
     request: Request,
     app_name: Segment,
