@@ -142,30 +142,23 @@ class Runner(Transferring, Inspecting):
             RequestRefused: The session did not take it; the subclass says why.
             InvocationFailed: A step failed.
         """
+        session: dict[str, Any] = {"user_id": user_id, "session_id": session_id}
         if streaming:
-            self.expect_tokens(user_id=user_id, session_id=session_id)
+            self.expect_tokens(**session)
         if new_message is None:
             if invocation_id is None:
                 raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
-            result = await self.resume(
-                user_id=user_id, session_id=session_id, invocation_id=invocation_id, request_id=request_id
-            )
+            result = await self.resume(**session, invocation_id=invocation_id, request_id=request_id)
         else:
             content = user_content(new_message) if isinstance(new_message, str) else new_message
-            where: dict[str, Any] = {"user_id": user_id, "session_id": session_id, "request_id": request_id}
+            where = {**session, "request_id": request_id}
             if any(part.function_response for part in content.parts or []):
                 result = await self.respond(responses=content, invocation_id=invocation_id, **where)
             elif invocation_id is not None:
                 raise InvalidMessage("an invocation_id goes with function responses, or without a message to resume")
             else:
                 result = await self.send_message(message=content, state_delta=state_delta, **where)
-        events = self.follow(
-            user_id=user_id,
-            session_id=session_id,
-            invocation_id=result.invocation.id,
-            since=result.offset,
-            streaming=streaming,
-        )
+        events = self.follow(**session, invocation_id=result.invocation.id, since=result.offset, streaming=streaming)
         async with aclosing(events):
             async for event in events:
                 yield event

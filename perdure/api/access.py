@@ -53,10 +53,13 @@ class Access:
         """Refuse what is another user's.
 
         Raises:
-            HTTPException: 404, as if there were nothing.
+            HTTPException: 404, as if there were nothing; 403 for who may look, and not do this.
         """
-        if not self.identity.may(deed or self.deed, user_id):
-            raise HTTPException(404, NOT_FOUND)
+        if self.identity.may(deed or self.deed, user_id):
+            return
+        if self.identity.may("read", user_id):
+            raise HTTPException(403, "you may read these sessions and answer what waits in them, and no more")
+        raise HTTPException(404, NOT_FOUND)
 
     def runner(self, runner: Runner, user_id: str | None, deed: Deed | None = None) -> Runner:
         """Return a runner that reaches no further than the request may: whose sessions it may touch, or all.

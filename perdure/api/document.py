@@ -82,7 +82,7 @@ class DocumentedApi(FastAPI):
         # FastAPI gives no type to what streams.
         answers.get("200", {}).setdefault("content", _STREAM)
         found = dict(_EVERYWHERE)
-        if "{" in path or "requestBody" in operation:
+        if "{" in path or path.startswith("/v1/") or "requestBody" in operation:
             found |= _OF_SESSIONS
         if self.asks_for_credentials and path not in OPEN_PATHS:
             found = _UNKNOWN | found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import WithJsonSchema
 
 from perdure.api.v1_schemas import FailureOf, Invocation, Pending, Resource
 from perdure.explaining import Awaited, InvocationExplanation, SessionExplanation, Takes
@@ -43,11 +45,17 @@ class EffectsList(Resource):
     """Calls in the whole ledger."""
 
 
+PlanJson = Annotated[
+    Plan, WithJsonSchema({"type": "object", "title": "Plan", "description": "As `perdure plan --json`."})
+]
+"""The document does not tell the fields: they are ADK's and google-genai's own."""
+
+
 class AppPlan(Resource):
     """The plan that an app's next invocation is pinned to, as this server's code has it."""
 
     digest: str
-    plan: Plan
+    plan: PlanJson
 
 
 class PinnedPlan(Resource):
@@ -56,7 +64,7 @@ class PinnedPlan(Resource):
     invocation_id: str
     digest: str | None
     """Not set while it is queued."""
-    plan: Plan | None
+    plan: PlanJson | None
     app_digest: str | None
     """Digest of the app's plan as this server's code has it; not set for an app that the server was not given."""
     changes: list[Change] | None

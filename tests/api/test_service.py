@@ -61,7 +61,7 @@ async def test_an_app_tells_of_its_llm_agents_and_their_tools(http: httpx2.Async
     assert (clerk["description"], clerk["instruction"]) == ("Does as told.", "Do as you are told.")
     assert clerk["sub_agents"] == ["helper", "steps"]
     declared = [tool["functionDeclarations"][0]["name"] for tool in clerk["tools"]]
-    assert declared == ["approve", "look"]
+    assert declared == ["approve", "look", "pay"]
     assert (await http.get("/app-info")).json() == info
 
 
@@ -76,25 +76,33 @@ async def test_the_document_names_every_route_and_no_page_is_loaded_from_elsewhe
     document = (await http.get("/openapi.json")).json()
     session = "/v1/apps/{app_name}/users/{user_id}/sessions/{session_id}"
     assert set(document["paths"]) == {
+        "/apps/{app_name}/app-info",
+        "/apps/{app_name}/users/{user_id}/sessions",
+        "/apps/{app_name}/users/{user_id}/sessions/{session_id}",
+        "/health",
+        "/list-apps",
+        "/livez",
+        "/readyz",
+        "/run",
+        "/run_sse",
+        "/v1/apps/{app_name}/pending",
+        "/v1/apps/{app_name}/plan",
+        "/v1/apps/{app_name}/users/{user_id}/imports",
+        f"{session}/effects",
+        f"{session}/events",
+        f"{session}/events/stream",
+        f"{session}/explain",
+        f"{session}/export",
         f"{session}/invocations",
         f"{session}/invocations/{{invocation_id}}",
+        f"{session}/invocations/{{invocation_id}}/explain",
+        f"{session}/invocations/{{invocation_id}}/plan",
         f"{session}/invocations/{{invocation_id}}/resume",
         f"{session}/invocations/{{invocation_id}}/stop",
         f"{session}/pending",
         f"{session}/pending/{{call_id}}/answer",
-        f"{session}/events",
-        f"{session}/events/stream",
-        "/v1/apps/{app_name}/pending",
-        "/health",
-        "/livez",
-        "/readyz",
+        "/v1/pending",
         "/version",
-        "/list-apps",
-        "/apps/{app_name}/app-info",
-        "/apps/{app_name}/users/{user_id}/sessions",
-        "/apps/{app_name}/users/{user_id}/sessions/{session_id}",
         *(f"/apps/{{app_name}}/users/{{user_id}}/sessions/{{session_id}}/artifacts{rest}" for rest in ARTIFACTS),
-        "/run",
-        "/run_sse",
     }
     assert (await http.get("/docs")).status_code == 404

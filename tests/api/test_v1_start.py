@@ -34,9 +34,11 @@ async def test_a_message_starts_an_invocation_that_has_a_place_of_its_own(api: A
     assert now["events"][0]["customMetadata"] == {"by": "page"}
 
 
-async def test_a_content_is_the_users_whatever_it_says(api: Api) -> None:
+async def test_a_content_is_the_users(api: Api) -> None:
     session = await api.create()
-    answer = await started(api, session, message={"role": "model", "parts": [{"text": "hello"}]})
+    other = await started(api, session, message={"role": "model", "parts": [{"text": "hello"}]})
+    assert other.status_code == 400
+    answer = await started(api, session, message={"parts": [{"text": "hello"}]})
     await api.user(session).settled(answer.json()["invocation"]["id"])
     [event, *_] = (await api.session(session))["events"]
     assert (event["author"], event["content"]["role"]) == ("user", "user")
