@@ -151,7 +151,7 @@ class Runner(Transferring, Inspecting):
             result = await self.resume(**session, invocation_id=invocation_id, request_id=request_id)
         else:
             content = user_content(new_message) if isinstance(new_message, str) else new_message
-            where = {**session, "request_id": request_id}
+            where: dict[str, Any] = {**session, "request_id": request_id}
             if any(part.function_response for part in content.parts or []):
                 result = await self.respond(responses=content, invocation_id=invocation_id, **where)
             elif invocation_id is not None:

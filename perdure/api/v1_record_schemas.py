@@ -45,9 +45,7 @@ class EffectsList(Resource):
     """Calls in the whole ledger."""
 
 
-PlanJson = Annotated[
-    Plan, WithJsonSchema({"type": "object", "title": "Plan", "description": "As `perdure plan --json`."})
-]
+PlanJson = Annotated[Plan, WithJsonSchema({"type": "object", "description": "As `perdure plan --json`."})]
 """The document does not tell the fields: they are ADK's and google-genai's own."""
 
 

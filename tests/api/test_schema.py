@@ -19,6 +19,8 @@ from temporalio.client import Client
 from tests.api.auth_support import Keys
 from tests.api.support import Api, api_and_worker, call_of
 
+schemathesis.serializer.alias("application/x-ndjson", "text/plain")
+
 pytestmark = pytest.mark.server
 
 Json = Any
