@@ -13,7 +13,8 @@ FROM python:3.13-slim
 ARG EXTRAS=api,encryption,telemetry
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir -c /wheels/constraints.txt "$(ls /wheels/perdure-*.whl)[${EXTRAS}]" && rm -r /wheels
-RUN useradd --system --uid 10001 --no-create-home --home-dir /app perdure
+RUN useradd --system --uid 10001 --no-create-home --home-dir /app perdure \
+    && install -d -o 10001 /var/lib/perdure/artifacts
 WORKDIR /app
 ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001
