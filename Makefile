@@ -7,7 +7,7 @@ STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
 WORKERS ?= 2
 
-.PHONY: setup demo test retest prove check types fast-tests format lock clean
+.PHONY: setup demo test retest prove check lint types fast-tests format lock clean
 
 setup: $(STAMP)
 
@@ -47,10 +47,12 @@ prove: $(STAMP)
 	PERDURE_PROVE=long $(BIN)/python -m pytest -q --timeout 3600 tests/prove/test_random_trees.py
 
 # The fast loop: format, lint, types, and the tests that need no server and are quick.
-check: $(STAMP)
+check: lint
+	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) types fast-tests
+
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) types fast-tests
 
 types: $(STAMP)
 	$(BIN)/pyright

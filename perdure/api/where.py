@@ -51,16 +51,6 @@ class Where:
         return self.app_name, self.user_id, self.session_id
 
 
-def check_reader(identity: Identity, user_id: str) -> None:
-    """Let those pass who may read a user's sessions.
-
-    Raises:
-        HTTPException: 404, as if there were none.
-    """
-    if not identity.may_answer(user_id):
-        raise HTTPException(404, f"there is no session of user {user_id!r}")
-
-
 def check_operator(identity: Identity, what: str) -> None:
     """Let operators pass.
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 Json = Any
 
-EXAMPLES = 4
+EXAMPLES = 2
 """For each operation, of each kind: what the document allows, and what it does not."""
 
 NEVER_ENDS = ("/events/stream",)
