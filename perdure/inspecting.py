@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from perdure.events import Event
@@ -135,9 +135,12 @@ class Inspecting:
             async for event in events:
                 yield event
 
-    def expect_tokens(self, *, user_id: str, session_id: str) -> None:
+    def expect_tokens(self, *, user_id: str, session_id: str) -> Callable[[], None]:
         """Let workers stream what the session's models write, for half a minute, until `follow` or `events` reads it.
 
         Called before a message is sent, so that a model that is called at once streams, too.
+
+        Returns:
+            Takes it back, for when the message could not be sent.
         """
-        self._reader.expect(user_id, session_id)
+        return self._reader.expect(user_id, session_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,13 +102,15 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
     # Approvers may answer over ADK's routes, too, and say nothing beside it.
     deed = "answer" if _only_answers(body.new_message) else "run"
     runner = backend.runner(app, body.user_id, body.session_id, deed=deed)
-    if streaming:
-        runner.expect_tokens(user_id=body.user_id, session_id=body.session_id)
-    try:
-        async with backend.patience():
-            result = await _send(body, runner, sender)
-    except SessionNotFound as error:
-        raise HTTPException(404, f"Session not found: {body.session_id}") from error
+    with ExitStack() as unless_sent:
+        if streaming:
+            unless_sent.callback(runner.expect_tokens(user_id=body.user_id, session_id=body.session_id))
+        try:
+            async with backend.patience():
+                result = await _send(body, runner, sender)
+        except SessionNotFound as error:
+            raise HTTPException(404, f"Session not found: {body.session_id}") from error
+        unless_sent.pop_all()
     return _Turn(runner, body.user_id, body.session_id, result, streaming)
 
 

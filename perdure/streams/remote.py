@@ -203,9 +203,17 @@ class _Feed:
             wanted = self._hub.wanted(forgetting=writers.values())
             for number in [number for number, writer in writers.items() if writer.draft.session not in wanted]:
                 del writers[number]
-            frames = [{"want": session} for session in sorted(wanted - told)]
-            frames += [{"drop": session} for session in sorted(told - wanted)]
-            told = wanted
+            # First what makes room; what finds none is wanted as soon as there is some.
+            frames = [{"drop": session} for session in sorted(told - wanted)]
+            told &= wanted
+            new = sorted(wanted - told)
+            room = wire.MAX_SESSIONS - len(told)
+            if len(new) > room:
+                self._warn(
+                    wire.WireError(f"more than {wire.MAX_SESSIONS} sessions are followed; the others get no tokens")
+                )
+            frames += [{"want": session} for session in new[:room]]
+            told.update(new[:room])
             if frames:
                 await connection.send(*frames)
             await self.changed.wait()

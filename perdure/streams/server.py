@@ -18,8 +18,6 @@ _Numbers = dict[str, dict[tuple[str, int], int]]
 """By session and draft, the number under which a client hears of it."""
 
 _MAX_CONNECTIONS = 200
-_MAX_SESSIONS = 10_000
-"""Of one connection."""
 
 
 class StreamServer:
@@ -155,8 +153,10 @@ async def _read_wants(connection: wire.Connection, subscription: Subscription, n
     while True:
         frame = await connection.receive()
         match frame:
-            case {"want": str(session)} if len(subscription.cursors) < _MAX_SESSIONS:
+            case {"want": str(session)}:
                 subscription.add(session)
+                if len(subscription.cursors) > wire.MAX_SESSIONS:
+                    raise wire.WireError(f"it wants more than {wire.MAX_SESSIONS} sessions over one connection")
             case {"drop": str(session)}:
                 subscription.drop(session)
                 numbers.pop(session, None)

@@ -296,6 +296,37 @@ async def test_a_proof_is_good_for_one_connection() -> None:
         assert len(await exchange(server.address, line)) == 1
 
 
+async def test_one_who_wants_too_much_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wire, "MAX_SESSIONS", 2)
+    hub = TokenHub()
+    async with StreamServer(hub) as server:
+        greedy = wire.Connection(*await asyncio.open_connection(*split_address(server.address)))
+        await wire.greet_server(greedy, "")
+        with caplog.at_level(logging.WARNING, "perdure.streams"):
+            await greedy.send(*({"want": f"app/u/{number}"} for number in range(3)))
+            await eventually(lambda: bool(reasons(caplog)))
+        greedy.close()
+        assert reasons(caplog) == ["it wants more than 2 sessions over one connection"]
+        assert hub.wanted() == set()
+
+
+async def test_a_client_wants_no_more_than_it_may_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wire, "MAX_SESSIONS", 2)
+    hub = TokenHub()
+    async with StreamServer(hub) as server, joined(hub, server.address) as (theirs, client):
+        with caplog.at_level(logging.WARNING, "perdure.streams"):
+            readers = [theirs.subscribe(f"app/u/{number}") for number in range(3)]
+            await eventually(lambda: hub.wanted() == {"app/u/0", "app/u/1"})
+        assert reasons(caplog) == ["more than 2 sessions are followed; the others get no tokens"]
+        readers[0].close()
+        await eventually(lambda: hub.wanted() == {"app/u/1", "app/u/2"})
+        assert client.connected == 1
+
+
 async def test_one_who_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "GREETING_SECONDS", 0.1)
     async with StreamServer(TokenHub()) as server:
