@@ -116,9 +116,16 @@ class Inspecting:
             async for batch in batches:
                 yield batch
 
-    async def event_count(self, *, user_id: str, session_id: str) -> int:
-        """Return the number of events in a session's log; where somebody follows it here, as they know it."""
-        return await self._reader.length(user_id, session_id)
+    async def event_count(self, *, user_id: str, session_id: str, at_least: int = 0) -> int:
+        """Return the number of events in a session's log.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            at_least: Where somebody who follows the log here knows of so many events, their number is returned; else
+                the session is asked.
+        """
+        return await self._reader.length(user_id, session_id, at_least)
 
     async def follow(
         self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0, streaming: bool = False

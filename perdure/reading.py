@@ -124,11 +124,11 @@ class LogReader:
                         async for event in written:
                             yield (event,)
 
-    async def length(self, user_id: str, session_id: str) -> int:
-        """Return the number of events in the log; not asked for where somebody follows it anyway."""
+    async def length(self, user_id: str, session_id: str, at_least: int = 0) -> int:
+        """Return the number of events in the log; not asked for where a follower here knows of enough."""
         key = workflow_id(self._app_name, user_id, session_id)
         known = self._feeds.length(key)
-        if known is not None:
+        if known is not None and known >= at_least:
             return known
         # Many who come at once ask once.
         asked = self._lengths.get(key)

@@ -67,7 +67,7 @@ async def attach(
             raise HTTPException(400, f"the Last-Event-ID {last_event_id[:50]!r} is none of this stream: a number")
         since = int(last_event_id)
     async with backend.patience():
-        total = await where.runner.event_count(**where.keys)
+        total = await where.runner.event_count(**where.keys, at_least=since)
     if since > total:
         raise HTTPException(400, f"the log has {total} events, so there is no offset {since}")
     frames = _frames(where, backend, since, partial=partial)
