@@ -87,7 +87,9 @@ async def _frames(where: Where, backend: Backend, since: int, *, partial: bool, 
                 frames: list[str] = []
                 for event in batch:
                     since += not event.partial
-                    frames.append(event_frame(event) if event.partial else f"id: {since}\n{_FRAMES.frame(event)}")
+                    # Followers of pieces read the log for themselves, so nobody else has the same event.
+                    frame = event_frame(event) if partial else _FRAMES.frame(event)
+                    frames.append(frame if event.partial else f"id: {since}\n{frame}")
                 if not batch and time.monotonic() - said >= _BEAT:
                     frames = [": still here\n\n"]
                 if frames:
@@ -100,6 +102,10 @@ async def _frames(where: Where, backend: Backend, since: int, *, partial: bool, 
         return
     except Exception as error:
         yield f"event: error\n{data_frame(error_frame(error))}"
+
+
+_KEPT_LENGTH = 20_000
+"""Characters of a frame that is kept at most: many large ones would fill the memory."""
 
 
 class _Frames:
@@ -116,6 +122,8 @@ class _Frames:
         if known is not None:
             return known[1]
         frame = event_frame(event)
+        if len(frame) > _KEPT_LENGTH:
+            return frame
         self._frames[id(event)] = event, frame
         if len(self._frames) > self._kept:
             self._frames.popitem(last=False)
