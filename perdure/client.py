@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 from google.genai import types
@@ -143,21 +143,22 @@ class Runner(Transferring, Inspecting):
             InvocationFailed: A step failed.
         """
         session: dict[str, Any] = {"user_id": user_id, "session_id": session_id}
-        if streaming:
-            self.expect_tokens(**session)
-        if new_message is None:
-            if invocation_id is None:
-                raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
-            result = await self.resume(**session, invocation_id=invocation_id, request_id=request_id)
-        else:
-            content = user_content(new_message) if isinstance(new_message, str) else new_message
-            where: dict[str, Any] = {**session, "request_id": request_id}
-            if any(part.function_response for part in content.parts or []):
-                result = await self.respond(responses=content, invocation_id=invocation_id, **where)
-            elif invocation_id is not None:
-                raise InvalidMessage("an invocation_id goes with function responses, or without a message to resume")
+        with ExitStack() as unless_sent:
+            unless_sent.callback(self.expect_tokens(**session) if streaming else lambda: None)
+            if new_message is None:
+                if invocation_id is None:
+                    raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
+                result = await self.resume(**session, invocation_id=invocation_id, request_id=request_id)
             else:
-                result = await self.send_message(message=content, state_delta=state_delta, **where)
+                content = user_content(new_message) if isinstance(new_message, str) else new_message
+                where: dict[str, Any] = {**session, "request_id": request_id}
+                if any(part.function_response for part in content.parts or []):
+                    result = await self.respond(responses=content, invocation_id=invocation_id, **where)
+                elif invocation_id is not None:
+                    raise InvalidMessage("an invocation_id goes with function responses, or with no message to resume")
+                else:
+                    result = await self.send_message(message=content, state_delta=state_delta, **where)
+            unless_sent.pop_all()
         events = self.follow(**session, invocation_id=result.invocation.id, since=result.offset, streaming=streaming)
         async with aclosing(events):
             async for event in events:

@@ -43,6 +43,8 @@ class Feed:
         self._own_pages = asyncio.Lock()
         self._error: Exception | None = None
         self.readers = 0
+        self.total: int | None = None
+        """Events in the log when it was last looked at."""
         self._task = asyncio.create_task(self._read())
 
     @property
@@ -85,6 +87,7 @@ class Feed:
                 asked = time.monotonic()
                 page = await self._page(self.end)
                 took = time.monotonic() - asked
+                self.total = page.total
                 if page.events:
                     self._append(page)
                 if self.end >= page.total:
@@ -131,9 +134,9 @@ class Feeds:
         self._feeds: dict[str, Feed] = {}
 
     def length(self, key: str) -> int | None:
-        """Return the length of a log that somebody follows; it may have grown by a moment."""
+        """Return the length of a log that somebody follows, if it was looked at; it may have grown since then."""
         feed = self._feeds.get(key)
-        return feed.end if feed is not None and not feed.is_over else None
+        return feed.total if feed is not None and not feed.is_over else None
 
     async def follow(
         self, key: str, since: int, *, page: Page, patience: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from perdure.events import Event
@@ -116,9 +116,16 @@ class Inspecting:
             async for batch in batches:
                 yield batch
 
-    async def event_count(self, *, user_id: str, session_id: str) -> int:
-        """Return the number of events in a session's log; where somebody follows it here, as they know it."""
-        return await self._reader.length(user_id, session_id)
+    async def event_count(self, *, user_id: str, session_id: str, at_least: int = 0) -> int:
+        """Return the number of events in a session's log.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            at_least: Where somebody who follows the log here knows of so many events, their number is returned; else
+                the session is asked.
+        """
+        return await self._reader.length(user_id, session_id, at_least)
 
     async def follow(
         self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0, streaming: bool = False
@@ -135,9 +142,12 @@ class Inspecting:
             async for event in events:
                 yield event
 
-    def expect_tokens(self, *, user_id: str, session_id: str) -> None:
+    def expect_tokens(self, *, user_id: str, session_id: str) -> Callable[[], None]:
         """Let workers stream what the session's models write, for half a minute, until `follow` or `events` reads it.
 
         Called before a message is sent, so that a model that is called at once streams, too.
+
+        Returns:
+            Takes it back, for when the message could not be sent.
         """
-        self._reader.expect(user_id, session_id)
+        return self._reader.expect(user_id, session_id)

@@ -38,24 +38,36 @@ class LogReader:
         self._client = client
         self._sessions = sessions
         self._streams = streams
-        self._expected: dict[str, Subscription] = {}
+        self._expected: dict[str, set[Subscription]] = {}
         self._followers: OrderedDict[str, Follower] = OrderedDict()
         self._feeds = Feeds(self._lend, self._take_back)
         self._lengths: dict[str, asyncio.Task[int]] = {}
 
-    def expect(self, user_id: str, session_id: str) -> None:
-        """Let workers stream what a session's models write, until a follower is there; for half a minute."""
-        if self._streams is not None:
-            session = workflow_id(self._app_name, user_id, session_id)
-            expected = self._expected.get(session)
-            if expected is None:
-                expected = self._expected[session] = self._streams.subscribe(session)
-            asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, self._unexpect, session, expected)
+    def expect(self, user_id: str, session_id: str) -> Callable[[], None]:
+        """Let workers stream what a session's models write, until a follower is there; for half a minute.
+
+        Returns:
+            Takes it back.
+        """
+        if self._streams is None:
+            return lambda: None
+        session = workflow_id(self._app_name, user_id, session_id)
+        expected = self._streams.subscribe(session)
+        self._expected.setdefault(session, set()).add(expected)
+        timer = asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, self._unexpect, session, expected)
+
+        def take_back() -> None:
+            timer.cancel()
+            self._unexpect(session, expected)
+
+        return take_back
 
     def _unexpect(self, session: str, expected: Subscription) -> None:
         expected.close()
-        if self._expected.get(session) is expected:
-            del self._expected[session]
+        others = self._expected.get(session, set())
+        others.discard(expected)
+        if not others:
+            self._expected.pop(session, None)
 
     async def events(
         self, user_id: str, session_id: str, since: int, *, follow: bool, streaming: bool = False
@@ -112,11 +124,11 @@ class LogReader:
                         async for event in written:
                             yield (event,)
 
-    async def length(self, user_id: str, session_id: str) -> int:
-        """Return the number of events in the log; not asked for where somebody follows it anyway."""
+    async def length(self, user_id: str, session_id: str, at_least: int = 0) -> int:
+        """Return the number of events in the log; not asked for where a follower here knows of enough."""
         key = workflow_id(self._app_name, user_id, session_id)
         known = self._feeds.length(key)
-        if known is not None:
+        if known is not None and known >= at_least:
             return known
         # Many who come at once ask once.
         asked = self._lengths.get(key)
@@ -183,8 +195,9 @@ class LogReader:
         """Read what a session's models write, if it is wanted."""
         session = workflow_id(self._app_name, user_id, session_id)
         partials = Partials(self._streams if on else None, session, invocation_id)
-        if on and session in self._expected:
-            self._unexpect(session, self._expected[session])
+        if on:
+            for expected in tuple(self._expected.get(session, ())):
+                self._unexpect(session, expected)
         try:
             yield partials
         finally:

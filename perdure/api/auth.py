@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.api.authenticator import Authenticator, Known, Refused
-from perdure.api.identity import NOBODY, SCOPE_KEY
+from perdure.api.identity import EXPIRES_KEY, NOBODY, SCOPE_KEY
 from perdure.api.tokens import KeysUnavailable
 from perdure.logs import get_logger
 
@@ -67,6 +67,7 @@ class Authentication:
         if not is_open and _may_be_forged(known, scope, headers):
             return JSONResponse({"detail": _BROWSER_DOUBT}, 403)
         scope[SCOPE_KEY] = known.identity
+        scope[EXPIRES_KEY] = known.expires
         scope[SIGNED_IN_KEY] = known.by_cookie
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from google.genai import types
 
 from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, check_reserved
-from perdure.api.identity import Identity, IdentityOf
+from perdure.api.identity import ExpiryOf, Identity, IdentityOf
 from perdure.api.schemas import RunAgentRequest
 from perdure.api.statuses import error_frame
 from perdure.api.streams import data_frame, event_frame, until_gone
@@ -84,13 +84,17 @@ async def run(
 
 @router.post("/run_sse", response_class=StreamingResponse)
 async def run_sse(
-    body: RunAgentRequest, backend: BackendOf, identity: IdentityOf, idempotency_key: IdempotencyKey = None
+    body: RunAgentRequest,
+    backend: BackendOf,
+    identity: IdentityOf,
+    expires: ExpiryOf,
+    idempotency_key: IdempotencyKey = None,
 ) -> StreamingResponse:
     """Run, and stream the events as they are logged. Whoever leaves does not stop the run."""
     if body.streaming and body.service_tier == "deferred":
         raise HTTPException(422, "the service tier 'deferred' cannot stream")
     turn = await _begin(body, backend, _Sender(identity, idempotency_key), streaming=body.streaming)
-    frames = _frames(turn, backend, whole=body.function_call_event_id is not None)
+    frames = _frames(turn, backend, whole=body.function_call_event_id is not None, expires=expires)
     return StreamingResponse(frames, media_type="text/event-stream")
 
 
@@ -102,13 +106,15 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
     # Approvers may answer over ADK's routes, too, and say nothing beside it.
     deed = "answer" if _only_answers(body.new_message) else "run"
     runner = backend.runner(app, body.user_id, body.session_id, deed=deed)
-    if streaming:
-        runner.expect_tokens(user_id=body.user_id, session_id=body.session_id)
-    try:
-        async with backend.patience():
-            result = await _send(body, runner, sender)
-    except SessionNotFound as error:
-        raise HTTPException(404, f"Session not found: {body.session_id}") from error
+    with ExitStack() as unless_sent:
+        if streaming:
+            unless_sent.callback(runner.expect_tokens(user_id=body.user_id, session_id=body.session_id))
+        try:
+            async with backend.patience():
+                result = await _send(body, runner, sender)
+        except SessionNotFound as error:
+            raise HTTPException(404, f"Session not found: {body.session_id}") from error
+        unless_sent.pop_all()
     return _Turn(runner, body.user_id, body.session_id, result, streaming)
 
 
@@ -173,9 +179,9 @@ async def _resume(body: RunAgentRequest, runner: Runner, sender: _Sender) -> Inv
     return result
 
 
-async def _frames(turn: _Turn, backend: Backend, *, whole: bool) -> AsyncIterator[str]:
+async def _frames(turn: _Turn, backend: Backend, *, whole: bool, expires: float) -> AsyncIterator[str]:
     try:
-        async with aclosing(until_gone(turn.events(), backend.closing)) as events:
+        async with aclosing(until_gone(turn.events(), backend.closing, expires=expires)) as events:
             async for event in events:
                 for part in [event] if whole else split_artifacts(event):
                     yield event_frame(part)

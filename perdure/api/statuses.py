@@ -39,6 +39,10 @@ class ServerEnding(Exception):
     """The server ends while a client follows a run."""
 
 
+class CredentialExpired(Exception):
+    """A client's credential expires while it follows a run."""
+
+
 STATUSES: dict[type[Exception], int] = {
     ArtifactError: 400,
     RequestRefused: 400,
@@ -62,6 +66,7 @@ STATUSES: dict[type[Exception], int] = {
     SessionUnreadable: 503,
     TimeoutError: 503,
     ServerEnding: 503,
+    CredentialExpired: 401,
 }
 """By type, the nearest base class counts. What is not named is an internal error: 500, without a reason."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import time
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
-from perdure.api.statuses import ServerEnding
+from perdure.api.statuses import CredentialExpired, ServerEnding
 from perdure.events import Event
 
 _T = TypeVar("_T")
@@ -17,13 +19,19 @@ _AHEAD = 100
 
 ENDING = "the server ends; the run goes on, and its events are in the session"
 
+EXPIRED = "the credential has expired; the run goes on, and a request with a new one follows it"
+
 
 class _End:
     """Stands behind the last event."""
 
 
 async def until_gone(
-    events: AsyncGenerator[_T, None], closing: asyncio.Event, gone: asyncio.Future[None] | None = None
+    events: AsyncGenerator[_T, None],
+    closing: asyncio.Event,
+    gone: asyncio.Future[None] | None = None,
+    *,
+    expires: float = math.inf,
 ) -> AsyncGenerator[_T, None]:
     """Yield events until they end, or the client has gone.
 
@@ -31,8 +39,10 @@ async def until_gone(
         events: The events.
         closing: Set when the server ends.
         gone: Done when the client has gone, where the response itself does not tell.
+        expires: When the client's credential does, in seconds since the epoch. Default: never.
 
     Raises:
+        CredentialExpired: The client has to show another one.
         ServerEnding: The server ends.
     """
     queue: asyncio.Queue[_T | Exception | _End] = asyncio.Queue(_AHEAD)
@@ -40,26 +50,28 @@ async def until_gone(
     pump = asyncio.create_task(_pump(events, queue))
     ending = asyncio.create_task(closing.wait())
     watched = () if gone is None else (gone,)
-    taken: asyncio.Task[_T | Exception | _End] | None = None
+    taken = asyncio.create_task(queue.get())
     try:
         while True:
-            taken = asyncio.create_task(queue.get())
-            await asyncio.wait({taken, ending, *watched}, return_when=asyncio.FIRST_COMPLETED)
+            left = None if math.isinf(expires) else max(0.0, expires - time.time())
+            await asyncio.wait({taken, ending, *watched}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if time.time() >= expires:
+                raise CredentialExpired(EXPIRED)
             if taken.done():
                 event = taken.result()
                 if isinstance(event, Exception):
                     raise event
                 if isinstance(event, _End):
                     return
+                taken = asyncio.create_task(queue.get())
                 yield event
             elif gone is not None and gone.done():
                 return
-            else:
+            elif ending.done():
                 raise ServerEnding(ENDING)
     finally:
         for task in (pump, ending, taken):
-            if task is not None:
-                task.cancel()
+            task.cancel()
 
 
 async def _pump(events: AsyncGenerator[_T, None], queue: asyncio.Queue[_T | Exception | _End]) -> None:

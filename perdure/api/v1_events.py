@@ -12,8 +12,9 @@ from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import StreamingResponse
 
 from perdure.api.backend import Backend, BackendOf
-from perdure.api.statuses import ServerEnding, error_frame
-from perdure.api.streams import ENDING, data_frame, event_frame
+from perdure.api.identity import ExpiryOf
+from perdure.api.statuses import CredentialExpired, ServerEnding, error_frame
+from perdure.api.streams import ENDING, EXPIRED, data_frame, event_frame
 from perdure.api.v1_schemas import EventPage
 from perdure.api.where import SESSION, Where, WhereOf
 from perdure.errors import SessionNotFound
@@ -52,6 +53,7 @@ async def list_events(
 async def attach(
     where: WhereOf,
     backend: BackendOf,
+    expires: ExpiryOf,
     since: Annotated[int, Query(ge=0)] = 0,
     partial: bool = False,
     last_event_id: Annotated[str | None, Header()] = None,
@@ -67,23 +69,27 @@ async def attach(
             raise HTTPException(400, f"the Last-Event-ID {last_event_id[:50]!r} is none of this stream: a number")
         since = int(last_event_id)
     async with backend.patience():
-        total = await where.runner.event_count(**where.keys)
+        total = await where.runner.event_count(**where.keys, at_least=since)
     if since > total:
         raise HTTPException(400, f"the log has {total} events, so there is no offset {since}")
-    frames = _frames(where, backend, since, partial=partial)
+    frames = _frames(where, backend, since, partial=partial, expires=expires)
     return StreamingResponse(frames, media_type="text/event-stream", headers={"cache-control": "no-cache"})
 
 
-async def _frames(where: Where, backend: Backend, since: int, *, partial: bool) -> AsyncIterator[str]:
+async def _frames(where: Where, backend: Backend, since: int, *, partial: bool, expires: float) -> AsyncIterator[str]:
     said = time.monotonic()
     batches = where.runner.event_batches(**where.keys, since=since, patience=min(_LOOK_UP, _BEAT), streaming=partial)
     try:
         async with aclosing(batches):
             async for batch in batches:
+                if time.time() >= expires:
+                    raise CredentialExpired(EXPIRED)
                 frames: list[str] = []
                 for event in batch:
                     since += not event.partial
-                    frames.append(event_frame(event) if event.partial else f"id: {since}\n{_FRAMES.frame(event)}")
+                    # Followers of pieces read the log for themselves, so nobody else has the same event.
+                    frame = event_frame(event) if partial else _FRAMES.frame(event)
+                    frames.append(frame if event.partial else f"id: {since}\n{frame}")
                 if not batch and time.monotonic() - said >= _BEAT:
                     frames = [": still here\n\n"]
                 if frames:
@@ -96,6 +102,10 @@ async def _frames(where: Where, backend: Backend, since: int, *, partial: bool) 
         return
     except Exception as error:
         yield f"event: error\n{data_frame(error_frame(error))}"
+
+
+_KEPT_LENGTH = 20_000
+"""Characters of a frame that is kept at most: many large ones would fill the memory."""
 
 
 class _Frames:
@@ -112,6 +122,8 @@ class _Frames:
         if known is not None:
             return known[1]
         frame = event_frame(event)
+        if len(frame) > _KEPT_LENGTH:
+            return frame
         self._frames[id(event)] = event, frame
         if len(self._frames) > self._kept:
             self._frames.popitem(last=False)

@@ -237,8 +237,9 @@ class BlobArtifactService(ArtifactService):
         """Yield the names of the artifacts in a folder, without their prefix."""
         seen: set[str] = set()
         for blob in self.list_blobs(f"{folder}/"):
-            part, kind, *_ = blob.removeprefix(f"{folder}/").split("/")
-            if kind != "versions" or part in seen:
+            part, *rest = blob.removeprefix(f"{folder}/").split("/")
+            # Others may leave files of their own in a folder.
+            if len(rest) < 2 or rest[0] != "versions" or part in seen:
                 continue
             seen.add(part)
             name = decode_name(part)

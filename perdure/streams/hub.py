@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -139,6 +139,15 @@ class Writer:
         """Say that nothing more will come."""
         self._hub.end(self._entry)
 
+    def restart(self) -> None:
+        """Write the same pieces again from the first one; readers see those once that they have seen."""
+        self._hub.restart(self._entry)
+
+    @property
+    def draft(self) -> Draft:
+        """What it writes."""
+        return self._entry.draft
+
 
 class TokenHub:
     """Where model calls and followers of one process meet. Give the same one to `create_workers` and `Runner`.
@@ -200,6 +209,12 @@ class TokenHub:
                 entry.ended = time.monotonic()
                 self._wake(entry.draft.session)
 
+    def restart(self, entry: _Entry) -> None:
+        """Write a draft again from its beginning; see `Writer`."""
+        with self._lock:
+            self._size -= entry.size
+            entry.pieces, entry.size, entry.cut = [], 0, False
+
     def subscribe(self, *sessions: str) -> Subscription:
         """Return a reader of some sessions. From now on models are asked to stream there."""
         subscription = Subscription(self)
@@ -207,9 +222,16 @@ class TokenHub:
             self.join(subscription, session)
         return subscription
 
-    def wanted(self) -> set[str]:
-        """Return the sessions that somebody follows."""
+    def wanted(self, forgetting: Iterable[Writer] = ()) -> set[str]:
+        """Return the sessions that somebody follows.
+
+        Args:
+            forgetting: Those of these drafts that nobody follows are forgotten, so that they can begin afresh.
+        """
         with self._lock:
+            for writer in forgetting:
+                if writer.draft.session not in self._readers:
+                    self._forget(writer.draft)
             return set(self._readers)
 
     def join(self, subscription: Subscription, session: str) -> None:
@@ -247,7 +269,8 @@ class TokenHub:
                 for key, entry in entries.items():
                     start = cursors.get(key, 0)
                     ended = entry.ended is not None
-                    if start < 0 or (key in cursors and start == len(entry.pieces) and not ended):
+                    # A draft that is written again may not be as far yet as its reader.
+                    if start < 0 or (key in cursors and start >= len(entry.pieces) and not ended):
                         continue
                     cursors[key] = -1 if ended else len(entry.pieces)
                     found.append(News(entry.draft, entry.pieces[start:], ended))
@@ -261,6 +284,18 @@ class TokenHub:
     def _tell(self) -> None:
         for told in self.on_want:
             told()
+
+    def _forget(self, draft: Draft) -> None:
+        key = (draft.id, draft.attempt)
+        self._known.pop(key, None)
+        entries = self._entries.get(draft.session, {})
+        entry = entries.pop(key, None)
+        if entry is not None:
+            # Its writer may still be at work.
+            entry.ended = time.monotonic()
+            self._size -= entry.size
+        if not entries:
+            self._entries.pop(draft.session, None)
 
     def _prune(self, before: float) -> None:
         """Forget the drafts that ended before a time."""

@@ -175,13 +175,13 @@ class _Feed:
         async with asyncio.timeout(wire.GREETING_SECONDS):
             connection = wire.Connection(*await asyncio.open_connection(*self._address, limit=wire.MAX_LINE))
         telling: asyncio.Task[None] | None = None
-        writers: dict[int, Writer | None] = {}
+        writers: dict[int, Writer] = {}
         try:
             async with asyncio.timeout(wire.GREETING_SECONDS):
                 await wire.greet_server(connection, self._key)
             self.connected = True
             self._reached.set()
-            telling = asyncio.create_task(self._tell(connection))
+            telling = asyncio.create_task(self._tell(connection, writers))
             while True:
                 async with asyncio.timeout(wire.PATIENCE_SECONDS):
                     frame = await connection.receive()
@@ -192,27 +192,37 @@ class _Feed:
                 telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
             for writer in writers.values():
-                if writer is not None:
-                    writer.end()
+                writer.end()
 
-    async def _tell(self, connection: wire.Connection) -> None:
+    async def _tell(self, connection: wire.Connection, writers: dict[int, Writer]) -> None:
         """Tell which sessions are followed, now and as that changes."""
         told = set[str]()
         while True:
             self.changed.clear()
-            wanted = self._hub.wanted()
-            frames = [{"want": session} for session in sorted(wanted - told)]
-            frames += [{"drop": session} for session in sorted(told - wanted)]
-            told = wanted
+            # Of what is dropped the worker says no more, not even that it ends; who wants it again gets it afresh.
+            wanted = self._hub.wanted(forgetting=writers.values())
+            for number in [number for number, writer in writers.items() if writer.draft.session not in wanted]:
+                del writers[number]
+            # First what makes room; what finds none is wanted as soon as there is some.
+            frames = [{"drop": session} for session in sorted(told - wanted)]
+            told &= wanted
+            new = sorted(wanted - told)
+            room = wire.MAX_SESSIONS - len(told)
+            if len(new) > room:
+                self._warn(
+                    wire.WireError(f"more than {wire.MAX_SESSIONS} sessions are followed; the others get no tokens")
+                )
+            frames += [{"want": session} for session in new[:room]]
+            told.update(new[:room])
             if frames:
                 await connection.send(*frames)
             await self.changed.wait()
 
-    async def _take(self, frame: dict[str, Any], writers: dict[int, Writer | None]) -> None:
+    async def _take(self, frame: dict[str, Any], writers: dict[int, Writer]) -> None:
         match frame:
             case {"open": int(number), "draft": draft}:
                 try:
-                    writers[number] = self._hub.begin(Draft.model_validate(draft))
+                    self._open(number, Draft.model_validate(draft), writers)
                 except ValidationError as error:
                     raise wire.WireError("the worker tells of a draft that is none") from error
             case {"add": int(number)}:
@@ -226,6 +236,15 @@ class _Feed:
             case _:
                 # A later version may say more.
                 pass
+
+    def _open(self, number: int, draft: Draft, writers: dict[int, Writer]) -> None:
+        # Known by another number, if the worker had not read the drop yet when it opened it.
+        earlier = next((one for one, writer in writers.items() if writer.draft == draft), None)
+        if earlier is not None:
+            writers[number] = writers.pop(earlier)
+            writers[number].restart()
+        elif (writer := self._hub.begin(draft)) is not None:
+            writers[number] = writer
 
     async def _add(self, writer: Writer, frame: dict[str, Any]) -> None:
         try:

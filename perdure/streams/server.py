@@ -14,9 +14,10 @@ from perdure.streams.hub import News, Subscription, TokenHub
 
 _log = get_logger("perdure.streams")
 
+_Numbers = dict[str, dict[tuple[str, int], int]]
+"""By session and draft, the number under which a client hears of it."""
+
 _MAX_CONNECTIONS = 200
-_MAX_SESSIONS = 10_000
-"""Of one connection."""
 
 
 class StreamServer:
@@ -89,13 +90,14 @@ class StreamServer:
 
     async def _serve(self, connection: wire.Connection) -> None:
         subscription = self._hub.subscribe()
+        numbers: _Numbers = {}
         tasks: list[asyncio.Task[None]] = []
         try:
             async with asyncio.timeout(wire.GREETING_SECONDS):
                 await wire.greet_client(connection, self._key)
             tasks = [
-                asyncio.create_task(_read_wants(connection, subscription)),
-                asyncio.create_task(self._tell(connection, subscription)),
+                asyncio.create_task(_read_wants(connection, subscription, numbers)),
+                asyncio.create_task(self._tell(connection, subscription, numbers)),
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -112,8 +114,7 @@ class StreamServer:
             connection.close()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _tell(self, connection: wire.Connection, subscription: Subscription) -> None:
-        numbers: dict[tuple[str, int], int] = {}
+    async def _tell(self, connection: wire.Connection, subscription: Subscription, numbers: _Numbers) -> None:
         count = 0
         while True:
             try:
@@ -122,15 +123,22 @@ class StreamServer:
             except TimeoutError:
                 await connection.send({})
                 continue
+            numbered: list[tuple[News, int, bool]] = []
+            # All at once: a session that is dropped while this is sent, and wanted again, begins afresh.
             for news in subscription.take():
+                known = numbers.setdefault(news.draft.session, {})
                 key = (news.draft.id, news.draft.attempt)
-                opens = key not in numbers
+                opens = key not in known
                 if opens:
                     count += 1
-                    numbers[key] = count
-                await connection.send(*await self._frames(news, numbers[key], opens=opens))
+                    known[key] = count
+                numbered.append((news, known[key], opens))
                 if news.ended:
-                    del numbers[key]
+                    del known[key]
+                if not known:
+                    del numbers[news.draft.session]
+            for news, number, opens in numbered:
+                await connection.send(*await self._frames(news, number, opens=opens))
 
     async def _frames(self, news: News, number: int, *, opens: bool) -> list[dict[str, Any]]:
         frames: list[dict[str, Any]] = [{"open": number, "draft": news.draft.model_dump()}] if opens else []
@@ -141,14 +149,17 @@ class StreamServer:
         return frames
 
 
-async def _read_wants(connection: wire.Connection, subscription: Subscription) -> None:
+async def _read_wants(connection: wire.Connection, subscription: Subscription, numbers: _Numbers) -> None:
     while True:
         frame = await connection.receive()
         match frame:
-            case {"want": str(session)} if len(subscription.cursors) < _MAX_SESSIONS:
+            case {"want": str(session)}:
                 subscription.add(session)
+                if len(subscription.cursors) > wire.MAX_SESSIONS:
+                    raise wire.WireError(f"it wants more than {wire.MAX_SESSIONS} sessions over one connection")
             case {"drop": str(session)}:
                 subscription.drop(session)
+                numbers.pop(session, None)
             case _:
                 # A later version may say more.
                 pass

@@ -27,6 +27,8 @@ MAX_LINE = 10_000_000
 """Bytes that a client takes: an answer that is being written may come in one line, a million of bytes as text."""
 MAX_REQUEST = 16_384
 """Bytes that a server takes."""
+MAX_SESSIONS = 10_000
+"""That a client may follow over one connection; a server closes one that wants more."""
 BEAT_SECONDS = 5.0
 """Silence after which the server says that it is still there."""
 PATIENCE_SECONDS = 20.0

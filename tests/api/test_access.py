@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import httpx2
@@ -15,11 +16,13 @@ from temporalio.client import Client
 
 from perdure.api.access import NOT_FOUND, Access, OneUsersRunner
 from perdure.api.app import create_app
+from perdure.api.auth_config import AuthConfig
 from perdure.api.config import ApiConfig
+from perdure.api.credentials import ApiKey
 from perdure.api.identity import ANYONE, APPROVER, NOBODY, OPERATOR, Identity
 from perdure.client import Runner
 from tests.api.auth_support import Keys
-from tests.api.support import Api, api_and_worker, call_of, obedient_app, response_to, said, texts
+from tests.api.support import Api, api_and_worker, call_of, obedient_app, response_to, said, served, texts
 from tests.api.support import Obedient as Model
 
 Json = Any
@@ -315,3 +318,28 @@ async def test_an_operator_does_everything_for_everybody(people: People) -> None
     assert (await people.ask("root", "POST", f"/v1{path}/invocations/{invocation}/stop")).status_code == 200
     assert (await people.ask("root", "PATCH", path, json={"stateDelta": {"a": 1}})).status_code == 200
     assert (await people.ask("root", "DELETE", path)).status_code == 200
+
+
+@server
+async def test_a_stream_ends_with_its_credential(client: Client, keys: Keys) -> None:
+    """Whoever follows has to ask again, and is asked again who it is; a key without an end ends no stream."""
+    async with api_and_worker(client, auth=keys.auth) as lasting:
+        session = (await lasting.http.post(lasting.path(user="ann"), json={}, headers=keys.of("ann"))).json()["id"]
+        key, text = ApiKey.new("ann", now=datetime.now(UTC), lasts=timedelta(seconds=4))
+        header = {"authorization": f"Bearer {text}"}
+        auth = AuthConfig(keys=(*keys.known, key))
+        async with served(client, lasting.definition, lasting.model, auth=auth) as api:
+            path = f"/v1{api.path(session, user='ann')}/events/stream"
+            async with api.http.stream("GET", path, headers=keys.of("ann")) as other:
+                attached, run = await asyncio.gather(
+                    api.http.get(path, headers=header),
+                    api.http.post("/run_sse", json=api.body(session, "wait"), headers=header),
+                )
+                lines = other.aiter_lines()
+                lasting.model.gate("wait").open()
+                while "you said: wait" not in await anext(lines):
+                    pass
+            for answer in (attached, run):
+                assert answer.status_code == 200, answer.text
+                assert 'data: {"error": "CredentialExpired: ' in answer.text.strip().splitlines()[-1]
+            assert (await api.http.get(path, headers=header)).status_code == 401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,6 +14,8 @@ import pytest
 from temporalio.client import Client
 
 from perdure.api import v1_events
+from perdure.events import Event
+from perdure.following import Follower as LogFollower
 from tests.api.support import Api, Obedient, call_of, obedient_app, served, texts
 from tests.workflows.support import serving
 
@@ -171,6 +174,46 @@ async def test_a_stream_in_which_nothing_happens_stays_alive(api: Api, monkeypat
     async with attached(api, session) as follower:
         assert await follower.comment() == ": still here"
         await api.user(session).run("hello")
+
+
+async def test_who_follows_elsewhere_and_lags_behind_makes_no_offset_a_bad_one(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = asyncio.Event()
+
+    async def never(self: LogFollower, **about: Any) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    session = await api.create()
+    monkeypatch.setattr(LogFollower, "news", never)
+    async with attached(api, session):
+        async with asyncio.timeout(20):
+            await waiting.wait()
+        monkeypatch.undo()
+        await api.user(session).run("hello")
+        total = (await get(api, f"{base(api, session)}/events"))["total"]
+        assert total > 1
+        async with attached(api, session, since=total):
+            pass
+        beyond = await api.http.get(f"{base(api, session)}/events/stream", params={"since": total + 1})
+        assert beyond.status_code == 400
+
+
+async def test_frames_are_kept_for_many_only_and_only_small_ones(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: OrderedDict[int, tuple[Event, str]] = OrderedDict()
+    monkeypatch.setattr(v1_events._FRAMES, "_frames", kept)  # pyright: ignore[reportPrivateUsage] -- memory is not seen from outside
+    session = await api.create()
+    await api.ran(session, "x" * 30_000)
+    await api.ran(session, "hello")
+    async with attached(api, session, partial="true") as follower:
+        whole = [await follower.next() for _ in range(6)]
+    assert not kept
+    async with attached(api, session) as follower:
+        assert [await follower.next() for _ in range(6)] == whole
+    sizes = [len(frame) for _, frame in kept.values()]
+    assert sizes
+    assert max(sizes) < 20_001 < len(json.dumps(whole[0]))
 
 
 REFUSED: list[tuple[str, str, Any, int]] = [

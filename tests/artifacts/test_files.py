@@ -126,6 +126,7 @@ async def test_a_stray_file_in_the_folder_is_passed_over(tmp_path: Path) -> None
     leave_a_stray_file(tmp_path)
     assert await service.save_artifact(**WHO, filename="f", artifact=types.Part(text="y")) == 1
     assert await service.list_versions(**WHO, filename="f") == [0, 1]
+    assert await service.list_artifact_keys(**WHO) == ["f"]
 
 
 async def test_files_get_the_permissions_that_the_process_gives(tmp_path: Path) -> None:
@@ -140,7 +141,8 @@ async def test_files_get_the_permissions_that_the_process_gives(tmp_path: Path) 
 
 def leave_a_stray_file(folder: Path) -> None:
     [versions] = folder.rglob("versions")
-    (versions / ".DS_Store").write_bytes(b"")
+    for place in (versions, versions.parent, versions.parent.parent):
+        (place / ".DS_Store").write_bytes(b"")
 
 
 def modes(folder: Path) -> set[int]:

@@ -13,6 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from perdure.api.app import create_app
+from perdure.errors import SessionNotFound
 from perdure.http_server import listen, serve, url_of
 from perdure.streams.hub import TokenHub
 from perdure.streams.partials import ATTEMPT
@@ -144,6 +145,19 @@ async def test_an_api_in_another_process_hears_of_its_workers(client: Client, ap
 async def _each(lines: list[str]) -> AsyncGenerator[str]:
     for line in lines:
         yield line
+
+
+async def test_a_session_that_is_not_there_is_not_wanted_of_workers(client: Client, app_name: str) -> None:
+    hub = TokenHub()
+    async with (
+        streaming(client, make_app(app_name, agent("clerk", Typist())), hub) as user,
+        served(client, hub) as http,
+    ):
+        assert (await http.post("/run_sse", json=body(user, streaming=True))).status_code == 404
+        assert hub.wanted() == set()
+        with pytest.raises(SessionNotFound):
+            await anext(user.runner.run_async(user_id="u", session_id="s", new_message="go", streaming=True))
+        assert hub.wanted() == set()
 
 
 async def test_followers_see_nothing_of_another_users_tokens(client: Client, app_name: str) -> None:

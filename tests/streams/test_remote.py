@@ -150,6 +150,64 @@ async def test_a_worker_that_comes_back_is_heard_again_and_no_answer_goes_on_in_
             assert await all_of(reader) == ("", draft("e2"))
 
 
+async def test_a_follower_that_comes_back_in_the_middle_sees_the_answer_once_and_whole() -> None:
+    hub = TokenHub()
+    async with StreamServer(hub) as server, joined(hub, server.address) as (theirs, _):
+        reader = theirs.subscribe(SESSION)
+        writer = await begun(hub, draft())
+        writer.add(Piece("Hello "))
+        assert texts([await some_of(reader)]) == ["Hello "]
+        reader.close()
+        await eventually(lambda: not hub.wanted())
+        writer.add(Piece("wor"))
+        again = theirs.subscribe(SESSION)
+        assert texts([await some_of(again)]) == ["Hello wor"]
+        writer.add(Piece("ld"))
+        writer.end()
+        assert (await all_of(again))[0] == "ld"
+
+
+async def test_what_nobody_follows_to_its_end_takes_no_memory() -> None:
+    hub = TokenHub()
+    async with StreamServer(hub) as server, joined(hub, server.address) as (theirs, _):
+        for number in range(3):
+            reader = theirs.subscribe(SESSION)
+            writer = await begun(hub, draft(f"e{number}"))
+            writer.add(Piece("x" * 1000))
+            assert await some_of(reader)
+            reader.close()
+            await eventually(lambda: not hub.wanted())
+            writer.end()
+        assert (theirs._size, theirs._entries, list(theirs._known)) == (0, {}, [])  # pyright: ignore[reportPrivateUsage] -- nobody is told
+
+
+async def test_an_answer_that_was_opened_before_the_drop_was_read_goes_on_under_its_new_number() -> None:
+    """The worker's frames and the client's wishes cross each other."""
+    speaking: asyncio.Queue[wire.Connection] = asyncio.Queue()
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = wire.Connection(reader, writer)
+        await wire.greet_client(connection, "")
+        speaking.put_nowait(connection)
+
+    worker = await asyncio.start_server(speak, "127.0.0.1", 0)
+    theirs = TokenHub()
+    address = f"127.0.0.1:{worker.sockets[0].getsockname()[1]}"
+    async with worker, StreamClient(theirs, [address]):
+        reader = theirs.subscribe(SESSION)
+        connection = await speaking.get()
+        for number in (1, 2):
+            await connection.send(
+                {"open": number, "draft": draft().model_dump()},
+                {"add": number, **await wire.sealed([Piece("Hello ")], None)},
+            )
+            if number == 1:
+                assert texts([await some_of(reader)]) == ["Hello "]
+        await connection.send({"add": 2, **await wire.sealed([Piece("world")], None)}, {"end": 2})
+        assert (await all_of(reader))[0] == "world"
+        connection.close()
+
+
 async def test_a_client_that_does_not_read_holds_up_nobody() -> None:
     """Its part waits in the hub, within the hub's bounds, while another client gets everything."""
     hub = TokenHub()
@@ -236,6 +294,37 @@ async def test_a_proof_is_good_for_one_connection() -> None:
         overheard = wire._proof(KEY, "client", "1" * 32, nonce)  # pyright: ignore[reportPrivateUsage] -- an attack
         line = json.dumps({"nonce": nonce, "proof": overheard}).encode() + b"\n"
         assert len(await exchange(server.address, line)) == 1
+
+
+async def test_one_who_wants_too_much_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wire, "MAX_SESSIONS", 2)
+    hub = TokenHub()
+    async with StreamServer(hub) as server:
+        greedy = wire.Connection(*await asyncio.open_connection(*split_address(server.address)))
+        await wire.greet_server(greedy, "")
+        with caplog.at_level(logging.WARNING, "perdure.streams"):
+            await greedy.send(*({"want": f"app/u/{number}"} for number in range(3)))
+            await eventually(lambda: bool(reasons(caplog)))
+        greedy.close()
+        assert reasons(caplog) == ["it wants more than 2 sessions over one connection"]
+        assert hub.wanted() == set()
+
+
+async def test_a_client_wants_no_more_than_it_may_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wire, "MAX_SESSIONS", 2)
+    hub = TokenHub()
+    async with StreamServer(hub) as server, joined(hub, server.address) as (theirs, client):
+        with caplog.at_level(logging.WARNING, "perdure.streams"):
+            readers = [theirs.subscribe(f"app/u/{number}") for number in range(3)]
+            await eventually(lambda: hub.wanted() == {"app/u/0", "app/u/1"})
+        assert reasons(caplog) == ["more than 2 sessions are followed; the others get no tokens"]
+        readers[0].close()
+        await eventually(lambda: hub.wanted() == {"app/u/1", "app/u/2"})
+        assert client.connected == 1
 
 
 async def test_one_who_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
