@@ -132,8 +132,21 @@ def peek_app(line: str | bytes) -> str:
     Raises:
         InvalidTrajectory: The line is no header.
     """
-    number, first = next(_numbered([line]), (1, dict[str, Any]()))
-    return _header(first, number).app
+    return _peek([line]).app
+
+
+def peek_session(lines: Iterable[str | bytes]) -> str:
+    """Return the session id that an export's header names.
+
+    Raises:
+        InvalidTrajectory: There is no header.
+    """
+    return _peek(lines).session_id
+
+
+def _peek(lines: Iterable[str | bytes]) -> ExportHeader:
+    number, first = next(_numbered(lines), (1, dict[str, Any]()))
+    return _header(first, number)
 
 
 def read_lines(lines: Iterable[str | bytes], *, fresh: FreshId) -> ImportedLog:

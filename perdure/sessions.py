@@ -51,6 +51,7 @@ from perdure.messages import (
     SessionStatus,
     SessionView,
     split_workflow_id,
+    workflow_id,
 )
 from perdure.plan import Plan
 from perdure.projection import Projection
@@ -245,6 +246,9 @@ class Sessions(SessionCalls):
 
     async def _listed(self, user_id: str | None) -> AsyncIterator[ListedSession]:
         query = f"WorkflowType = '{self._app}' AND ExecutionStatus != 'ContinuedAsNew'"
+        if user_id is not None:
+            # Encoded, so there is no quote in it.
+            query += f" AND WorkflowId STARTS_WITH '{workflow_id(self._app, user_id, '')}'"
         async for execution in self._client.list_workflows(query):
             if execution.id.count("/") != 2:
                 # Somebody started a workflow of the app's type by hand; it is no session.

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 from weakref import WeakSet
 
 from fastapi import HTTPException, Request
 
-from perdure.api.identity import ANYONE, SCOPE_KEY, Deed, Identity
+from perdure.api.identity import ANYONE, OPERATOR, SCOPE_KEY, Deed, Identity
 from perdure.client import Runner
 
-__all__ = ["NOT_FOUND", "Access", "OneUsersRunner", "access_of", "answers", "check_users"]
+__all__ = ["APP", "NOT_FOUND", "Access", "OneUsersRunner", "access_of", "answers", "check_state", "check_users"]
+
+APP = "app:"
+"""How the keys of a state start that all sessions of an app share, whosever they are."""
 
 NOT_FOUND = "Session not found"
 """What is said of another user's session, whether it exists or not."""
@@ -101,6 +104,20 @@ async def check_users(request: Request) -> None:
         named += filter(None, request.query_params.getlist(name))
     for user_id in named:
         access.check(user_id)
+
+
+def check_state(identity: Identity, delta: Mapping[str, Any] | None) -> None:
+    """Refuse to write what other users' agents read, unless an operator does it.
+
+    Args:
+        identity: Who writes.
+        delta: What is written into a session's state.
+
+    Raises:
+        HTTPException: It holds `app:` keys. 403.
+    """
+    if OPERATOR not in identity.roles and any(key.startswith(APP) for key in delta or ()):
+        raise HTTPException(403, "app: keys are shared by all users of the app, so only an operator may write them")
 
 
 class OneUsersRunner(Runner):

@@ -6,13 +6,30 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from fastapi import HTTPException
 
+from perdure.api.access import APP
 from perdure.api.identity import OPERATOR, Identity
 from perdure.attribution import ATTRIBUTION, attribution
-from perdure.events import Event
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
+from perdure.journal import ActivityKept
+
+_Json = dict[str, Any]
+
+_MARK = "perdure"
+"""The key of an export's lines that are no events."""
+_QUESTIONS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
+_ASKING = (
+    "requestedToolConfirmations",
+    "requested_tool_confirmations",
+    "needsConfirmation",
+    "needs_confirmation",
+)
+"""Fields by which a tool's kept result has a person asked."""
+_DELTAS = ("stateDelta", "state_delta")
+_ACTIVITY = ActivityKept.model_fields["kind"].default
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,10 @@ def _text(value: object) -> str | None:
 
 
 def check_log(identity: Identity, lines: Iterable[str | bytes]) -> None:
-    """Refuse a log that says who answered, unless an operator brings it: whoever brings it could have written it.
+    """Refuse a log that holds what only an operator may bring: whoever brings a log could have written it.
+
+    That is who answered; a question whether a call may run, or what became of it, since its answer lets calls run; what
+    a custom agent's activities returned; and writes of `app:` keys that a resume would carry out.
 
     Raises:
         HTTPException: 403.
@@ -60,12 +80,35 @@ def check_log(identity: Identity, lines: Iterable[str | bytes]) -> None:
         return
     for line in lines:
         try:
-            json.loads(line, object_pairs_hook=_check_pairs)
+            value: Any = json.loads(line, object_pairs_hook=_check_pairs)
         except (ValueError, RecursionError):
             # It is malformed, and refused as such by whoever reads the log.
             continue
+        if isinstance(value, dict) and _MARK in value:
+            json.loads(line, object_pairs_hook=_check_entry_pairs)
 
 
-def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
-    if any(key == ATTRIBUTION for key, _ in pairs):
-        raise HTTPException(403, f"the log says who answered ({ATTRIBUTION!r}), so only an operator may bring it")
+def _check_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for key, value in pairs:
+        if key == ATTRIBUTION:
+            raise _operators_only(f"says who answered ({ATTRIBUTION!r})")
+        # Calls, responses and what is asked about, however they are nested and spelled, have a name.
+        if key == "name" and isinstance(value, str) and value in _QUESTIONS:
+            raise _operators_only(f"holds {value!r}, whose answer lets a call run")
+        if key in _ASKING and value:
+            raise _operators_only(f"asks whether a call may run ({key!r})")
+    return dict(pairs)
+
+
+def _check_entry_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Check what stands in an entry of Perdure's, which does more than tell what was."""
+    for key, value in pairs:
+        if key == "kind" and value == _ACTIVITY:
+            raise _operators_only("holds what an agent's activity returned")
+        if key in _DELTAS and isinstance(value, dict) and any(name.startswith(APP) for name in cast(_Json, value)):
+            raise _operators_only("writes app: keys")
+    return dict(pairs)
+
+
+def _operators_only(what: str) -> HTTPException:
+    return HTTPException(403, f"the log {what}, so only an operator may bring it")

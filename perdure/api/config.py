@@ -18,8 +18,9 @@ class ApiConfig:
     auth: AuthConfig | None = None
     """Who is let in, from `perdure.api.auth_config.read_auth`. Default: whoever reaches it, with every right."""
     loopback: bool = True
-    """It listens on this machine only, so a request must name this machine as its host: a web page that a browser was
-    tricked into taking for local (DNS rebinding) does not. Default: on."""
+    """A request must name this machine, an IP address, or the host of an allowed origin as its host: a web page that a
+    browser was tricked into taking for local (DNS rebinding) does not. Switched off only with `auth`. Default: on.
+    """
     allow_origins: tuple[str, ...] = ()
     """Origins of web pages that may call it beside its own: `https://shop.example`, `regex:…`, or `*`. Default: none.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -87,7 +88,7 @@ class Guard:
 
         Args:
             app: What is guarded.
-            loopback: The host must be this machine, or that of an allowed origin.
+            loopback: The host must be this machine, an IP address, or that of an allowed origin.
             allow_origins: As in `ApiConfig`.
         """
         self._app = app
@@ -113,7 +114,7 @@ class Guard:
 
     def _is_known(self, host: str) -> bool:
         name = _split(f"//{host}")[0]
-        return name is not None and (is_loopback(name) or name in self._hosts)
+        return name is not None and (is_loopback(name) or name in self._hosts or _is_address(name))
 
     def _is_allowed(self, origin: str, host: str) -> bool:
         if "*" in self._origins or origin in self._origins:
@@ -130,6 +131,15 @@ def is_own(origin: str, host: str) -> bool:
     own_name, own_port = _split(f"//{host}")
     default = _DEFAULT_PORTS.get(scheme)
     return default is not None and name is not None and (name, port or default) == (own_name, own_port or default)
+
+
+def _is_address(name: str) -> bool:
+    """Return whether a host is an IP address, which no page can rebind; probes name a server so."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _split(url: str) -> tuple[str | None, int | None]:

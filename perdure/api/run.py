@@ -12,6 +12,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
 from google.genai import types
 
+from perdure.api.access import check_state
 from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, check_reserved
 from perdure.api.identity import ExpiryOf, Identity, IdentityOf
@@ -106,6 +107,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
     # Approvers may answer over ADK's routes, too, and say nothing beside it.
     deed = "answer" if _only_answers(body.new_message) else "run"
     runner = backend.runner(app, body.user_id, body.session_id, deed=deed)
+    check_state(sender.identity, body.state_delta)
     with ExitStack() as unless_sent:
         if streaming:
             unless_sent.callback(runner.expect_tokens(user_id=body.user_id, session_id=body.session_id))

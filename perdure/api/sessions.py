@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, HTTPException, Response
 from temporalio.exceptions import TemporalError
 
-from perdure.api.access import NOT_FOUND
+from perdure.api.access import NOT_FOUND, check_state
 from perdure.api.backend import Backend, BackendOf, Segment
+from perdure.api.identity import Identity, IdentityOf
 from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest, reserved_key
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
@@ -52,14 +53,18 @@ async def list_sessions(app_name: Segment, user_id: Segment, backend: BackendOf)
 
 @router.post(_BASE, response_model=Session)
 async def create_session(
-    app_name: Segment, user_id: Segment, backend: BackendOf, body: CreateSessionRequest | None = None
+    app_name: Segment,
+    user_id: Segment,
+    backend: BackendOf,
+    identity: IdentityOf,
+    body: CreateSessionRequest | None = None,
 ) -> Response:
     """Create a session."""
     body = body or CreateSessionRequest()
     if body.options:
         raise HTTPException(400, f"the options {', '.join(sorted(body.options))} are not supported")
     session_id = body.session_id or str(uuid.uuid4())
-    return await _create(backend, (app_name, user_id, session_id), body.state or {}, body.events or [])
+    return await _create(backend, identity, (app_name, user_id, session_id), body.state or {}, body.events or [])
 
 
 @router.post(_ONE, response_model=Session, deprecated=True)
@@ -68,10 +73,11 @@ async def create_session_with_id(
     user_id: Segment,
     session_id: Segment,
     backend: BackendOf,
+    identity: IdentityOf,
     state: Annotated[StateBody | None, Body()] = None,
 ) -> Response:
     """Create a session; the body is its state."""
-    return await _create(backend, (app_name, user_id, session_id), state.root if state else {}, [])
+    return await _create(backend, identity, (app_name, user_id, session_id), state.root if state else {}, [])
 
 
 @router.get(_ONE, response_model=Session)
@@ -87,10 +93,16 @@ async def get_session(app_name: Segment, user_id: Segment, session_id: Segment, 
 
 @router.patch(_ONE, response_model=Session)
 async def change_state(
-    app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf, body: UpdateSessionRequest
+    app_name: Segment,
+    user_id: Segment,
+    session_id: Segment,
+    backend: BackendOf,
+    identity: IdentityOf,
+    body: UpdateSessionRequest,
 ) -> Response:
     """Write into a session's state; `temp:` keys are in the answer only."""
     runner = backend.runner(app_name, user_id, session_id)
+    check_state(identity, body.state_delta)
     try:
         async with backend.patience():
             await runner.change_state(user_id=user_id, session_id=session_id, state_delta=body.state_delta)
@@ -110,10 +122,11 @@ async def delete_session(app_name: Segment, user_id: Segment, session_id: Segmen
 
 
 async def _create(
-    backend: Backend, names: tuple[str, str, str], state: dict[str, Any], events: Sequence[Event]
+    backend: Backend, identity: Identity, names: tuple[str, str, str], state: dict[str, Any], events: Sequence[Event]
 ) -> Response:
     app, user_id, session_id = names
     runner = backend.runner(*names)
+    check_state(identity, state)
     _check_events(events)
     try:
         async with backend.patience():

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from google.genai import types
 
 from perdure.api import v1_events, v1_pending, v1_records, v1_transfers
+from perdure.api.access import check_state
 from perdure.api.backend import BackendOf, Segment
 from perdure.api.identity import IdentityOf
 from perdure.api.v1_schemas import Invocation, InvocationList, ResumeBody, StartBody, StopBody, Taken
@@ -29,9 +30,15 @@ async def list_invocations(where: WhereOf, backend: BackendOf) -> InvocationList
 
 @router.post(SESSION + "/invocations", status_code=201)
 async def start(
-    where: WhereOf, body: StartBody, response: Response, backend: BackendOf, idempotency_key: IdempotencyKey = None
+    where: WhereOf,
+    body: StartBody,
+    response: Response,
+    backend: BackendOf,
+    identity: IdentityOf,
+    idempotency_key: IdempotencyKey = None,
 ) -> Taken:
     """Start an invocation by a message; returns at once, with the invocation's `Location`."""
+    check_state(identity, body.state_delta)
     message = user_content(body.message) if isinstance(body.message, str) else body.message
     async with backend.patience():
         result = await where.runner.send_message(

@@ -16,6 +16,7 @@ from perdure.api.identity import IdentityOf
 from perdure.api.v1_record_schemas import Imported
 from perdure.api.where import SESSION, WhereOf, check_operator
 from perdure.errors import InvalidMessage
+from perdure.exports import peek_session
 
 _LINES = "application/x-ndjson"
 
@@ -89,6 +90,9 @@ async def import_session(
     lines = (await request.body()).splitlines(keepends=True)
     if not lines:
         raise InvalidMessage("the body is empty; send an export's lines")
+    if session_id is None:
+        # The id of the file must be one that a path can have.
+        backend.runner(app_name, user_id, peek_session(lines))
     await run_in_threadpool(check_log, identity, lines)
     async with backend.patience():
         imported = await runner.import_session(

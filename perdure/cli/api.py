@@ -168,9 +168,11 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         split_origins(options["allow_origins"])
     except ValueError as error:
         raise click.UsageError(f"--allow-origins: {error}") from error
+    auth = _auth(options["auth"])
     return ApiConfig(
-        auth=_auth(options["auth"]),
-        loopback=is_loopback(host),
+        auth=auth,
+        # Behind a published port of a container, too, a page could get in by a name that it rebinds.
+        loopback=is_loopback(host) or auth is None,
         allow_origins=options["allow_origins"],
         max_body_bytes=options["max_body"],
         patience=timedelta(seconds=options["patience"]),
@@ -232,12 +234,15 @@ def url_of(listener: socket.socket) -> str:
 
 def warn_of(host: str, config: ApiConfig) -> None:
     """Warn if others than this machine can reach the API."""
-    if config.loopback:
+    from perdure.http_server import is_loopback
+
+    if is_loopback(host):
         return
     if config.auth is None:
         click.echo(
             f"perdure: WARNING: the API has no authentication: whoever reaches {host} can read and run every session;"
-            " name a file by --auth",
+            " name a file by --auth. It is reached by IP address or as localhost; by another name only with"
+            " --allow-origins http://NAME",
             err=True,
         )
     else:

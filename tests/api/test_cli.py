@@ -69,6 +69,24 @@ async def test_with_auth_only_who_is_known_is_let_in(temporal_server: str, app_n
     assert await api.end(signal.SIGTERM) == 0
 
 
+async def test_without_auth_a_name_that_was_rebound_is_refused_on_every_address(
+    temporal_server: str, app_name: str, tmp_path: Path
+) -> None:
+    """A port of a container is published to this machine, and reached by a browser, too."""
+    (tmp_path / f"{app_name}.py").write_text(AGENT_FILE.replace("NAME", app_name))
+    at = ("--host", "0.0.0.0", "--port", "0", "--allow-origins", "http://shop.example")
+    api = await Process.start("api", f"{app_name}.py", *at, "--address", temporal_server, cwd=tmp_path)
+    port = re.search(r"HTTP API at http://[^/,]*:(\d+)", await api.read_until("inbox at"))
+    assert port is not None
+    async with httpx2.AsyncClient(trust_env=False, base_url=f"http://127.0.0.1:{port[1]}") as http:
+        found = {
+            host: (await http.get("/list-apps", headers={"host": host})).status_code
+            for host in ("evil.example", "shop.example", "localhost", "10.0.0.7:8000")
+        }
+    assert found == {"evil.example": 403, "shop.example": 200, "localhost": 200, "10.0.0.7:8000": 200}
+    assert await api.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize(
     ("host", "auth", "told"),
     [
@@ -81,7 +99,7 @@ async def test_with_auth_only_who_is_known_is_let_in(temporal_server: str, app_n
 def test_who_can_be_reached_from_outside_is_warned(
     host: str, auth: AuthConfig | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    warn_of(host, ApiConfig(auth=auth, loopback=is_loopback(host)))
+    warn_of(host, ApiConfig(auth=auth, loopback=is_loopback(host) or auth is None))
     said = capsys.readouterr().err
     assert (told in said, bool(told)) == (True, bool(said))
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import (
+    Client,
+    Interceptor,
+    ListWorkflowsInput,
+    OutboundInterceptor,
+    WorkflowExecutionAsyncIterator,
+)
 
 from perdure.agents import App
+from perdure.client import Runner
+from perdure.messages import workflow_id
 from tests.api.support import Api, Obedient, call_of, obedient_app, response_to, said, served, texts
 from tests.workflows.support import eventually, serving
 
@@ -55,6 +64,39 @@ async def test_the_old_way_to_create_takes_the_state_as_its_body(api: Api) -> No
     for body in (b"[1]", b'{"a": "\\ud800"}'):
         answer = await api.http.post(api.path("odd"), content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 422
+
+
+class _Asking(Interceptor):
+    """Notes what Temporal is asked to list."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        queries = self.queries
+
+        class Noting(OutboundInterceptor):
+            def list_workflows(self, input: ListWorkflowsInput) -> WorkflowExecutionAsyncIterator:
+                queries.append(input.query or "")
+                return super().list_workflows(input)
+
+        return Noting(next)
+
+
+async def test_of_other_users_nothing_is_listed(api: Api) -> None:
+    """Else each listing would page through the sessions of all."""
+    for user in ("al", "al_x", "o'al%", "bo"):
+        await api.http.post(api.path("s", quote(user, safe="")), json={})
+    asking = _Asking()
+    runner = Runner(api.app, Client(api.temporal.service_client, interceptors=[asking]))
+    for user in ("al", "o'al%"):
+
+        async def listed(user: str = user) -> bool:
+            return [session.user_id for session in await runner.list_sessions(user_id=user)] == [user]
+
+        await eventually(listed)
+        found = [run.id async for run in api.temporal.list_workflows(asking.queries[-1])]
+        assert found == [workflow_id(api.app, user, "s")]
 
 
 async def test_a_users_sessions_are_listed_without_their_events(api: Api) -> None:

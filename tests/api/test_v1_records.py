@@ -140,6 +140,16 @@ async def test_a_session_goes_out_and_comes_in_again(api: Api) -> None:
     assert answered.status_code == 200, answered.text
 
 
+async def test_a_file_makes_no_session_that_no_path_leads_to(api: Api) -> None:
+    imports = f"/v1/apps/{api.app}/users/bea/imports"
+    for session, status in (("", 400), ("ø" * 149, 400), ("ø" * 148, 201)):
+        header = {"perdure": {"format": 1, "app": api.app, "user_id": "ann", "session_id": session}}
+        made = await api.http.post(imports, content=f"\n{json.dumps(header)}\n")
+        assert made.status_code == status, made.text
+        if status == 201:
+            assert (await api.http.get(made.headers["location"])).status_code == 200
+
+
 async def test_an_export_without_the_journal_is_the_log(api: Api) -> None:
     session = await api.create()
     await api.ran(session, "hello")

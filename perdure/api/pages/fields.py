@@ -239,8 +239,16 @@ def _check_text(schema: Mapping[str, Any], text: str) -> None:
         raise ValueError(f"Give {least} characters at least; it has {len(text)}.")
     if isinstance(most, int) and len(text) > most:
         raise ValueError(f"Give {most} characters at the most; it has {len(text)}.")
-    if isinstance(pattern, str) and not re.search(pattern, text):
+    if isinstance(pattern, str) and not _has_form(pattern, text):
         raise ValueError(f"It does not have the form {pattern}.")
+
+
+def _has_form(pattern: str, text: str) -> bool:
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        # JSON schemas have ECMAScript's expressions, some of which Python does not know.
+        return True
 
 
 _LIMITS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {

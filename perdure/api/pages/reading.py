@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.service import RPCError
+
 from perdure.api.backend import Backend
 from perdure.api.identity import APPROVER, OPERATOR, Identity
 from perdure.api.pages.answering import AnswerForm, answer_form
 from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree
-from perdure.errors import SessionNotFound
+from perdure.errors import PerdureError, SessionNotFound
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
 from perdure.explaining import InvocationExplanation, SessionExplanation
 from perdure.messages import PendingCall
@@ -34,6 +37,9 @@ _PATIENCE = 4.0
 """Seconds for which the sessions are waited for: one that no worker serves may not hold up the others."""
 
 _QUERIES_AT_ONCE = 20
+
+_FAILURES = (PerdureError, RPCError, WorkflowQueryFailedError)
+"""How a session fails to answer, such as one that is stuck; the others are shown all the same."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,9 @@ async def _open_calls(
             except SessionNotFound:
                 # It was deleted meanwhile.
                 return []
+            except _FAILURES:
+                backend.note_silent(session.workflow_id)
+                return []
 
     asked = [session for session in sessions if not backend.is_silent(session.workflow_id)]
     tasks = {asyncio.create_task(ask(session)): session for session in asked}
@@ -186,12 +195,15 @@ async def _forms(backend: Backend, calls: list[tuple[ListedSession, PendingCall]
 
 
 async def _plan_of_call(backend: Backend, session: ListedSession, call: PendingCall) -> Plan | None:
-    """Return the plan that a call's form needs, if it needs one."""
+    """Return the plan that a call's form needs, if it needs one; without it, the answer is asked for as JSON."""
     if call.name in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
         return None
     names = {"user_id": session.user_id, "session_id": session.id, "invocation_id": call.invocation_id}
-    view = await backend.runner(session.app_name, session.user_id).invocation(**names)
-    return await backend.plan(session.app_name, **names, digest=view.plan)
+    try:
+        view = await backend.runner(session.app_name, session.user_id).invocation(**names)
+        return await backend.plan(session.app_name, **names, digest=view.plan)
+    except _FAILURES:
+        return None
 
 
 async def read_session(

@@ -137,6 +137,7 @@ async def answer(
     call_id: Segment,
     backend: BackendOf,
     identity: IdentityOf,
+    signed_in: SignedIn,
 ) -> Response:
     """Answer a call."""
     check_same_origin(request)
@@ -156,9 +157,9 @@ async def answer(
                 metadata=answer_metadata(identity, given.get(WHY, "").strip() or None),
             )
         except NotFilledIn as error:
-            return await _again(backend, identity, names, form, error.errors)
+            return await _again(backend, identity, names, form, error.errors, signed_in=signed_in)
         except InvalidMessage as error:
-            return await _again(backend, identity, names, form, {"": str(error)})
+            return await _again(backend, identity, names, form, {"": str(error)}, signed_in=signed_in)
         except (CallAnswered, CallNotFound):
             return _go_to(names, given, "answered")
     return _go_to(names, given, "taken")
@@ -240,11 +241,17 @@ async def _shown(
 
 
 async def _again(
-    backend: Backend, identity: Identity, names: tuple[str, str, str], form: AnswerForm, errors: dict[str, str]
+    backend: Backend,
+    identity: Identity,
+    names: tuple[str, str, str],
+    form: AnswerForm,
+    errors: dict[str, str],
+    *,
+    signed_in: bool,
 ) -> Response:
     """Show a form again, with what was filled in and what is wrong."""
     found = await read_session(backend, identity, names, filled_in={form.call.id: replace(form, errors=errors)})
-    return page("session.html", 422, page=found, said=None, identity=identity, signed_in=False, before=None)
+    return page("session.html", 422, page=found, said=None, identity=identity, signed_in=signed_in, before=None)
 
 
 async def _form_of(

@@ -21,6 +21,7 @@ from temporalio.client import Client
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, SequentialAgent
 from perdure.agents.tools import FunctionTool, ToolContext
 from perdure.api.app import create_app
+from perdure.api.auth import SIGNED_IN_KEY
 from perdure.api.config import ApiConfig
 from perdure.api.identity import SCOPE_KEY, Identity
 from perdure.http_server import listen, serve, url_of
@@ -122,6 +123,7 @@ class _As:
         subject, *roles = Headers(scope=scope).get("x-as", "").split() or [""]
         if subject:
             scope[SCOPE_KEY] = Identity(subject, frozenset(roles))
+            scope[SIGNED_IN_KEY] = True
         await self._app(scope, receive, send)
 
 

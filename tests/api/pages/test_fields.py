@@ -128,6 +128,13 @@ def test_what_is_wrong_is_said_at_the_field() -> None:
     assert "finite" in errors(found, approved="true", count="1", code="ABC", price="inf")["price"]
 
 
+def test_a_pattern_that_python_does_not_know_is_not_checked() -> None:
+    for pattern in (r"^\p{Lu}+$", "(?<year>[0-9]{4})", "["):
+        found = form_of({"type": "object", "properties": {"code": {"type": "string", "pattern": pattern}}})
+        assert found is not None
+        assert found.read(filled(found, code="ab")) == {"code": "ab"}
+
+
 def test_an_answer_may_be_one_value() -> None:
     assert form(bool).read({"f0": "true"}) is True
     assert form(Literal["yes", "no"]).read({"f0": '"no"'}) == "no"

@@ -15,7 +15,12 @@ from temporalio.client import Client
 from perdure.api.attribution import answer_metadata, attribution_of
 from perdure.api.identity import ANYONE, Identity
 from perdure.attribution import ATTRIBUTION as ANSWER
+from perdure.client import Runner
+from perdure.config import WorkerConfig
+from perdure.errors import SessionStuck
 from perdure.events import Event
+from perdure.messages import workflow_id
+from perdure.worker import create_workers
 from tests.api.pages.support import HOSTILE, SAME_ORIGIN, Clerk, Pages, Sent, clerk_app
 from tests.workflows.support import User, eventually, responses, serving
 
@@ -114,8 +119,9 @@ async def test_fields_become_the_answer_and_wrong_ones_are_shown_again(pages: Pa
     session = fresh()
     person = await pages.start(f"trip {session}", session)
     form = await pages.form(session)
-    wrong = await pages.send(form, f0="", f1="much", f2='"window"', why="Thinking.")
+    wrong = await pages.send(form, "ann", f0="", f1="much", f2='"window"', why="Thinking.")
     assert wrong.status_code == 422
+    assert 'action="/sign-out"' in wrong.text
     assert "Give a value; it is required." in wrong.text
     assert "Give a whole number, such as 12." in wrong.text
     assert 'value="much"' in wrong.text
@@ -350,6 +356,38 @@ async def test_sessions_without_a_worker_hold_the_inbox_up_once(
     began = time.monotonic()
     assert f"No worker answers for some sessions of {gone}" in await pages.get(f"/?user={session}&app={gone}")
     assert time.monotonic() - began < 3
+
+
+async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
+    pages: Pages, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, session, user = f"app_{uuid.uuid4().hex[:12]}", fresh(), fresh()
+    # As in production: a defect does not fail a session's workflow.
+    (worker,) = create_workers(client, [clerk_app(app, Clerk())], WorkerConfig(max_cached_workflows=10))
+    async with worker:
+        person = User(client, app, user, session)
+        await person.create()
+        await person.run("trip x")
+        # No code can read what it was started with.
+        stuck = await client.start_workflow(app, {"state": 5}, id=workflow_id(app, user, "stuck"), task_queue=app)
+        query = f"/?app={app}&user={user}"
+
+        async def told() -> bool:
+            return "Whether the trip" in (page := await pages.get(query)) and ">stuck</a>" in page
+
+        await eventually(told)
+        page = await pages.get(query)
+        assert f"No worker answers for some sessions of {app}" in page
+        assert "Whether the trip may be booked." in page
+
+        async def fails(self: Runner, **names: str) -> None:
+            raise SessionStuck(session, cause="another code", nondeterministic=True)
+
+        # It told what it waits for, and then no more.
+        monkeypatch.setattr(Runner, "invocation", fails)
+        page = await pages.get(query)
+        assert ("Whether the trip may be booked." in page, "ask_manager" in page) == (False, True)
+        await stuck.terminate()
 
 
 async def test_of_very_many_the_oldest_are_shown(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
