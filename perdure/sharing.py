@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure.errors import SharedStateFull
 from perdure.events import Event
 from perdure.facts import shared_part
-from perdure.journal import Entry, EventLogged, payload_size
+from perdure.journal import Entry, EventLogged, LogImported, MessageAccepted, payload_size
 from perdure.projection import Projection
 from perdure.state_messages import (
     SET_STATE,
@@ -82,9 +82,13 @@ async def share_again(
 def unconfirmed(entries: Iterable[Entry]) -> list[Event]:
     """Return the events at work's ends, whose writes a journal does not tell to have arrived.
 
-    A branch goes on once its write has arrived, so that all of its events but the last one are known to be shared.
+    A branch goes on once its write has arrived, so that all of its events but the last one are known to be shared. What
+    stands in an imported log was never this session's to share.
     """
+    entries = list(entries)
     found: list[Event] = []
+    imported = max((number for number, entry in enumerate(entries, 1) if isinstance(entry, LogImported)), default=0)
+    foreign = {entry.event.id for entry in entries[:imported] if isinstance(entry, EventLogged | MessageAccepted)}
     for invocation in Projection.fold(entries).invocations.values():
         if invocation.status != "running":
             continue
@@ -94,7 +98,7 @@ def unconfirmed(entries: Iterable[Entry]) -> list[Event]:
                 branch = f"{entry.event.branch or ''}."
                 ends = [end for end in ends if end.branch and not branch.startswith(f"{end.branch}.")]
                 ends.append(entry.event)
-        found += ends
+        found += (end for end in ends if end.id not in foreign)
     return found
 
 
