@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import os
 import re
 import secrets
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perdure.errors import EncryptionError
+from perdure.private_files import replace_file
 
 __all__ = ["KEYS_VARIABLE", "Key", "KeyRing", "add_key"]
 
@@ -25,7 +25,6 @@ KEYS_VARIABLE = "PERDURE_ENCRYPTION_KEYS"
 
 _KEY_BYTES = 32
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_MODE = 0o600
 
 
 @dataclass(frozen=True)
@@ -163,13 +162,8 @@ def add_key(path: Path, key: Key, *, standby: bool = False) -> KeyRing:
     ring = KeyRing((*kept, key) if standby else (key, *kept))
     body = old if not old or old.endswith("\n") else f"{old}\n"
     text = f"{body}{key.line}\n" if standby else f"{key.line}\n{body}"
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as file:
-            file.write(text)
-        draft.replace(path)
+        replace_file(path, text)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
         raise EncryptionError(f"the key cannot be written to {str(path)!r}: {error.strerror}") from error
     return ring

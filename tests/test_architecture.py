@@ -61,7 +61,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "metering": VALUES | {"observing"},
     "telemetry": VALUES | PURE | {"telemetry", "metering", "observing", "logs"},
     "payloads": frozenset({"brevity", "errors"}),
-    "keys": frozenset({"errors"}),
+    "private_files": frozenset(),
+    "keys": frozenset({"errors", "private_files"}),
     "codec_server": frozenset({"errors", "http_server"}),
     "http_server": frozenset(),
     "encryption": frozenset({"errors", "keys", "payloads"}),
@@ -98,7 +99,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "api": VALUES
     | PURE
     | {"api", "artifacts", "http_server", "client", "sessions", "waiting", "transfers", "logs"}
-    | {"agents.compile", "agents.definitions", "health", "metering", "streams"},
+    | {"agents.compile", "agents.definitions", "health", "metering", "private_files", "streams"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import tomllib
 from collections.abc import Iterable
@@ -17,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from perdure.errors import DefinitionError
+from perdure.private_files import OWNER_ONLY, replace_file
 
 __all__ = ["PREFIX", "ApiKey", "ApiKeys", "Role", "append_key"]
 
@@ -29,7 +28,6 @@ Role = Literal["operator", "approver"]
 Subject = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 
 _NO_HASH = "0" * 64
-_MODE = 0o600
 
 
 class ApiKey(BaseModel):
@@ -111,7 +109,7 @@ def append_key(path: Path, key: ApiKey) -> None:
     """
     try:
         old = path.read_text() if path.exists() else ""
-        mode = path.stat().st_mode & 0o777 if path.exists() else _MODE
+        mode = path.stat().st_mode & 0o777 if path.exists() else OWNER_ONLY
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{str(path)!r} cannot be read: {_reason(error)}") from None
     text = f"{old.rstrip()}\n\n{key.block}" if old.strip() else key.block
@@ -119,14 +117,9 @@ def append_key(path: Path, key: ApiKey) -> None:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DefinitionError(f"{str(path)!r} takes no key: {error}") from None
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-            file.write(text)
-        draft.replace(path)
+        replace_file(path, text, mode)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
         raise DefinitionError(f"the key cannot be written to {str(path)!r}: {error.strerror}") from error
 
 
