@@ -12,7 +12,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from perdure.api.backend import Backend
-from perdure.api.identity import APPROVER, OPERATOR, Identity
+from perdure.api.identity import Identity
 from perdure.api.pages.answering import AnswerForm, answer_form
 from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import Entry, timeline
@@ -104,27 +104,9 @@ class SessionPage:
     """Seconds that it took to read; the longer, the less often the page renews itself."""
 
 
-def sees_everybody(identity: Identity) -> bool:
-    """Return whether somebody may read the sessions of all users."""
-    return bool(identity.roles & {OPERATOR, APPROVER})
-
-
-def check_reads(identity: Identity, app: str, user_id: str, session_id: str) -> None:
-    """Refuse those who may not see a session, in the words for one that does not exist.
-
-    Raises:
-        SessionNotFound: They may not.
-    """
-    if not identity.may_answer(user_id):
-        raise SessionNotFound(
-            f"app {app!r} has no session {session_id!r} of user {user_id!r};"
-            " create it first (create_session, or `perdure run`)"
-        )
-
-
 async def read_inbox(backend: Backend, identity: Identity, wanted: Wanted) -> Inbox:
     """Return what waits in all sessions that somebody may see, and those sessions."""
-    everybody = sees_everybody(identity)
+    everybody = identity.may_for_all("read")
     user = (wanted.user or None) if everybody else identity.subject
     apps = await backend.apps()
     chosen = [wanted.app] if wanted.app else apps
@@ -224,10 +206,9 @@ async def read_session(
         filled_in: By call id, forms that were filled in wrongly.
 
     Raises:
-        SessionNotFound: There is none, or it is not to be seen.
+        SessionNotFound: There is none.
     """
     _, user_id, session_id = names
-    check_reads(identity, *names)
     began = time.monotonic()
     runner = backend.runner(*names)
     told = await runner.explain(user_id=user_id, session_id=session_id)
