@@ -5,8 +5,9 @@
 The worker is a process of its own; the client, with a follower for each session, is another.
 
 `throughput`: sessions at once, one turn of three tool calls each (four model calls, three tools), against a bare
-workflow that runs the same activities, by turns. `whole` counts creating the sessions, `turn` and `local` only the
-turns; the bare workflow's start is counted. `local` has the tool as a local activity.
+workflow that runs the same activities, by turns. `whole` counts creating the sessions, the others only the turns; the
+bare workflow's start is counted. `awaited` and `local` read the events when the turn has ended, as the bare workflow's
+result is; `turn` and `whole` follow them as they are logged. `local` has the tool as a local activity.
 
 `paused`: sessions that wait for the answer of a long-running tool: the worker's memory for each (slope over the number
 of sessions), then all are answered, some at once; seconds from an answer to the final text. `evicted`: the same by a
@@ -135,17 +136,19 @@ class Bench:
 
     async def throughput(self, sessions: int, repeat: int) -> dict[str, Any]:
         """Return steps per second of each way, and what they cost the worker's and the client's process."""
-        found: dict[str, list[dict[str, float]]] = {"bare": [], "whole": [], "turn": [], "local": []}
+        found: dict[str, list[dict[str, float]]] = {"bare": [], "whole": [], "turn": [], "awaited": [], "local": []}
         async with self.worker(10 * sessions) as worker:
             await ready(worker)
             for index in range(repeat + 1):
                 turns = [await self._created(self._turns) for _ in range(sessions)]
+                awaited = [await self._created(self._turns) for _ in range(sessions)]
                 local = [await self._created(self._local) for _ in range(sessions)]
                 ways: dict[str, list[Callable[[], Awaitable[None]]]] = {
                     "bare": [self._bare] * sessions,
                     "whole": [self._whole] * sessions,
                     "turn": [lambda session=session: self._turn(self._turns, session) for session in turns],
-                    "local": [lambda session=session: self._turn(self._local, session) for session in local],
+                    "awaited": [lambda id=session: self._turn(self._turns, id, live=False) for session in awaited],
+                    "local": [lambda id=session: self._turn(self._local, id, live=False) for session in local],
                 }
                 for name, runs in ways.items():
                     result = await _timed(worker.pid, runs)
@@ -155,7 +158,7 @@ class Bench:
             name: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for name, rows in found.items()
         }
         bare = medians["bare"]["steps_per_second"]
-        ratios = {name: medians[name]["steps_per_second"] / bare for name in ("whole", "turn", "local")}
+        ratios = {name: row["steps_per_second"] / bare for name, row in medians.items() if name != "bare"}
         return {"sessions": sessions, **medians, "ratio": ratios}
 
     async def _bare(self) -> None:
@@ -169,8 +172,8 @@ class Bench:
     async def _whole(self) -> None:
         await self._turn(self._turns, await self._created(self._turns))
 
-    async def _turn(self, runner: Runner, session: str) -> None:
-        async for _ in runner.run_async(user_id="u", session_id=session, new_message="go"):
+    async def _turn(self, runner: Runner, session: str, *, live: bool = True) -> None:
+        async for _ in runner.run_async(user_id="u", session_id=session, new_message="go", live=live):
             pass
 
     async def paused(self, sessions: int, cached: int, at_once: int) -> dict[str, Any]:

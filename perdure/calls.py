@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -51,6 +52,10 @@ workflow task takes updates first."""
 _FIRST_PAUSE = 0.1
 _SAY_AFTER = 3.0
 """Seconds without an answer after which a client says that it waits for a worker."""
+_STUCK_AFTER = 2.0
+_LAST_STUCK_AFTER = 15.0
+"""Seconds after that, at first and at last, between two looks at why there is no answer: each adds to a server's work
+that may only be busy."""
 
 _NO_WORKER = frozenset(
     {
@@ -79,6 +84,8 @@ class SessionCalls:
         self._app = app
         self._client = client
         self._lifecycle = Lifecycle(app, client, reenter=reenter, trial=trial)
+        self._served: asyncio.Task[bool]
+        self._served_until = 0.0
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -120,20 +127,30 @@ class SessionCalls:
             SessionStuck: It waits in vain: the session's workflow task fails again and again.
         """
         task = asyncio.create_task(request)
-        told = False
+        pause, told = _STUCK_AFTER, False
         try:
-            while not (await asyncio.wait({task}, timeout=_SAY_AFTER))[0]:
-                if not told and not await self.is_served():
+            await asyncio.wait({task}, timeout=_SAY_AFTER)
+            while not task.done():
+                if not told and not await self._is_served_now():
                     told = True
                     _logger.warning(
                         f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
                     )
-                stuck = await why_stuck(self._client, workflow_id)
+                await asyncio.wait({task}, timeout=pause)
+                stuck = None if task.done() else await why_stuck(self._client, workflow_id)
                 if stuck is not None:
                     raise stuck
+                pause = min(pause * 2, _LAST_STUCK_AFTER)
             return await task
         finally:
             task.cancel()
+
+    async def _is_served_now(self) -> bool:
+        """Return the same as `is_served`, asked once for all who wait at the same time."""
+        if time.monotonic() >= self._served_until:
+            self._served_until = time.monotonic() + _SAY_AFTER
+            self._served = asyncio.create_task(self.is_served())
+        return await asyncio.shield(self._served)
 
     async def is_served(self) -> bool:
         """Return whether a worker of the app has asked for work in the last minutes."""

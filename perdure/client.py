@@ -120,6 +120,7 @@ class Runner(Transferring, Inspecting):
         state_delta: Mapping[str, Any] | None = None,
         request_id: str | None = None,
         streaming: bool = False,
+        live: bool = True,
     ) -> AsyncGenerator[Event, None]:
         """Start, answer or resume an invocation, and yield its agents' events until it waits, ends or is stopped.
 
@@ -137,6 +138,8 @@ class Runner(Transferring, Inspecting):
                 the id of the event that will hold all of it. They are not in the log, and come only where `streams`
                 were given. Where a model call is tried again, the text begins anew, under a greater
                 `custom_metadata["perdure:attempt"]`.
+            live: Yield events as they are logged. Else all of them as the agents come to rest, which costs the
+                session's worker less: see `follow`.
 
         Raises:
             RequestRefused: The session did not take it; the subclass says why.
@@ -159,7 +162,8 @@ class Runner(Transferring, Inspecting):
                 else:
                     result = await self.send_message(message=content, state_delta=state_delta, **where)
             unless_sent.pop_all()
-        events = self.follow(**session, invocation_id=result.invocation.id, since=result.offset, streaming=streaming)
+        about: dict[str, Any] = {"invocation_id": result.invocation.id, "since": result.offset}
+        events = self.follow(**session, **about, streaming=streaming, live=live)
         async with aclosing(events):
             async for event in events:
                 yield event

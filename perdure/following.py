@@ -7,6 +7,7 @@ a follower asks again after each completed one.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -30,8 +31,13 @@ _LAST_WAIT = 0.5
 """Seconds, at the most, for which what a run has logged is not asked for while it is at work on more."""
 
 _LOOK_SHARE = 3
+_BUSY_WAIT = 5.0
 _BUSY_SPACING = 1.0
-"""After a look, as many times as long as it took, this at the most: a worker that answers late has more to do."""
+"""After a look, as many times as long as it took, this at the most, until the next one and between two polls: a worker
+that answers late has more to do."""
+
+_PATIENT_SHARE = 0.05
+"""Share of the time that somebody has waited for a run to stand still by which he may learn of it late."""
 
 _ENDED = frozenset(
     {
@@ -41,6 +47,13 @@ _ENDED = frozenset(
         EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
     }
 )
+
+_TASK_OPENS = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
+_TASK_EVENTS = _TASK_OPENS | {
+    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+}
 
 _FIRST_PAUSE = 0.02
 _LAST_PAUSE = 1.0
@@ -64,13 +77,16 @@ class Follower:
         """A workflow task was completed since the last look."""
         self._at_work = 0
         """Activities that are scheduled and have not ended."""
+        self._in_task = False
+        """A workflow task is scheduled or being done, which may schedule more."""
 
-    async def news(self, *, found: bool, took: float = 0.0) -> None:
+    async def news(self, *, found: bool, took: float = 0.0, live: bool = True) -> None:
         """Return when the log may have grown.
 
         Args:
             found: The last look found something new, so the next change may be near.
             took: Seconds that the last look took.
+            live: Also while the run is at work. Else as soon as it stands still.
         """
         if self._token is None and not await self._stand_at_start():
             self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
@@ -78,24 +94,27 @@ class Follower:
             return
         # Many changes in a row cost one look, since a look costs the worker more than a step does.
         since = time.monotonic() - self._looked
-        busy = min(took * _LOOK_SHARE, _BUSY_SPACING)
+        busy = took * _LOOK_SHARE
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
-        await self._until(self._looked + max(self._wait, busy), max(self._spacing, busy))
+        due = self._looked + max(self._wait, min(busy, _BUSY_WAIT)) if live else math.inf
+        await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)))
         self._grown = False
         self._looked = time.monotonic()
 
     async def _until(self, due: float, spacing: float) -> None:
         """Poll until there is something to look at: at once where the run stands still, else when a look is due."""
-        polled = self._looked
+        begun, polled = time.monotonic(), self._looked
         while True:
             now = time.monotonic()
-            if self._grown and (not self._at_work or now >= due):
+            if due == math.inf:
+                spacing = max(spacing, min((now - begun) * _PATIENT_SHARE, _BUSY_SPACING))
+            if self._grown and (now >= due or not (self._at_work or self._in_task)):
                 return
             await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
             polled = time.monotonic()
             try:
-                async with asyncio.timeout(max(due - polled, 0) if self._grown else None):
+                async with asyncio.timeout(max(due - polled, 0) if self._grown and due < math.inf else None):
                     await self._poll()
             except TimeoutError:
                 return
@@ -109,7 +128,7 @@ class Follower:
                 return False
         except RPCError:
             return False
-        self._token, self._at_work = b"", 0
+        self._token, self._at_work, self._in_task = b"", 0, False
         return True
 
     async def _poll(self) -> None:
@@ -134,3 +153,5 @@ class Follower:
             self._grown |= event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
             self._at_work += event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
             self._at_work -= event.event_type in _ENDED
+            if event.event_type in _TASK_EVENTS:
+                self._in_task = event.event_type in _TASK_OPENS

@@ -128,16 +128,30 @@ class Inspecting:
         return await self._reader.length(user_id, session_id, at_least)
 
     async def follow(
-        self, *, user_id: str, session_id: str, invocation_id: str, since: int = 0, streaming: bool = False
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        invocation_id: str,
+        since: int = 0,
+        streaming: bool = False,
+        live: bool = True,
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of an invocation's agents from an offset of the log until it waits, ends, stops or fails.
 
-        With `streaming`, `partial` events come in between, which are not in the log: see `Runner.run_async`.
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            invocation_id: Which invocation.
+            since: The offset.
+            streaming: Also yield `partial` events, which are not in the log: see `Runner.run_async`.
+            live: Yield events as they are logged. Else all of them as the agents come to rest: that costs the session's
+                worker one look instead of one for each step.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
         """
-        events = self._reader.follow(user_id, session_id, invocation_id, since, streaming=streaming)
+        events = self._reader.follow(user_id, session_id, invocation_id, since, streaming=streaming, live=live)
         async with aclosing(events):
             async for event in events:
                 yield event

@@ -158,7 +158,14 @@ class LogReader:
                 await follower.news(found=False)
 
     async def follow(
-        self, user_id: str, session_id: str, invocation_id: str, since: int, *, streaming: bool = False
+        self,
+        user_id: str,
+        session_id: str,
+        invocation_id: str,
+        since: int,
+        *,
+        streaming: bool = False,
+        live: bool = True,
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of an invocation's agents until it gives up the turn.
 
@@ -183,7 +190,7 @@ class LogReader:
                 if since >= page.total:
                     if _settled(page):
                         return
-                    news = follower.news(found=bool(page.events), took=took)
+                    news = follower.news(found=bool(page.events), took=took, live=live)
                     async with aclosing(partials.until(news, since)) as written:
                         async for event in written:
                             yield event

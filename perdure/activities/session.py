@@ -29,8 +29,8 @@ from perdure.projection import Projection
 _READY = 100
 """Copies that are never packed: those that were used last. Most sessions wait for people, most of the time."""
 
-_IDLE_SECONDS = 3.0
-"""Others are packed after this."""
+_IDLE_SECONDS = 15.0
+"""Others are packed after this: a session at work comes back before, also to a worker that is behind."""
 
 _MAX_PACKED_BYTES = 200_000
 """A longer journal stays as it is: to pack it would hold the worker up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -40,6 +40,7 @@ class _Turn:
     session_id: str
     result: InvocationResult
     streaming: bool = False
+    live: bool = True
 
     def events(self) -> AsyncGenerator[Event, None]:
         return self.runner.follow(
@@ -48,6 +49,7 @@ class _Turn:
             invocation_id=self.result.invocation.id,
             since=self.result.offset,
             streaming=self.streaming,
+            live=self.live,
         )
 
 
@@ -74,7 +76,8 @@ async def run(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Run until the invocation waits or ends, and return its events. Whoever leaves before does not stop the run."""
-    turn = await _begin(body, backend, _Sender(identity, idempotency_key))
+    # Nobody sees an event before the last one.
+    turn = replace(await _begin(body, backend, _Sender(identity, idempotency_key)), live=False)
     gone = asyncio.create_task(_disconnected(request))
     try:
         found = [event.to_json() async for event in until_gone(turn.events(), backend.closing, gone)]

@@ -31,10 +31,8 @@ SELECTED: list[tuple[Mode, str]] = [
     ("prefix", "tool_failure"),
     # A failure lies before a cut of the bare log.
     ("prefix", "failure_in_sub_agent"),
-    ("prefix", "state_and_output_key"),
     ("prefix", "lro_parallel_both_branches"),
     ("prefix", "transfer_back_to_parent"),
-    ("kill", "llm_one_tool"),
     ("kill", "lro_sub_agent"),
 ]
 

@@ -24,7 +24,7 @@ from tests.conformance.scenario import Scenario
 
 LONG = os.environ.get("PERDURE_PROVE") == "long"
 pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(3600 if LONG else 300)]
-EXAMPLES = 150 if LONG else 6
+EXAMPLES = 150 if LONG else 4
 _DEPTH = 3
 _CUTS = None if LONG else 4
 """Cut points of a mode that are tried of each tree, spread evenly; `None` is all."""

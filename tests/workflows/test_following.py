@@ -1,0 +1,135 @@
+"""What following a run costs its worker, and what a client asks while nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from perdure import calls as session_calls
+from perdure.agents import App, FunctionTool, LongRunningFunctionTool
+from perdure.calls import SessionCalls
+from perdure.errors import InvocationFailed
+from perdure.events import Event
+from perdure.messages import EventsPage, PageInput
+from perdure.sessions import Sessions
+from tests.workflows.support import ONCE, PENDING, Gate, User, agent, calls, make_app, serving, text
+
+pytestmark = pytest.mark.server
+
+ROUNDS = 5
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[PageInput]:
+    """The looks into logs that were made."""
+    made: list[PageInput] = []
+    ask = Sessions.events
+
+    async def noted(self: Sessions, user_id: str, session_id: str, request: PageInput, **options: Any) -> EventsPage:
+        made.append(request)
+        return await ask(self, user_id, session_id, request, **options)
+
+    monkeypatch.setattr(Sessions, "events", noted)
+    return made
+
+
+async def slow() -> str:
+    """Take longer than a follower waits at first."""
+    await asyncio.sleep(0.2)
+    return "done"
+
+
+def failing() -> str:
+    """Fail."""
+    raise RuntimeError("on purpose")
+
+
+def approve() -> dict[str, str]:
+    """Ask a person."""
+    return PENDING
+
+
+def rounds(name: str, *tools: Callable[..., Any] | FunctionTool, then: dict[str, Any]) -> App:
+    turn = [*[calls("slow") for _ in range(ROUNDS)], then]
+    return make_app(name, agent("clerk", turn * 2, [slow, *tools]))
+
+
+async def at_rest(user: User, message: str) -> list[Event]:
+    return [event async for event in user.runner.run_async(**user.who, new_message=message, live=False)]
+
+
+async def test_who_wants_the_end_looks_once_at_it(client: Client, app_name: str, looks: list[PageInput]) -> None:
+    """Each step ends an activity and begins a workflow task; neither is the end of the turn."""
+    async with serving(client, rounds(app_name, then=text("done"))) as user:
+        await user.create()
+        events = await at_rest(user, "go")
+        assert events == [event for event in await user.events() if event.author != "user"]
+        assert len(events) == 2 * ROUNDS + 2
+        # At the start, at the end, and one that came between the last answer and the end of the turn.
+        assert len(looks) <= 3 < ROUNDS
+        # What is known of the history from the first turn serves the second.
+        looks.clear()
+        assert [event.text for event in await at_rest(user, "again") if event.text] == ["done"]
+        assert len(looks) <= 3
+
+
+async def test_who_follows_live_sees_each_step_as_it_is_made(client: Client, app_name: str) -> None:
+    gate = Gate()
+    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    async with serving(client, app) as user:
+        await user.create()
+        seen = user.runner.run_async(**user.who, new_message="go")
+        assert [call.name for call in (await anext(seen)).get_function_calls()] == ["look"]
+        await gate.reached()
+        gate.open()
+        assert [event.text async for event in seen if event.text] == ["done"]
+
+
+async def test_the_end_is_a_wait_too(client: Client, app_name: str) -> None:
+    app = rounds(app_name, LongRunningFunctionTool(approve), then=calls("approve"))
+    async with serving(client, app) as user:
+        await user.create()
+        events = await at_rest(user, "go")
+        assert events[-2].long_running_tool_ids
+        assert (await user.view()).status == "waiting"
+        # Nothing happens in a session that waits, so there is nothing to wait for.
+        again = user.runner.follow(**user.who, invocation_id=events[0].invocation_id, live=False)
+        async with asyncio.timeout(5):
+            assert [event async for event in again] == events
+
+
+async def test_the_end_is_a_failure_too(client: Client, app_name: str) -> None:
+    tool = FunctionTool(failing, retry=ONCE, timeout=timedelta(seconds=5))
+    async with serving(client, rounds(app_name, tool, then=calls("failing"))) as user:
+        await user.create()
+        with pytest.raises(InvocationFailed, match="on purpose"):
+            await at_rest(user, "go")
+
+
+async def test_all_who_wait_ask_for_a_worker_once(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that answers late is not asked by everybody why."""
+    asked = 0
+    is_served = SessionCalls.is_served
+
+    async def counted(self: SessionCalls) -> bool:
+        nonlocal asked
+        asked += 1
+        return await is_served(self)
+
+    monkeypatch.setattr(SessionCalls, "is_served", counted)
+    monkeypatch.setattr(session_calls, "_SAY_AFTER", 0.3)
+    runner = User(client, app_name).runner
+    for session in range(10):
+        await runner.create_session(user_id="u", session_id=str(session))
+    waiting = [asyncio.create_task(runner.get_session(user_id="u", session_id=str(number))) for number in range(10)]
+    await asyncio.sleep(0.5)
+    for task in waiting:
+        task.cancel()
+    assert asked == 1
