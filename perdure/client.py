@@ -138,8 +138,7 @@ class Runner(Transferring, Inspecting):
                 the id of the event that will hold all of it. They are not in the log, and come only where `streams`
                 were given. Where a model call is tried again, the text begins anew, under a greater
                 `custom_metadata["perdure:attempt"]`.
-            live: Yield events as they are logged. Else all of them as the agents come to rest, which costs the
-                session's worker less: see `follow`.
+            live: Yield events as they are logged, not at the end, for which the worker pays less: see `follow`.
 
         Raises:
             RequestRefused: The session did not take it; the subclass says why.
@@ -162,8 +161,8 @@ class Runner(Transferring, Inspecting):
                 else:
                     result = await self.send_message(message=content, state_delta=state_delta, **where)
             unless_sent.pop_all()
-        about: dict[str, Any] = {"invocation_id": result.invocation.id, "since": result.offset}
-        events = self.follow(**session, **about, streaming=streaming, live=live)
+        session |= {"invocation_id": result.invocation.id, "since": result.offset, "streaming": streaming, "live": live}
+        events = self.follow(**session)
         async with aclosing(events):
             async for event in events:
                 yield event

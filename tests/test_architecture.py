@@ -59,6 +59,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "observing": frozenset(),
     "health": frozenset(),
     "metering": VALUES | {"observing"},
+    "core_log": frozenset(),
     "telemetry": VALUES | PURE | {"telemetry", "metering", "observing", "logs"},
     "payloads": frozenset({"brevity", "errors"}),
     "private_files": frozenset(),

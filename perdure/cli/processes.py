@@ -16,6 +16,7 @@ from perdure.cli.api import serve as serve_api
 from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.restarting import Restart
 from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
 from perdure.errors import ConnectionFailed, DefinitionError
@@ -164,9 +165,13 @@ async def _dev(
 async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
     from perdure.config import connect
 
-    stop = stop_on_signal()
+    stop, restart = stop_on_signal(), Restart()
     apps = _prepare(targets, options)
-    async with telemetry(options, "perdure-worker") as watched:
+    served = _worker_config(options)
+    async with (
+        restart.watched(stop, served.graceful_shutdown_timeout.total_seconds()),
+        telemetry(options, "perdure-worker", restart.ask) as watched,
+    ):
         config = watched.watch(connection.config().resolve())
         client = await connect(config)
         started = asyncio.Event()
@@ -176,7 +181,7 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
             told(options["stream_listen"], config.payload_codec) as streams,
         ):
             click.echo(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
-            await _serve(client, apps, _worker_config(options), stop, started, streams)
+            await _serve(client, apps, served, stop, started, streams)
     return ExitCode.FINISHED
 
 

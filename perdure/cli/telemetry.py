@@ -86,6 +86,8 @@ class Telemetry:
 
     runtime: Runtime | None = None
     tracing: Tracing | None = None
+    counts: bool = False
+    """There are metrics."""
 
     def watch(self, config: ConnectionConfig) -> ConnectionConfig:
         """Return a connection's settings with traces and metrics."""
@@ -102,7 +104,7 @@ class Telemetry:
     @asynccontextmanager
     async def counting(self, client: Client, apps: Sequence[App]) -> AsyncGenerator[None]:
         """Count the apps' sessions while the block runs, if there are metrics."""
-        if self.runtime is None or not apps:
+        if self.runtime is None or not self.counts or not apps:
             yield
             return
         from perdure.agents.compile import compile_app
@@ -117,25 +119,43 @@ class Telemetry:
 
 
 @asynccontextmanager
-async def telemetry(options: dict[str, Any], service: str) -> AsyncGenerator[Telemetry]:
+async def telemetry(
+    options: dict[str, Any], service: str, on_lost_step: Callable[[], None] | None = None
+) -> AsyncGenerator[Telemetry]:
     """Set up what the options ask for, and send the last spans when the block ends.
+
+    Args:
+        options: Of the command.
+        service: Its name in traces.
+        on_lost_step: Called, in any thread, when Temporal's core has lost a session's step. Default: it only logs it.
 
     Raises:
         click.ClickException: A package is missing.
         DefinitionError: The metrics' address cannot be had, or the environment asks for what there is not.
     """
-    runtime: Runtime | None = None
+    runtime = _runtime(options["metrics"], on_lost_step)
     if options["metrics"] is not None:
-        from perdure.telemetry.metrics import prometheus_runtime
-
-        runtime = prometheus_runtime(options["metrics"])
         click.echo(f"perdure: metrics at http://{options['metrics']}/metrics", err=True)
     tracing = _tracing(service) if options["otel"] else None
     try:
-        yield Telemetry(runtime, tracing)
+        yield Telemetry(runtime, tracing, counts=options["metrics"] is not None)
     finally:
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
+
+
+def _runtime(metrics: str | None, on_lost_step: Callable[[], None] | None) -> Runtime | None:
+    if metrics is None and on_lost_step is None:
+        return None
+    from temporalio.runtime import Runtime, TelemetryConfig
+
+    from perdure.core_log import core_logging
+    from perdure.telemetry.metrics import prometheus_runtime
+
+    logging = core_logging(on_lost_step or (lambda: None))
+    if metrics is None:
+        return Runtime(telemetry=TelemetryConfig(logging=logging))
+    return prometheus_runtime(metrics, logging)
 
 
 def _tracing(service: str) -> Tracing:

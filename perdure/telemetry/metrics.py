@@ -9,7 +9,7 @@ from typing import get_args
 
 from temporalio.client import Client
 from temporalio.common import MetricMeter
-from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.runtime import LoggingConfig, PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from perdure.errors import DefinitionError
@@ -26,11 +26,12 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _logger = get_logger("perdure.metrics")
 
 
-def prometheus_runtime(address: str) -> Runtime:
+def prometheus_runtime(address: str, logging: LoggingConfig | None = None) -> Runtime:
     """Return a runtime whose metrics Prometheus scrapes at `http://ADDRESS/metrics`; give it to `ConnectionConfig`.
 
     Args:
         address: `IP:PORT`; `0.0.0.0` is every address of this machine.
+        logging: How Temporal's core logs. Default: warnings, to standard error.
 
     Raises:
         DefinitionError: The address is none, or it is taken.
@@ -45,7 +46,8 @@ def prometheus_runtime(address: str) -> Runtime:
         histogram_bucket_overrides={HTTP_DURATION: _SECONDS},
     )
     try:
-        return Runtime(telemetry=TelemetryConfig(metrics=config, attach_service_name=False))
+        telemetry = TelemetryConfig(metrics=config, attach_service_name=False, logging=logging or LoggingConfig.default)
+        return Runtime(telemetry=telemetry)
     except ValueError as error:
         raise DefinitionError(
             f"metrics cannot be served at {address!r}: {error}; give an IP:PORT that is free"

@@ -1,0 +1,62 @@
+"""A worker whose core has lost a session's step starts anew, in the same process: nothing else frees the session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from perdure.logs import get_logger
+
+_logger = get_logger("perdure.worker")
+
+_MARGIN = 5.0
+"""Seconds beside the grace period after which a worker that does not end is not waited for: its core waits in vain."""
+
+
+class Restart:
+    """Whether this process is to start anew."""
+
+    def __init__(self) -> None:
+        """Make it; the running loop is told of what other threads find."""
+        self._loop = asyncio.get_running_loop()
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Ask for it, in any thread."""
+        with suppress(RuntimeError):  # The loop has ended, and so does the process.
+            self._loop.call_soon_threadsafe(self._asked.set)
+
+    @asynccontextmanager
+    async def watched(self, stop: asyncio.Event, grace: float) -> AsyncGenerator[None]:
+        """End the block by `stop` when a restart is asked for, and start anew when it has ended, or is too late.
+
+        Args:
+            stop: Set for whatever runs in the block.
+            grace: Seconds that it takes to end.
+        """
+        task = asyncio.create_task(self._watch(stop, grace))
+        try:
+            yield
+        finally:
+            task.cancel()
+        if self._asked.is_set():
+            _start_anew()
+
+    async def _watch(self, stop: asyncio.Event, grace: float) -> None:
+        await self._asked.wait()
+        _logger.error(
+            "Temporal's SDK has lost a step of a session, which goes on in a new process only; this worker starts anew."
+            " It happens where more sessions are active than --max-sessions keeps in memory"
+        )
+        stop.set()
+        await asyncio.sleep(grace + _MARGIN)
+        _start_anew()
+
+
+def _start_anew() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 -- this process's own command

@@ -1,0 +1,45 @@
+"""The log of the SDK's core: its lines among the process's own, and word of the one defect that only a restart mends.
+
+With its cache of sessions full, the core can lose the step of a session that it has taken from the server, after two
+tasks of the session had to wait for a place. The server gives the step out again, and this worker's core takes it and
+does nothing, until its process ends. The core itself says so in one line, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, TelemetryFilter
+
+__all__ = ["core_logging"]
+
+_LOST_STEP = "Extra buffered run should not have produced an activation"
+_LOGGER = "temporalio.core"
+
+
+def core_logging(on_lost_step: Callable[[], None]) -> LoggingConfig:
+    """Return how a process's one runtime is to log: by Python's logger `temporalio.core`, from warnings on.
+
+    Args:
+        on_lost_step: Called, in any thread, when the core has lost a session's step.
+    """
+    logger = logging.getLogger(_LOGGER)
+    for known in [known for known in logger.filters if isinstance(known, _Listener)]:
+        logger.removeFilter(known)
+    logger.addFilter(_Listener(on_lost_step))
+    forwarding = LogForwardingConfig(logger, append_target_to_name=False, prepend_target_on_message=False)
+    return LoggingConfig(TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding)
+
+
+class _Listener(logging.Filter):
+    """Lets every line pass."""
+
+    def __init__(self, on_lost_step: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_lost_step = on_lost_step
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if _LOST_STEP in record.getMessage():
+            self._on_lost_step()
+        return True

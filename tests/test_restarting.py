@@ -1,0 +1,73 @@
+"""A worker in whose core a session is caught starts anew, and the session goes on."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
+
+from perdure.core_log import core_logging
+from tests.test_cli import Process
+from tests.workflows.support import User, eventually
+
+LINE = "Extra buffered run should not have produced an activation"
+
+AGENT = """
+import logging, os, pathlib, time
+from perdure.agents import App, LlmAgent, ResumabilityConfig
+from perdure.models.scripted import ScriptedModel
+
+def lose() -> str:
+    '''Say once what Temporal's core says, and hold the worker up.'''
+    lost = pathlib.Path(__file__).parent / "lost"
+    if not lost.exists():
+        lost.write_text(str(os.getpid()))
+        logging.getLogger("temporalio.core").error("LINE")
+        time.sleep(600)
+    return str(os.getpid())
+
+clerk = LlmAgent(name="clerk", model=ScriptedModel([{"calls": [{"name": "lose"}]}, {"text": "Done."}]), tools=[lose])
+app = App(name="NAME", root_agent=clerk, resumability_config=ResumabilityConfig(is_resumable=True))
+"""
+
+
+@pytest.mark.server
+@pytest.mark.process
+async def test_a_worker_that_lost_a_step_starts_anew(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{app_name}.py").write_text(AGENT.replace("NAME", app_name).replace("LINE", LINE))
+    worker = await Process.start("worker", f"{app_name}.py", "--grace", "0", "--address", temporal_server, cwd=tmp_path)
+    await worker.read_until("serving")
+    user = User(client, app_name)
+    await user.create()
+    invocation = await user.send("go")
+    said = await worker.read_until("starts anew")
+    assert LINE in said
+    await worker.read_until("serving")
+
+    async def is_done() -> bool:
+        return await user.status(invocation) == "finished"
+
+    await eventually(is_done)
+    # The same process, as whatever started it knows it.
+    [result] = [response.response for event in await user.events() for response in event.get_function_responses()]
+    assert result == {"result": str(worker.pid)} == {"result": (tmp_path / "lost").read_text()}
+    assert await worker.end(signal.SIGTERM) == 0
+
+
+def test_only_that_line_is_taken_for_a_lost_step(caplog: pytest.LogCaptureFixture) -> None:
+    lost: list[str] = []
+    Runtime(telemetry=TelemetryConfig(logging=core_logging(lambda: lost.append("earlier"))))
+    Runtime(telemetry=TelemetryConfig(logging=core_logging(lambda: lost.append("now"))))
+    core = logging.getLogger("temporalio.core")
+    core.warning("Query not found when attempting to respond to it")
+    assert lost == []
+    core.error("%s {'run_id': 'x'}", LINE)
+    assert lost == ["now"]
+    # Every line is told all the same.
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
