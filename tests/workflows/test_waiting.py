@@ -11,7 +11,7 @@ from temporalio.client import Client
 from perdure.agents import App, FunctionTool
 from perdure.errors import InvalidMessage
 from perdure.waiting import Silence, Wanted, all_waiting, ask_waiting, find_waiting
-from tests.workflows.support import agent, calls, eventually, long_running, make_app, serving, text
+from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -129,6 +129,7 @@ async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
                 await who.run("a")
             await finds(client, {("u", "s"), ("v", "s")}, app=gone.name)
             await finds(client, {("u", "s")}, app=app_name)
+        # By now the listing has them.
         sessions = [*await away.runner.list_sessions(), *await user.runner.list_sessions()]
         silence = Silence()
         for patience in (1, 60):
@@ -137,6 +138,23 @@ async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
             assert [session.app_name for session, _ in page.calls] == [app_name]
             assert [session.app_name for session in page.unanswered] == [gone.name, gone.name]
             assert time.monotonic() - began < 30
+
+
+async def test_an_app_that_nobody_serves_is_not_waited_for_nor_remembered(client: Client, app_name: str) -> None:
+    user = User(client, app_name)
+    await user.create()
+
+    async def is_listed() -> bool:
+        return len(await user.runner.list_sessions()) == 1
+
+    await eventually(is_listed)
+    sessions, silence = await user.runner.list_sessions(), Silence()
+    began = time.monotonic()
+    page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=silence)
+    assert time.monotonic() - began < 30
+    [session] = page.unanswered
+    assert session not in silence, "its calls are there as soon as a worker is"
+    await user.workflow.terminate()
 
 
 async def test_all_of_it_without_search_attributes(small_client: Client, app_name: str) -> None:
