@@ -7,7 +7,8 @@ import base64
 import binascii
 import re
 import time
-from collections.abc import AsyncGenerator
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -30,8 +31,13 @@ from perdure.sessions import ListedSession, Sessions, listed
 from perdure.views import awaited_tool
 
 _AT_ONCE = 20
+"""Sessions of one app that are asked at the same time."""
+
 _PAGE = 100
 """Sessions that are looked at together."""
+
+_SILENT_FOR = 30.0
+"""Seconds for which a session that did not answer is not asked again by those who remember it."""
 
 _MARK_BYTES = 8
 
@@ -70,6 +76,11 @@ class Wanted:
             return False
         return self.older_than is None or call.since <= now - self.older_than.total_seconds()
 
+    def may_wait_in(self, session: ListedSession) -> bool:
+        """Return whether such a call may wait in a session of the app and user, as far as its listing tells."""
+        tools = session.pending_tools
+        return tools is None or (bool(tools) if self.tool is None else self.tool in tools)
+
 
 @dataclass(frozen=True)
 class WaitingPage:
@@ -77,10 +88,28 @@ class WaitingPage:
 
     calls: tuple[Found, ...]
     """Oldest first within the page; the sessions come in the order of Temporal's listing, newest first."""
-    next: str | None
+    next: str | None = None
     """Where the next page begins; `None` behind the last one."""
-    unanswered: int
+    unanswered: tuple[ListedSession, ...] = ()
     """Sessions whose worker did not answer, so that their calls are missing."""
+
+
+class Silence:
+    """Remembers for half a minute who did not answer, so that one who looks again and again waits for them once."""
+
+    def __init__(self) -> None:
+        """Know of no silent session."""
+        self._until: dict[str, float] = {}
+
+    def note(self, session: ListedSession) -> None:
+        """Note that a session did not answer."""
+        now = time.monotonic()
+        self._until = {key: until for key, until in self._until.items() if until > now}
+        self._until[session.workflow_id] = now + _SILENT_FOR
+
+    def __contains__(self, session: ListedSession) -> bool:
+        """Return whether a session did not answer of late."""
+        return self._until.get(session.workflow_id, 0.0) > time.monotonic()
 
 
 async def find_waiting(
@@ -105,16 +134,34 @@ async def find_waiting(
     Raises:
         InvalidMessage: The cursor is none.
     """
-    now = time.time()
-    seeker = _Seeker(adapt(client), wanted, patience.total_seconds())
-    token, found = _decoded(cursor, wanted), list[Found]()
+    client, began, seconds = adapt(client), time.monotonic(), patience.total_seconds()
+    lister = _Lister(client, wanted)
+    asker = _Asker(client, wanted, each=seconds / 2, until=began + seconds, silence=Silence())
+    token = _decoded(cursor, wanted)
     while True:
-        sessions, token = await seeker.sessions(min(limit, _PAGE), token)
-        found += [pair for pair in await seeker.ask(sessions) if wanted.takes(pair[1], now)]
-        if not token or len(found) >= limit or seeker.is_late:
-            break
-    found.sort(key=lambda pair: pair[1].since)
-    return WaitingPage(tuple(found), _encoded(token, wanted), seeker.unanswered)
+        sessions, token = await lister.sessions(min(limit, _PAGE), token)
+        await asker.ask(sessions)
+        # So late, nothing more is begun.
+        if not token or len(asker.found) >= limit or time.monotonic() > began + seconds / 2:
+            return asker.page(_encoded(token, wanted))
+
+
+async def ask_waiting(
+    client: Client, wanted: Wanted, sessions: Iterable[ListedSession], *, patience: timedelta, silence: Silence
+) -> WaitingPage:
+    """Return the calls that wait in sessions that were listed already.
+
+    Args:
+        client: A client of the Temporal server.
+        wanted: Which of their calls.
+        sessions: The sessions, of any apps.
+        patience: Those that are silent for so long are left out.
+        silence: Who did not answer of late and is not asked again; who does not answer now is added.
+    """
+    seconds = patience.total_seconds()
+    asker = _Asker(adapt(client), wanted, each=seconds, until=time.monotonic() + seconds, silence=silence)
+    await asker.ask(sessions)
+    return asker.page()
 
 
 async def all_waiting(client: Client, wanted: Wanted) -> AsyncGenerator[WaitingPage, None]:
@@ -128,25 +175,14 @@ async def all_waiting(client: Client, wanted: Wanted) -> AsyncGenerator[WaitingP
             return
 
 
-class _Seeker:
-    """Lists sessions that may wait, and asks them."""
+class _Lister:
+    """Lists sessions that may wait."""
 
-    def __init__(self, client: Client, wanted: Wanted, patience: float) -> None:
+    def __init__(self, client: Client, wanted: Wanted) -> None:
         self._client = client
         self._wanted = wanted
-        self._patience = patience / 2
-        self._began = asyncio.get_running_loop().time()
-        self._apps: dict[str, Sessions] = {}
-        self._silent: set[str] = set()
-        """Apps no worker of which answers."""
         self._published = True
         """The namespace has Perdure's search attributes."""
-        self.unanswered = 0
-
-    @property
-    def is_late(self) -> bool:
-        """Whether so much of the time is gone that nothing more is to be begun."""
-        return asyncio.get_running_loop().time() > self._began + self._patience
 
     async def sessions(self, number: int, token: bytes) -> tuple[list[ListedSession], bytes]:
         """Return some sessions that may wait, and where to go on."""
@@ -209,47 +245,79 @@ class _Seeker:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False
             raise
-        return newest.run_id == run.run_id and await self._of(run.workflow_type).is_left(listed(run))
+        sessions = Sessions(run.workflow_type, self._client, reenter=False)
+        return newest.run_id == run.run_id and await sessions.is_left(listed(run))
 
-    def _of(self, app: str) -> Sessions:
-        return self._apps.setdefault(app, Sessions(app, self._client, reenter=False))
 
-    async def ask(self, sessions: list[ListedSession]) -> list[Found]:
-        """Return what sessions wait for; those that do not answer are counted."""
-        for app in {session.app_name for session in sessions} - self._apps.keys():
-            if not await self._of(app).is_served():
+class _Asker:
+    """Asks sessions what they wait for, those of each app beside the others', and gathers it."""
+
+    def __init__(self, client: Client, wanted: Wanted, *, each: float, until: float, silence: Silence) -> None:
+        """Make one that waits so many seconds for each session, and for none longer than until that monotonic time."""
+        self._client = client
+        self._wanted = wanted
+        self._each = each
+        self._until = until
+        self._silence = silence
+        self._now = time.time()
+        self._apps: dict[str, Sessions] = {}
+        self._silent: set[str] = set()
+        """Apps no worker of which answers."""
+        self.found: list[Found] = []
+        self._unanswered: list[ListedSession] = []
+
+    def page(self, token: str | None = None) -> WaitingPage:
+        """Return all that was gathered."""
+        return WaitingPage(tuple(sorted(self.found, key=lambda pair: pair[1].since)), token, tuple(self._unanswered))
+
+    async def ask(self, sessions: Iterable[ListedSession]) -> None:
+        """Gather what sessions wait for, and those that do not answer."""
+        by_app = defaultdict[str, list[ListedSession]](list)
+        for session in sessions:
+            if session in self._silence:
+                self._unanswered.append(session)
+            else:
+                by_app[session.app_name].append(session)
+        await asyncio.gather(*(self._ask_app(app, of_app) for app, of_app in by_app.items()))
+
+    async def _ask_app(self, app: str, sessions: list[ListedSession]) -> None:
+        if app not in self._apps:
+            self._apps[app] = Sessions(app, self._client, reenter=False)
+            if not await self._apps[app].is_served():
                 self._silent.add(app)
+        if app in self._silent:
+            self._unanswered += sessions
+            return
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(session: ListedSession) -> list[Found]:
+        async def one(session: ListedSession) -> None:
             async with gate:
-                if session.app_name in self._silent:
-                    self.unanswered += 1
-                    return []
-                return await self._ask(session)
+                calls = None if app in self._silent else await self._ask(session)
+            if calls is None:
+                self._silence.note(session)
+                self._unanswered.append(session)
+            else:
+                self.found += [(session, call) for call in calls if self._wanted.takes(call, self._now)]
 
-        return [pair for pairs in await asyncio.gather(*map(one, sessions)) for pair in pairs]
+        await asyncio.gather(*map(one, sessions))
 
-    async def _ask(self, session: ListedSession) -> list[Found]:
-        query = self._of(session.app_name).query(
+    async def _ask(self, session: ListedSession) -> tuple[PendingCall, ...] | None:
+        query = self._apps[session.app_name].query(
             session.user_id, session.id, PENDING, result_type=PendingView, closed=True
         )
         try:
-            now = asyncio.get_running_loop().time()
-            async with asyncio.timeout_at(min(now + self._patience, self._began + 2 * self._patience)):
+            async with asyncio.timeout(min(self._each, self._until - time.monotonic())):
                 view: PendingView = await query
         except SessionNotFound:
-            return []
+            return ()
         except TimeoutError:
             # The others of this app would be as silent.
             self._silent.add(session.app_name)
-            self.unanswered += 1
-            return []
+            return None
         except (PerdureError, RPCError, WorkflowQueryFailedError):
             # It is stuck; the others are none the worse for it.
-            self.unanswered += 1
-            return []
-        return [(session, call) for call in view.calls]
+            return None
+        return view.calls
 
 
 def _encoded(token: bytes, wanted: Wanted) -> str | None:

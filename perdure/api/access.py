@@ -77,11 +77,26 @@ class Access:
         """
         if user_id is not None:
             self.check(user_id, deed)
+        only = self.whose(None, deed)
+        return runner if only is None else OneUsersRunner(runner, only)
+
+    def whose(self, user_id: str | None, deed: Deed | None = None) -> str | None:
+        """Return whose sessions are meant, by a request for this user's or, with `None`, for as many as may be.
+
+        Returns:
+            A user, or `None` for everybody's.
+
+        Raises:
+            HTTPException: The request may do nothing in them. 404, or as `check` does.
+        """
+        if user_id is not None:
+            self.check(user_id, deed)
+            return user_id
         if self.identity.may_for_all(deed or self.deed):
-            return runner
+            return None
         if self.identity.subject is None:
             raise HTTPException(404, NOT_FOUND)
-        return OneUsersRunner(runner, self.identity.subject)
+        return self.identity.subject
 
 
 def access_of(request: Request) -> Access:

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.api.access import Access, access_of
 from perdure.api.config import ApiConfig
-from perdure.api.identity import Deed
+from perdure.api.identity import ANYONE, Deed
 from perdure.api.schemas import Session
 from perdure.client import Runner
 from perdure.health import Pulse
@@ -23,12 +23,10 @@ from perdure.messages import SessionView, workflow_id
 from perdure.plan import Plan
 from perdure.sessions import list_apps
 from perdure.streams.hub import TokenHub
+from perdure.waiting import Silence
 
 _KEPT_RUNNERS = 100
 _KEPT_PLANS = 100
-
-_SILENT_FOR = 30.0
-"""Seconds for which a session that did not answer is not asked again what waits in it."""
 
 _APPS_STAY = 15.0
 """Seconds for which the apps that have sessions are not listed again."""
@@ -65,10 +63,11 @@ class Backend:
         """Set before that, while requests are still served: the server is not ready for more."""
         self.pulse = Pulse(client)
         """Whether Temporal answers."""
+        self.silence = Silence()
+        """Who did not answer the inbox of late."""
         self._client = client
         self._apps: list[tuple[float, frozenset[str]]] = []
         """When it was last listed which apps have sessions, and which; in a list, so that limited backends share it."""
-        self._silent_until: dict[str, float] = {}
         self._kept_plans: dict[tuple[str, str], Plan] = {}
         self._streams = streams
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
@@ -82,8 +81,12 @@ class Backend:
         """Return this backend for one request: its runners reach what the request may touch."""
         return _LimitedBackend(self, access)
 
-    def _limit(self) -> Access | None:
-        return None
+    @property
+    def access(self) -> Access:
+        """What the request may touch."""
+        if self.config.auth is not None:
+            raise RuntimeError("a backend gives nothing out before it knows who asks; take it as BackendOf")
+        return Access(ANYONE, "run")
 
     def _new_runner(self, app: str) -> Runner:
         return Runner(app, self._client, auto_create_session=self.config.auto_create_session, streams=self._streams)
@@ -112,17 +115,6 @@ class Backend:
         """The Temporal namespace that the sessions are in."""
         return self._client.namespace
 
-    def is_silent(self, workflow_id: str) -> bool:
-        """Return whether a session has not answered of late, so that a listing does not wait for it again."""
-        return self._silent_until.get(workflow_id, 0.0) > asyncio.get_running_loop().time()
-
-    def note_silent(self, workflow_id: str) -> None:
-        """Note that a session does not answer."""
-        now = asyncio.get_running_loop().time()
-        for key in [key for key, until in self._silent_until.items() if until <= now]:
-            del self._silent_until[key]
-        self._silent_until[workflow_id] = now + _SILENT_FOR
-
     def runner(
         self, app: str, user_id: str | None, session_id: str | None = None, *, deed: Deed | None = None
     ) -> Runner:
@@ -146,12 +138,7 @@ class Backend:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
-        access = self._limit()
-        if access is None:
-            if self.config.auth is not None:
-                raise RuntimeError("a backend gives out no runner before it knows who asks; take it as BackendOf")
-            return self._runner(app)
-        return access.runner(self._runner(app), user_id, deed)
+        return self.access.runner(self._runner(app), user_id, deed)
 
     async def plan(
         self, app: str, user_id: str, session_id: str, invocation_id: str, *, digest: str | None
@@ -213,7 +200,8 @@ class _LimitedBackend(Backend):
         self.__dict__ = whole.__dict__
         self._access = access
 
-    def _limit(self) -> Access | None:
+    @property
+    def access(self) -> Access:
         return self._access
 
 

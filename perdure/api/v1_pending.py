@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, Query
 
 from perdure.api.access import answers
 from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, Segment
-from perdure.api.identity import Identity, IdentityOf
+from perdure.api.identity import IdentityOf
 from perdure.api.v1_schemas import AnswerBody, Pending, PendingList, PendingPage, Taken
 from perdure.api.where import SESSION, IdempotencyKey, Where, WhereOf
 from perdure.requests import decision
@@ -33,7 +34,6 @@ router = APIRouter()
 @router.get("/pending")
 async def list_all_pending(
     backend: BackendOf,
-    identity: IdentityOf,
     app: Annotated[str | None, Query(min_length=1, description="Only this app's.")] = None,
     user_id: UserId = None,
     tool: Tool = None,
@@ -43,14 +43,13 @@ async def list_all_pending(
 ) -> PendingPage:
     """Return the calls that wait for an answer, over all apps and sessions that the sender may answer in."""
     wanted = Wanted(app=app, user_id=user_id, tool=tool, older_than=older_than)
-    return await _page(wanted, backend, identity, limit, cursor)
+    return await _page(wanted, backend, limit, cursor)
 
 
 @router.get("/apps/{app_name}/pending")
 async def list_pending(
     app_name: Segment,
     backend: BackendOf,
-    identity: IdentityOf,
     user_id: UserId = None,
     tool: Tool = None,
     older_than: OlderThan = None,
@@ -59,15 +58,11 @@ async def list_pending(
 ) -> PendingPage:
     """Return the calls that wait for an answer, over an app's sessions that the sender may answer in."""
     wanted = Wanted(app=app_name, user_id=user_id, tool=tool, older_than=older_than)
-    return await _page(wanted, backend, identity, limit, cursor)
+    return await _page(wanted, backend, limit, cursor)
 
 
-async def _page(wanted: Wanted, backend: Backend, identity: Identity, limit: int, cursor: str | None) -> PendingPage:
-    # A user that the query names was checked, as everywhere.
-    if wanted.user_id is None and not identity.may_for_all("read"):
-        if identity.subject is None:
-            raise HTTPException(404, "there are no sessions of yours")
-        wanted = Wanted(app=wanted.app, user_id=identity.subject, tool=wanted.tool, older_than=wanted.older_than)
+async def _page(wanted: Wanted, backend: Backend, limit: int, cursor: str | None) -> PendingPage:
+    wanted = replace(wanted, user_id=backend.access.whose(wanted.user_id))
     if wanted.app is not None:
         # Checks the names.
         backend.runner(wanted.app, wanted.user_id)
@@ -75,7 +70,7 @@ async def _page(wanted: Wanted, backend: Backend, identity: Identity, limit: int
     async with backend.patience():
         page = await find_waiting(backend.client, wanted, limit=limit, cursor=cursor, patience=patience)
     calls = [Pending.of(call, (session.app_name, session.user_id, session.id)) for session, call in page.calls]
-    return PendingPage(calls=calls, next=page.next, unanswered=page.unanswered)
+    return PendingPage(calls=calls, next=page.next, unanswered=len(page.unanswered))
 
 
 @router.get(SESSION + "/pending")

@@ -147,7 +147,7 @@ def pending(
         found: list[tuple[ListedSession, PendingCall]] = []
         unanswered = 0
         async for page in _waiting(wanted, session, connection):
-            unanswered += page.unanswered
+            unanswered += len(page.unanswered)
             for view, call in page.calls if as_json else ():
                 show_json({"app_name": view.app_name, "user_id": view.user_id, "session_id": view.id, "call": call})
             found += page.calls
@@ -172,7 +172,7 @@ async def _waiting(wanted: Wanted, session: str | None, connection: Connection) 
         return
     found = await Runner(wanted.app or "", client).pending(user_id=wanted.user_id, session_id=session)
     now = time.time()
-    yield WaitingPage(tuple(pair for pair in found if wanted.takes(pair[1], now)), None, 0)
+    yield WaitingPage(tuple(pair for pair in found if wanted.takes(pair[1], now)))
 
 
 def _duration(text: str | None) -> timedelta | None:

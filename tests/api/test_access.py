@@ -187,8 +187,15 @@ async def test_a_limited_runner_knows_one_user_whatever_it_is_asked() -> None:
     for who in (NOBODY, identity("bob")):
         with pytest.raises(HTTPException):
             Access(who, "read").runner(whole, "ann")
+        with pytest.raises(HTTPException):
+            Access(who, "read").whose("ann")
     with pytest.raises(HTTPException):
         Access(NOBODY, "read").runner(whole, None)
+    with pytest.raises(HTTPException):
+        Access(NOBODY, "read").whose(None)
+    assert (access.whose(None), access.whose("ann")) == ("ann", "ann")
+    assert Access(identity("eve", APPROVER), "read").whose(None) is None
+    assert Access(identity("eve", APPROVER), "run").whose(None) == "eve"
     assert Access(identity("eve", APPROVER), "answer").runner(whole, None) is whole
     assert isinstance(Access(identity("eve", APPROVER), "run").runner(whole, None), OneUsersRunner)
 

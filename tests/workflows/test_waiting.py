@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -9,8 +10,8 @@ from temporalio.client import Client
 
 from perdure.agents import App, FunctionTool
 from perdure.errors import InvalidMessage
-from perdure.waiting import Wanted, all_waiting, find_waiting
-from tests.workflows.support import agent, calls, eventually, long_running, make_app, serving, text
+from perdure.waiting import Silence, Wanted, all_waiting, ask_waiting, find_waiting
+from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -34,7 +35,7 @@ async def waiting(client: Client, **wanted: object) -> set[tuple[str, str]]:
     cursor: str | None = None
     while True:
         page = await find_waiting(client, Wanted(**wanted), limit=1, cursor=cursor)  # pyright: ignore[reportArgumentType] -- of the fields' types
-        assert page.unanswered == 0
+        assert page.unanswered == ()
         found += [(session.user_id, session.id) for session, _ in page.calls]
         cursor = page.next
         if cursor is None:
@@ -113,7 +114,47 @@ async def test_sessions_that_do_not_answer_are_counted(client: Client, app_name:
             await other.run("a")
         await finds(client, {("u", "s0"), ("u", "s1"), ("u", "s2")}, app=app_name)
     page = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
-    assert (page.calls, page.unanswered) == ((), 3)
+    assert (page.calls, {session.id for session in page.unanswered}) == ((), {"s0", "s1", "s2"})
+
+
+async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.waiting._AT_ONCE", 1)
+    app, gone = asking(app_name, "pick"), asking(f"{app_name}_gone", "pick")
+    async with serving(client, app) as user:
+        async with serving(client, gone) as away:
+            for who in (away, away.other("v"), user):
+                await who.create()
+                await who.run("a")
+            await finds(client, {("u", "s"), ("v", "s")}, app=gone.name)
+            await finds(client, {("u", "s")}, app=app_name)
+        # By now the listing has them.
+        sessions = [*await away.runner.list_sessions(), *await user.runner.list_sessions()]
+        silence = Silence()
+        for patience in (1, 60):
+            began = time.monotonic()
+            page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(seconds=patience), silence=silence)
+            assert [session.app_name for session, _ in page.calls] == [app_name]
+            assert [session.app_name for session in page.unanswered] == [gone.name, gone.name]
+            assert time.monotonic() - began < 30
+
+
+async def test_an_app_that_nobody_serves_is_not_waited_for_nor_remembered(client: Client, app_name: str) -> None:
+    user = User(client, app_name)
+    await user.create()
+
+    async def is_listed() -> bool:
+        return len(await user.runner.list_sessions()) == 1
+
+    await eventually(is_listed)
+    sessions, silence = await user.runner.list_sessions(), Silence()
+    began = time.monotonic()
+    page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=silence)
+    assert time.monotonic() - began < 30
+    [session] = page.unanswered
+    assert session not in silence, "its calls are there as soon as a worker is"
+    await user.workflow.terminate()
 
 
 async def test_all_of_it_without_search_attributes(small_client: Client, app_name: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
@@ -17,13 +18,13 @@ from perdure.api.pages.answering import AnswerForm, answer_form
 from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree
-from perdure.errors import PerdureError, SessionNotFound
+from perdure.errors import PerdureError
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
 from perdure.explaining import InvocationExplanation, SessionExplanation
 from perdure.messages import PendingCall
 from perdure.plan import Plan
 from perdure.sessions import ListedSession
-from perdure.views import awaited_tool
+from perdure.waiting import Found, Wanted, ask_waiting
 
 MOST_CALLS = 100
 MOST_SESSIONS = 50
@@ -33,22 +34,13 @@ MOST_EVENTS = 200
 MOST_ASKED = 200
 """Sessions that are asked what waits in them."""
 
-_PATIENCE = 4.0
-"""Seconds for which the sessions are waited for: one that no worker serves may not hold up the others."""
+_PATIENCE = timedelta(seconds=4)
+"""How long the sessions are waited for: one that no worker serves may not hold up the others."""
 
 _QUERIES_AT_ONCE = 20
 
 _FAILURES = (PerdureError, RPCError, WorkflowQueryFailedError)
 """How a session fails to answer, such as one that is stuck; the others are shown all the same."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the inbox is narrowed down to; empty is all."""
-
-    app: str = ""
-    user: str = ""
-    tool: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,69 +96,33 @@ class SessionPage:
     """Seconds that it took to read; the longer, the less often the page renews itself."""
 
 
-async def read_inbox(backend: Backend, identity: Identity, wanted: Wanted) -> Inbox:
+async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
     """Return what waits in all sessions that somebody may see, and those sessions."""
-    everybody = identity.may_for_all("read")
-    user = (wanted.user or None) if everybody else identity.subject
+    user = backend.access.whose(wanted.user_id)
     apps = await backend.apps()
-    chosen = [wanted.app] if wanted.app else apps
-    if not everybody and (user is None or wanted.user not in ("", user)):
-        chosen = []
+    chosen = apps if wanted.app is None else [wanted.app]
     listed = await asyncio.gather(*(backend.runner(app, user).list_sessions(user_id=user) for app in chosen))
     every = sorted((session for found in listed for session in found), key=lambda session: -session.started)
-    sessions = [session for session in every if not wanted.tool or wanted.tool in (session.pending_tools or ())]
-    # Without search attributes it is not known which of them wait. The oldest are asked first.
-    waiting = [session for session in reversed(every if wanted.tool else sessions) if session.pending_tools != ()]
-    calls, silent = await _open_calls(backend, waiting[:MOST_ASKED])
-    calls = [pair for pair in calls if wanted.tool in ("", awaited_tool(pair[1]))]
+    sessions = [session for session in every if wanted.tool is None or wanted.tool in (session.pending_tools or ())]
+    # The oldest are asked first.
+    waiting = [session for session in reversed(every) if wanted.may_wait_in(session)]
+    asked = waiting[:MOST_ASKED]
+    found = await ask_waiting(backend.client, wanted, asked, patience=_PATIENCE, silence=backend.silence)
     return Inbox(
-        waiting=await _forms(backend, calls[:MOST_CALLS]),
-        waiting_count=len(calls),
+        waiting=await _forms(backend, found.calls[:MOST_CALLS]),
+        waiting_count=len(found.calls),
         sessions=sessions[:MOST_SESSIONS],
         session_count=len(sessions),
         apps=apps,
         users=sorted({session.user_id for session in every})[:MOST_SESSIONS],
         tools=sorted({tool for session in every for tool in session.pending_tools or ()}),
-        silent=silent,
-        unasked=max(0, len(waiting) - MOST_ASKED),
-        everybody=everybody,
+        silent=sorted({session.app_name for session in found.unanswered}),
+        unasked=len(waiting) - len(asked),
+        everybody=backend.access.whose(None) is None,
     )
 
 
-async def _open_calls(
-    backend: Backend, sessions: list[ListedSession]
-) -> tuple[list[tuple[ListedSession, PendingCall]], list[str]]:
-    """Return the open calls of sessions, oldest first, and the apps some of whose sessions do not answer."""
-    gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
-
-    async def ask(session: ListedSession) -> list[tuple[ListedSession, PendingCall]]:
-        async with gate:
-            runner = backend.runner(session.app_name, session.user_id)
-            try:
-                return await runner.pending(user_id=session.user_id, session_id=session.id)
-            except SessionNotFound:
-                # It was deleted meanwhile.
-                return []
-            except _FAILURES:
-                backend.note_silent(session.workflow_id)
-                return []
-
-    asked = [session for session in sessions if not backend.is_silent(session.workflow_id)]
-    tasks = {asyncio.create_task(ask(session)): session for session in asked}
-    if tasks:
-        await asyncio.wait(tasks, timeout=_PATIENCE)
-    found: list[tuple[ListedSession, PendingCall]] = []
-    for task, session in tasks.items():
-        if task.done():
-            found.extend(task.result())
-        else:
-            task.cancel()
-            backend.note_silent(session.workflow_id)
-    silent = {session.app_name for session in sessions if backend.is_silent(session.workflow_id)}
-    return sorted(found, key=lambda pair: pair[1].since), sorted(silent)
-
-
-async def _forms(backend: Backend, calls: list[tuple[ListedSession, PendingCall]]) -> list[Waiting]:
+async def _forms(backend: Backend, calls: Sequence[Found]) -> list[Waiting]:
     gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
 
     async def form(session: ListedSession, call: PendingCall) -> Waiting:

@@ -17,7 +17,7 @@ from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.identity import Identity, IdentityOf
 from perdure.api.pages.answering import WHY, AnswerForm, answer_form, read_answer
 from perdure.api.pages.fields import NotFilledIn
-from perdure.api.pages.reading import Wanted, read_inbox, read_session
+from perdure.api.pages.reading import read_inbox, read_session
 from perdure.api.pages.rendering import PageRoute, page, session_path, static_file
 from perdure.api.pages.safety import check_same_origin, read_form
 from perdure.errors import (
@@ -28,6 +28,7 @@ from perdure.errors import (
     InvocationRunning,
     NotResumable,
 )
+from perdure.waiting import Wanted
 
 _SESSION = "/inbox/apps/{app_name}/users/{user_id}/sessions/{session_id}"
 _LIVE_FOR = 25.0
@@ -63,9 +64,9 @@ async def inbox(
     at: Annotated[list[str] | None, Query()] = None,
 ) -> Response:
     """Show what waits for a person, over all sessions."""
-    wanted = Wanted(app.strip(), user.strip(), tool.strip())
+    wanted = Wanted(app=app.strip() or None, user_id=user.strip() or None, tool=tool.strip() or None)
     async with backend.patience():
-        found = await read_inbox(backend, identity, wanted)
+        found = await read_inbox(backend, wanted)
     went_to = session_path(*at) if at is not None and len(at) == 3 else None
     return page(
         "inbox.html",

@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
@@ -348,7 +348,7 @@ async def test_sessions_without_a_worker_hold_the_inbox_up_once(
             return page.count(f">{session}</a>") == 4
 
         await eventually(told)
-    monkeypatch.setattr("perdure.api.pages.reading._PATIENCE", 3.0)
+    monkeypatch.setattr("perdure.api.pages.reading._PATIENCE", timedelta(seconds=3))
     # Its worker is gone. Both stand in the table of sessions; one of them is asked in vain.
     page = await pages.get(f"/?user={session}")
     assert f"No worker answers for some sessions of {gone}" in page
@@ -403,4 +403,6 @@ async def test_of_very_many_the_oldest_are_shown(pages: Pages, monkeypatch: pyte
     monkeypatch.setattr("perdure.api.pages.reading.MOST_ASKED", 1)
     page = await pages.get(query)
     assert "1 more sessions wait" in page
+    assert "1 more sessions wait" in await pages.get(f"{query}&tool=ask_office")
+    assert "more sessions" not in await pages.get(f"{query}&tool=pay"), "none of them waits for it"
     assert re.findall(r"<dt>Session</dt><dd><a [^>]*>([^<]+)</a>", page) == ["one"]
