@@ -162,8 +162,7 @@ class Runner(Transferring, Inspecting):
                     result = await self.send_message(message=content, state_delta=state_delta, **where)
             unless_sent.pop_all()
         session |= {"invocation_id": result.invocation.id, "since": result.offset, "streaming": streaming, "live": live}
-        events = self.follow(**session)
-        async with aclosing(events):
+        async with aclosing(self.follow(**session)) as events:
             async for event in events:
                 yield event
 
