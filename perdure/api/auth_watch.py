@@ -113,6 +113,8 @@ class AuthWatch:
     async def _take_up(self, path: Path) -> None:
         look = await asyncio.to_thread(self._look, path)
         if look is None:
+            # What was in order and stays can only have been slow.
+            self._problem = None
             return
         self._marks, self._settled = look.marks, look.settled
         if look.problem is not None:
