@@ -19,7 +19,7 @@ from perdure.agents.definitions import App
 from perdure.api import artifacts, health, run, service, sessions, sign_in, v1
 from perdure.api.access import check_users
 from perdure.api.auth import Authentication
-from perdure.api.authenticator import Authenticator
+from perdure.api.auth_watch import AuthWatch
 from perdure.api.backend import Backend
 from perdure.api.config import ApiConfig
 from perdure.api.document import DocumentedApi
@@ -51,7 +51,7 @@ def create_app(
     config = config or ApiConfig()
     plans = {app.name: compile_app(app) for app in apps}
     backend = Backend(client, plans, config, streams)
-    authenticator = Authenticator(config.auth) if config.auth is not None else None
+    watch = AuthWatch(config.auth, config.auth_file) if config.auth is not None else None
     # No page that would load its scripts from the network; /openapi.json is served.
     app = DocumentedApi(
         title="Perdure",
@@ -62,15 +62,15 @@ def create_app(
         separate_input_output_schemas=False,
         middleware=[
             Middleware(RequestMeter, meter=meter_of(client)),
-            *_middleware(config, backend.default_app, authenticator),
+            *_middleware(config, backend.default_app, watch),
         ],
     )
     app.state.backend = backend
     for part in (service, health, sessions, artifacts, run, v1, pages):
         app.include_router(part.router)
-    if authenticator is not None:
+    if watch is not None:
         app.asks_for_credentials = True
-        app.state.authenticator = authenticator
+        app.state.auth_watch = watch
         app.include_router(sign_in.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):
@@ -78,7 +78,7 @@ def create_app(
     return app
 
 
-def _middleware(config: ApiConfig, default_app: str | None, authenticator: Authenticator | None) -> list[Middleware]:
+def _middleware(config: ApiConfig, default_app: str | None, watch: AuthWatch | None) -> list[Middleware]:
     """Return what stands before the routes, outermost first."""
     literal, pattern = split_origins(config.allow_origins)
     cors = Middleware(
@@ -96,7 +96,7 @@ def _middleware(config: ApiConfig, default_app: str | None, authenticator: Authe
         *([cors] if config.allow_origins else []),
         Middleware(BodyLimit, max_bytes=config.max_body_bytes),
         Middleware(EncodedPaths, default_app=default_app),
-        *([Middleware(Authentication, authenticator=authenticator)] if authenticator is not None else []),
+        *([Middleware(Authentication, watch=watch)] if watch is not None else []),
     ]
 
 

@@ -10,8 +10,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from perdure.api.authenticator import Authenticator, Known, Refused
-from perdure.api.identity import EXPIRES_KEY, NOBODY, SCOPE_KEY
+from perdure.api.auth_watch import AuthWatch
+from perdure.api.authenticator import Known, Refused
+from perdure.api.identity import NOBODY, SCOPE_KEY
+from perdure.api.standing import STANDING_KEY, CredentialStanding
 from perdure.api.tokens import KeysUnavailable
 from perdure.logs import get_logger
 
@@ -39,9 +41,9 @@ _logger = get_logger("perdure.api")
 class Authentication:
     """Answers 401 where nobody is known, else puts the `Identity` into the scope. Stands behind `EncodedPaths`."""
 
-    def __init__(self, app: ASGIApp, *, authenticator: Authenticator) -> None:
+    def __init__(self, app: ASGIApp, *, watch: AuthWatch) -> None:
         self._app = app
-        self._authenticator = authenticator
+        self._watch = watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -57,8 +59,9 @@ class Authentication:
     async def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         is_open = scope["path"] in OPEN_PATHS
+        authenticator = await self._watch.current()
         try:
-            known = await self._authenticator.identify(headers)
+            known = await authenticator.identify(headers)
         except (Refused, KeysUnavailable) as error:
             if is_open:
                 scope[SCOPE_KEY] = NOBODY
@@ -67,7 +70,7 @@ class Authentication:
         if not is_open and _may_be_forged(known, scope, headers):
             return JSONResponse({"detail": _BROWSER_DOUBT}, 403)
         scope[SCOPE_KEY] = known.identity
-        scope[EXPIRES_KEY] = known.expires
+        scope[STANDING_KEY] = CredentialStanding(self._watch, authenticator, headers, known)
         scope[SIGNED_IN_KEY] = known.by_cookie
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from perdure.api.credentials import ApiKey, Role
 from perdure.errors import DefinitionError
 
-__all__ = ["AuthConfig", "JwtConfig", "SignInConfig", "read_auth"]
+__all__ = ["AuthConfig", "JwtConfig", "SignInConfig", "files_of", "read_auth"]
 
 _LEAST_SECRET = 32
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"[a-z_\d\[\]]{1,20}")
 _STRICT = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -87,10 +90,11 @@ class AuthConfig(BaseModel):
     @field_validator("keys")
     @classmethod
     def _check_keys(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
-        ids = [key.id for key in keys]
-        for id in ids:
-            if ids.count(id) > 1:
-                raise ValueError(f"two keys have the id {id!r}")
+        seen = set[str]()
+        for key in keys:
+            if key.id in seen:
+                raise ValueError(f"two keys have the id {key.id!r}")
+            seen.add(key.id)
         return keys
 
 
@@ -98,15 +102,16 @@ def read_auth(path: Path) -> AuthConfig:
     """Return what a file says of who is let in.
 
     Raises:
-        DefinitionError: It cannot be read, says something else, or lets nobody in. The message quotes no secret.
+        DefinitionError: It cannot be read, says something else, or lets nobody in. The message quotes nothing of it
+            but names of fields, ids of keys and the path of the issuer's, so it may be logged.
     """
     try:
         value = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise DefinitionError(f"{str(path)!r} cannot be read: {reason}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise DefinitionError(f"{str(path)!r} is no TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise DefinitionError(f"{str(path)!r} is no TOML: {_QUOTED.sub('…', str(error))}") from None
     try:
         config = AuthConfig.model_validate(_with_secret(value, path.parent))
     except ValidationError as error:
@@ -121,6 +126,13 @@ def read_auth(path: Path) -> AuthConfig:
     return config
 
 
+def files_of(path: Path, config: AuthConfig) -> tuple[Path, ...]:
+    """Return the files that say who is let in: the one that a config was read from, and those that it names."""
+    secret = [path.parent / config.sign_in.secret_file] if config.sign_in.secret_file is not None else []
+    keys = [Path(config.jwt.jwks)] if config.jwt is not None and not config.jwt.is_url else []
+    return path, *secret, *keys
+
+
 def _with_secret(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     sign_in: Any = value.get("sign_in")
     if not isinstance(sign_in, dict):
@@ -133,15 +145,23 @@ def _with_secret(value: dict[str, Any], folder: Path) -> dict[str, Any]:
         return value
     try:
         secret = (folder / name).read_bytes().strip()
-    except OSError as error:
-        raise DefinitionError(f"sign_in.secret_file: {name!r} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "its path is none"
+        raise DefinitionError(f"sign_in.secret_file: the file that it names cannot be read: {reason}") from None
     if len(secret) < _LEAST_SECRET:
         raise DefinitionError(
-            f"sign_in.secret_file: {name!r} has less than {_LEAST_SECRET} bytes; `openssl rand -hex 32` makes a secret"
+            f"sign_in.secret_file: the file that it names has less than {_LEAST_SECRET} bytes;"
+            " `openssl rand -hex 32` makes a secret"
         )
     return {**value, "sign_in": {**given, "secret": secret}}
 
 
 def _problem(error: Any) -> str:
-    where = ".".join(map(str, error["loc"]))
+    where = ".".join(map(_name, error["loc"]))
     return f"{where}: {error['msg']}" if where else str(error["msg"])
+
+
+def _name(part: object) -> str:
+    """Return a part of a field's name; what no field is called could be a secret that stands in the wrong place."""
+    name = str(part)
+    return name if _NAME.fullmatch(name) else "…"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import time
 from dataclasses import dataclass
@@ -12,8 +14,8 @@ from typing import Any, cast
 import jwt
 from starlette.datastructures import Headers
 
-from perdure.api.auth_config import AuthConfig
-from perdure.api.credentials import PREFIX, ApiKeys, Role
+from perdure.api.auth_config import AuthConfig, JwtConfig
+from perdure.api.credentials import PREFIX, ApiKey, ApiKeys, Role
 from perdure.api.identity import Identity
 from perdure.api.tokens import TokenRefused, Tokens
 
@@ -49,6 +51,8 @@ class Known:
     """Seconds since the epoch until which the credential holds."""
     key_id: str | None = None
     """The API key's id, if it was one."""
+    source: str | None = None
+    """What stands for the API key, or the settings by which a token was taken; with another one it holds no longer."""
     by_cookie: bool = False
     """A browser sends it by itself, so another page may have caused the request."""
 
@@ -56,16 +60,24 @@ class Known:
 class Authenticator:
     """Checks credentials."""
 
-    def __init__(self, config: AuthConfig) -> None:
+    def __init__(self, config: AuthConfig, *, before: Authenticator | None = None) -> None:
         """Let in whoever the config says.
+
+        Args:
+            config: Who it is.
+            before: Who checked until now, under another config: a secret of its own goes on to hold, and so do the keys
+                that were fetched by the same settings.
 
         Raises:
             DefinitionError: The file of the issuer's keys cannot be read.
         """
+        self.config = config
         self._keys = ApiKeys(config.keys)
-        self._tokens = Tokens(config.jwt) if config.jwt is not None else None
+        self.tokens: Tokens | None = _tokens_of(config.jwt, before)
+        self._token_source = _source_of(config.jwt) if config.jwt is not None else None
         self._lasts = config.sign_in.hours * 3600
-        self._secret = config.sign_in.secret or secrets.token_bytes(32)
+        self._own_secret: bytes = before._own_secret if before is not None else secrets.token_bytes(32)
+        self._secret = config.sign_in.secret or self._own_secret
 
     async def identify(self, headers: Headers) -> Known:
         """Return who sends a request. The header `Authorization` counts more than a cookie.
@@ -93,15 +105,14 @@ class Authenticator:
             key = self._keys.find(credential, datetime.now(UTC))
             if key is None:
                 raise Refused("the API key is not known, or has expired")
-            expires = key.expires.timestamp() if key.expires else None
-            return Known(Identity(key.subject, frozenset(key.roles)), expires, key.id)
-        if self._tokens is None:
+            return Known(_identity_of(key), _end_of(key), key.id, key.mark)
+        if self.tokens is None:
             raise Refused("it is no API key, and tokens are not taken here")
         try:
-            subject, roles, expires = await self._tokens.check(credential)
+            subject, roles, expires = await self.tokens.check(credential)
         except TokenRefused as error:
             raise Refused(f"the token is refused: {error}") from None
-        return Known(Identity(subject, frozenset(roles)), expires)
+        return Known(Identity(subject, frozenset(roles)), expires, source=self._token_source)
 
     def cookie(self, known: Known) -> tuple[str, int]:
         """Return the value of a cookie for somebody who is known, and how many seconds it lasts."""
@@ -111,6 +122,7 @@ class Authenticator:
             "sub": known.identity.subject,
             "roles": sorted(known.identity.roles),
             "key": known.key_id,
+            "of": known.source,
             "aud": _COOKIE_AUDIENCE,
             "exp": end,
         }
@@ -130,14 +142,40 @@ class Authenticator:
             )
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise Refused("the sign-in has ended; sign in again") from None
+        expires = float(claims["exp"])
         if claims["key"] is None:
+            if self._token_source is None or claims.get("of") != self._token_source:
+                raise Refused("tokens are taken by other settings than that of the sign-in; sign in again")
             roles = frozenset(cast("list[Role]", claims["roles"]))
-            return Known(Identity(claims["sub"], frozenset(roles)), claims["exp"], by_cookie=True)
+            return Known(Identity(claims["sub"], frozenset(roles)), expires, by_cookie=True)
         # A key that was taken back ends its sign-ins, and one whose roles were changed changes theirs.
         key = self._keys.get(claims["key"], datetime.now(UTC))
-        if key is None or key.subject != claims["sub"]:
+        if key is None or key.subject != claims["sub"] or key.mark != claims.get("of"):
             raise Refused("the API key of the sign-in is not known any more; sign in again")
-        return Known(Identity(key.subject, frozenset(key.roles)), claims["exp"], key.id, by_cookie=True)
+        expires = min(expires, _end_of(key) or expires)
+        return Known(_identity_of(key), expires, key.id, by_cookie=True)
+
+
+def _identity_of(key: ApiKey) -> Identity:
+    return Identity(key.subject, frozenset(key.roles))
+
+
+def _end_of(key: ApiKey) -> float | None:
+    return key.expires.timestamp() if key.expires else None
+
+
+def _tokens_of(config: JwtConfig | None, before: Authenticator | None) -> Tokens | None:
+    if config is None:
+        return None
+    # A file is read again, since it may hold other keys; what was fetched is kept.
+    is_same = before is not None and config.is_url and before.config.jwt == config
+    return before.tokens if before is not None and is_same else Tokens(config)
+
+
+def _source_of(config: JwtConfig) -> str:
+    """Return what stands for who is taken by a token, and with which roles; in all processes the same."""
+    settings = config.model_dump(mode="json", exclude={"jwks"})
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _cookie_of(headers: Headers) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 
 from perdure.api.auth_config import AuthConfig
 from perdure.artifacts.service import ArtifactService
+from perdure.errors import DefinitionError
 
 __all__ = ["ApiConfig"]
 
@@ -17,6 +19,9 @@ class ApiConfig:
 
     auth: AuthConfig | None = None
     """Who is let in, from `perdure.api.auth_config.read_auth`. Default: whoever reaches it, with every right."""
+    auth_file: Path | None = None
+    """The file that `auth` was read from: its changes hold from a second later on, without a restart. Default: none, so
+    `auth` holds for as long as the server."""
     loopback: bool = True
     """A request must name this machine, an IP address, or the host of an allowed origin as its host: a web page that a
     browser was tricked into taking for local (DNS rebinding) does not. Switched off only with `auth`. Default: on.
@@ -37,3 +42,14 @@ class ApiConfig:
     """Where artifacts are kept, the same as the workers'. Default: nowhere, so that their routes answer 400."""
     default_app: str | None = None
     """App of requests that name none. Default: the app, if there is but one."""
+
+    def __post_init__(self) -> None:
+        """Refuse a file that would be taken for who is let in, and is not.
+
+        Raises:
+            DefinitionError: There is an `auth_file` and no `auth`.
+        """
+        if self.auth_file is not None and self.auth is None:
+            raise DefinitionError(
+                "auth_file goes with auth=read_auth(auth_file), which says who is let in from the start"
+            )

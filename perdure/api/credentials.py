@@ -71,6 +71,11 @@ class ApiKey(BaseModel):
         return key, text
 
     @property
+    def mark(self) -> str:
+        """What tells the key from another one that has its id later."""
+        return self.sha256[:16]
+
+    @property
     def block(self) -> str:
         """The key as it stands in the file."""
         lines = ["[[keys]]", f'id = "{self.id}"', f"subject = {json.dumps(self.subject, ensure_ascii=False)}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -15,9 +14,6 @@ APPROVER = "approver"
 
 SCOPE_KEY = "perdure.identity"
 """Where in an ASGI scope the identity stands, once it is known."""
-
-EXPIRES_KEY = "perdure.expires"
-"""Where in an ASGI scope it stands until when the credential holds, in seconds since the epoch; not, if for ever."""
 
 Deed = Literal["read", "answer", "run"]
 """What a request does in a session: looks, answers what waits, or anything else."""
@@ -62,12 +58,3 @@ def _identity(request: Request) -> Identity:
 
 IdentityOf = Annotated[Identity, Depends(_identity)]
 """Who sends the request that a route answers."""
-
-
-def _expires(request: Request) -> float:
-    expires: float | None = request.scope.get(EXPIRES_KEY)
-    return math.inf if expires is None else expires
-
-
-ExpiryOf = Annotated[float, Depends(_expires)]
-"""Until when the request's credential holds, in seconds since the epoch; infinity, if for ever."""

@@ -15,8 +15,9 @@ from google.genai import types
 from perdure.api.access import check_state
 from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, check_reserved
-from perdure.api.identity import ExpiryOf, Identity, IdentityOf
+from perdure.api.identity import Identity, IdentityOf
 from perdure.api.schemas import RunAgentRequest
+from perdure.api.standing import Standing, StandingOf
 from perdure.api.statuses import error_frame
 from perdure.api.streams import data_frame, event_frame, until_gone
 from perdure.api.where import IdempotencyKey
@@ -91,14 +92,14 @@ async def run_sse(
     body: RunAgentRequest,
     backend: BackendOf,
     identity: IdentityOf,
-    expires: ExpiryOf,
+    standing: StandingOf,
     idempotency_key: IdempotencyKey = None,
 ) -> StreamingResponse:
     """Run, and stream the events as they are logged. Whoever leaves does not stop the run."""
     if body.streaming and body.service_tier == "deferred":
         raise HTTPException(422, "the service tier 'deferred' cannot stream")
     turn = await _begin(body, backend, _Sender(identity, idempotency_key), streaming=body.streaming)
-    frames = _frames(turn, backend, whole=body.function_call_event_id is not None, expires=expires)
+    frames = _frames(turn, backend, whole=body.function_call_event_id is not None, standing=standing)
     return StreamingResponse(frames, media_type="text/event-stream")
 
 
@@ -184,9 +185,9 @@ async def _resume(body: RunAgentRequest, runner: Runner, sender: _Sender) -> Inv
     return result
 
 
-async def _frames(turn: _Turn, backend: Backend, *, whole: bool, expires: float) -> AsyncIterator[str]:
+async def _frames(turn: _Turn, backend: Backend, *, whole: bool, standing: Standing) -> AsyncIterator[str]:
     try:
-        async with aclosing(until_gone(turn.events(), backend.closing, expires=expires)) as events:
+        async with aclosing(until_gone(turn.events(), backend.closing, standing=standing)) as events:
             async for event in events:
                 for part in [event] if whole else split_artifacts(event):
                     yield event_frame(part)

@@ -10,7 +10,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from perdure.api.auth import SIGN_IN, SIGN_OUT
-from perdure.api.authenticator import COOKIE, Authenticator, Refused
+from perdure.api.auth_watch import AuthWatch
+from perdure.api.authenticator import COOKIE, Refused
 from perdure.api.identity import Identity, IdentityOf
 from perdure.api.tokens import KeysUnavailable
 from perdure.logs import get_logger
@@ -43,7 +44,8 @@ async def sign_in(
     origin: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Take a key or a token, and give a cookie for it."""
-    authenticator: Authenticator = request.app.state.authenticator
+    watch: AuthWatch = request.app.state.auth_watch
+    authenticator = await watch.current()
     wanted = local_path(next_)
     try:
         known = await authenticator.check(credential.strip())

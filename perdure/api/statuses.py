@@ -40,7 +40,7 @@ class ServerEnding(Exception):
 
 
 class CredentialExpired(Exception):
-    """A client's credential expires while it follows a run."""
+    """A client's credential expires, or is taken back, while it follows a run."""
 
 
 STATUSES: dict[type[Exception], int] = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-import time
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
-from perdure.api.statuses import CredentialExpired, ServerEnding
+from perdure.api.standing import Standing
+from perdure.api.statuses import ServerEnding
 from perdure.events import Event
 
 _T = TypeVar("_T")
@@ -18,8 +17,6 @@ _AHEAD = 100
 """Events that are read before the client has taken those that came first."""
 
 ENDING = "the server ends; the run goes on, and its events are in the session"
-
-EXPIRED = "the credential has expired; the run goes on, and a request with a new one follows it"
 
 
 class _End:
@@ -31,7 +28,7 @@ async def until_gone(
     closing: asyncio.Event,
     gone: asyncio.Future[None] | None = None,
     *,
-    expires: float = math.inf,
+    standing: Standing | None = None,
 ) -> AsyncGenerator[_T, None]:
     """Yield events until they end, or the client has gone.
 
@@ -39,7 +36,7 @@ async def until_gone(
         events: The events.
         closing: Set when the server ends.
         gone: Done when the client has gone, where the response itself does not tell.
-        expires: When the client's credential does, in seconds since the epoch. Default: never.
+        standing: For how long the client is let in. Default: for ever.
 
     Raises:
         CredentialExpired: The client has to show another one.
@@ -53,10 +50,10 @@ async def until_gone(
     taken = asyncio.create_task(queue.get())
     try:
         while True:
-            left = None if math.isinf(expires) else max(0.0, expires - time.time())
+            left = standing.patience if standing is not None else None
             await asyncio.wait({taken, ending, *watched}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if time.time() >= expires:
-                raise CredentialExpired(EXPIRED)
+            if standing is not None:
+                await standing.check()
             if taken.done():
                 event = taken.result()
                 if isinstance(event, Exception):

@@ -53,19 +53,27 @@ class KeysUnavailable(Exception):
 class IssuerKeys:
     """An issuer's public keys: fetched off the event loop, kept, and fetched again when an unknown one is named."""
 
-    def __init__(self, load: Callable[[], bytes], *, pause: float = _PAUSE, max_age: float = _MAX_AGE) -> None:
+    def __init__(
+        self,
+        load: Callable[[], bytes],
+        *,
+        known: tuple[Jwk, ...] = (),
+        pause: float = _PAUSE,
+        max_age: float = _MAX_AGE,
+    ) -> None:
         """Keep keys.
 
         Args:
             load: Returns the JWKS document; called in a thread.
+            known: What it has returned just now. Default: nothing yet.
             pause: Seconds between two calls of it, at least.
             max_age: Seconds after which it is called again.
         """
         self._load = load
         self._pause = pause
         self._max_age = max_age
-        self._keys: tuple[Jwk, ...] = ()
-        self._loaded: float | None = None
+        self._keys = known
+        self._loaded = time.monotonic() if known else None
         self._tried: float | None = None
         self._lock = asyncio.Lock()
 
@@ -139,9 +147,10 @@ class Tokens:
             DefinitionError: The file of keys cannot be read, or holds none.
         """
         self._config = config
-        self._keys = IssuerKeys(_fetcher(config.jwks) if config.is_url else Path(config.jwks).read_bytes, pause=pause)
-        if not config.is_url:
-            _check_file(config.jwks)
+        if config.is_url:
+            self._keys = IssuerKeys(_fetcher(config.jwks), pause=pause)
+        else:
+            self._keys = IssuerKeys(Path(config.jwks).read_bytes, known=_keys_of_file(config.jwks), pause=pause)
 
     async def check(self, token: str) -> tuple[str, frozenset[Role], float]:
         """Return a token's subject, its roles, and its end in seconds since the epoch.
@@ -206,7 +215,7 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _check_file(path: str) -> None:
+def _keys_of_file(path: str) -> tuple[Jwk, ...]:
     try:
         keys = parse_jwks(Path(path).read_bytes())
     except OSError as error:
@@ -215,6 +224,7 @@ def _check_file(path: str) -> None:
         raise DefinitionError(f"file {path!r} is no JSON") from None
     if not any(_fits(key, algorithm) for key in keys for algorithm in _ALGORITHMS):
         raise DefinitionError(f"file {path!r} holds no public key that verifies signatures (RSA, EC or OKP)")
+    return keys
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

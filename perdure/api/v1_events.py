@@ -12,9 +12,9 @@ from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import StreamingResponse
 
 from perdure.api.backend import Backend, BackendOf
-from perdure.api.identity import ExpiryOf
-from perdure.api.statuses import CredentialExpired, ServerEnding, error_frame
-from perdure.api.streams import ENDING, EXPIRED, data_frame, event_frame
+from perdure.api.standing import Standing, StandingOf
+from perdure.api.statuses import ServerEnding, error_frame
+from perdure.api.streams import ENDING, data_frame, event_frame
 from perdure.api.v1_schemas import EventPage
 from perdure.api.where import SESSION, Where, WhereOf
 from perdure.errors import SessionNotFound
@@ -24,7 +24,7 @@ _BEAT = 15.0
 """Seconds of silence after which a comment is sent, so that no proxy takes a quiet stream for a dead one."""
 
 _LOOK_UP = 1.0
-"""Seconds after which a stream looks whether its server ends; waiting for both would cost each event a task."""
+"""Seconds after which a stream looks whether its server or credential ends; waiting would cost each event a task."""
 
 router = APIRouter()
 
@@ -53,7 +53,7 @@ async def list_events(
 async def attach(
     where: WhereOf,
     backend: BackendOf,
-    expires: ExpiryOf,
+    standing: StandingOf,
     since: Annotated[int, Query(ge=0)] = 0,
     partial: bool = False,
     last_event_id: Annotated[str | None, Header()] = None,
@@ -72,18 +72,19 @@ async def attach(
         total = await where.runner.event_count(**where.keys, at_least=since)
     if since > total:
         raise HTTPException(400, f"the log has {total} events, so there is no offset {since}")
-    frames = _frames(where, backend, since, partial=partial, expires=expires)
+    frames = _frames(where, backend, since, partial=partial, standing=standing)
     return StreamingResponse(frames, media_type="text/event-stream", headers={"cache-control": "no-cache"})
 
 
-async def _frames(where: Where, backend: Backend, since: int, *, partial: bool, expires: float) -> AsyncIterator[str]:
+async def _frames(
+    where: Where, backend: Backend, since: int, *, partial: bool, standing: Standing
+) -> AsyncIterator[str]:
     said = time.monotonic()
     batches = where.runner.event_batches(**where.keys, since=since, patience=min(_LOOK_UP, _BEAT), streaming=partial)
     try:
         async with aclosing(batches):
             async for batch in batches:
-                if time.time() >= expires:
-                    raise CredentialExpired(EXPIRED)
+                await standing.check()
                 frames: list[str] = []
                 for event in batch:
                     since += not event.partial

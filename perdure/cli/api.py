@@ -171,6 +171,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     auth = _auth(options["auth"])
     return ApiConfig(
         auth=auth,
+        auth_file=options["auth"].absolute() if auth is not None else None,
         # Behind a published port of a container, too, a page could get in by a name that it rebinds.
         loopback=is_loopback(host) or auth is None,
         allow_origins=options["allow_origins"],

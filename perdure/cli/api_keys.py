@@ -42,7 +42,7 @@ def new(file: Path, subject: str, roles: tuple[Role, ...], days: float | None, a
     """Make an API key. It is printed this once; FILE, which is made if it is not there, keeps its hash.
 
     Without a role it opens the sessions of its subject alone. To take a key back, delete its block from FILE. Servers
-    read FILE when they start.
+    that run take that up within a second or two.
 
     \b
     Examples:

@@ -539,7 +539,7 @@ JWT = f'[jwt]\nissuer = "{ISSUER}"\naudience = "a"\n'
         (JWT + 'jwks = "http://login.example/keys"', "keys that come by http can be replaced"),
         (JWT + 'jwks = "k"\nleeway = 1', "jwt.leeway: Extra inputs"),
         (JWT + 'jwks = "k"\nroles = {boss = ["x"]}', "jwt.roles.boss"),
-        (KEY + '[sign_in]\nsecret_file = "none"', "'none' cannot be read: No such file"),
+        (KEY + '[sign_in]\nsecret_file = "none"', "the file that it names cannot be read: No such file"),
         (KEY + '[sign_in]\nsecret_file = "short"', "less than 32 bytes"),
         (KEY + '[sign_in]\nsecret = "in the clear"', "a file of its own"),
         (KEY + "[sign_in]\nhours = 0", "sign_in.hours: Input should be greater than 0"),

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from perdure.api.auth_config import AuthConfig
+from perdure.api.auth_watch import EVERY
 from perdure.api.config import ApiConfig
 from perdure.api.credentials import ApiKey, append_key
 from perdure.cli.api import listening, warn_of
@@ -66,6 +67,10 @@ async def test_with_auth_only_who_is_known_is_let_in(temporal_server: str, app_n
         known = {"authorization": f"Bearer {text}"}
         assert (await http.get("/list-apps", headers=known)).json() == [app_name]
         assert (await http.get(f"/apps/{app_name}/users/bob/sessions", headers=known)).status_code == 404
+        # The key is taken back while the server runs.
+        (tmp_path / "auth.toml").write_text(ApiKey.new("bob", now=datetime.now(UTC))[0].block)
+        await asyncio.sleep(EVERY + 0.1)
+        assert (await http.get("/list-apps", headers=known)).status_code == 401
     assert await api.end(signal.SIGTERM) == 0
 
 

@@ -20,6 +20,8 @@ from perdure.api.pages.fields import NotFilledIn
 from perdure.api.pages.reading import read_inbox, read_session
 from perdure.api.pages.rendering import PageRoute, page, session_path, static_file
 from perdure.api.pages.safety import check_same_origin, read_form
+from perdure.api.standing import StandingOf
+from perdure.api.statuses import CredentialExpired
 from perdure.errors import (
     CallAnswered,
     CallNotFound,
@@ -110,6 +112,7 @@ async def live(
     session_id: Segment,
     backend: BackendOf,
     identity: IdentityOf,
+    standing: StandingOf,
     seen: Annotated[int, Query(ge=0)],
 ) -> Response:
     """Wait for news of a session, then show it again; 204 if none comes for a while."""
@@ -121,6 +124,10 @@ async def live(
         if not growing.done():
             return Response(status_code=204)
         growing.result()
+        await standing.check()
+    except CredentialExpired:
+        # The page asks again, and is told.
+        return Response(status_code=204)
     finally:
         growing.cancel()
         closing.cancel()
