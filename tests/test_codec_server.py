@@ -296,3 +296,13 @@ def _in_base64(text: str, word: bytes) -> bool:
         return word in base64.b64decode(text, validate=True)
     except ValueError:
         return False
+
+
+def test_small_responses_leave_at_once() -> None:
+    """Else each one on a connection that is kept waits for the client's acknowledgement of the part before."""
+    with (
+        listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
