@@ -28,7 +28,7 @@ from perdure.config import ConnectionConfig, connect
 from perdure.devserver import find_temporal
 from perdure.encryption import EncryptionCodec
 from perdure.errors import DefinitionError
-from perdure.http_server import is_loopback, serve
+from perdure.http_server import is_loopback, listen, serve
 from perdure.keys import Key, KeyRing, add_key
 from tests.cli_support import Perdure, perdure
 from tests.workflows.support import agent, make_app, serving, text
