@@ -8,10 +8,6 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from perdure.logs import get_logger
-
-_logger = get_logger("perdure.worker")
-
 _MARGIN = 5.0
 """Seconds beside the grace period after which a worker that does not end is not waited for: its core waits in vain."""
 
@@ -46,8 +42,10 @@ class Restart:
             _start_anew()
 
     async def _watch(self, stop: asyncio.Event, grace: float) -> None:
+        from perdure.logs import get_logger
+
         await self._asked.wait()
-        _logger.error(
+        get_logger("perdure.worker").error(
             "Temporal's SDK has lost a step of a session, which goes on in a new process only; this worker starts anew."
             " It happens where more sessions are active than --max-sessions keeps in memory"
         )
