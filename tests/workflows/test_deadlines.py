@@ -104,11 +104,13 @@ async def test_the_session_answers_for_the_person(
 
 
 async def test_an_answer_in_time_is_the_answer(client: Client, app_name: str) -> None:
-    async with serving(client, asking(app_name, timed(AnswerWith("late"))), cached=0) as user:
+    patient = timed(AnswerWith("late"), expires_in=timedelta(seconds=5))
+    async with serving(client, asking(app_name, patient), cached=0) as user:
         await user.create()
-        waiting = await user.run("a")
-        assert (await user.answered({waiting.pending[0].id: {"in": "time"}})).status == "finished"
-        await asyncio.sleep(SOON.total_seconds() + 0.5)
+        (call,) = (await user.run("a")).pending
+        assert call.deadline is not None
+        assert (await user.answered({call.id: {"in": "time"}})).status == "finished"
+        await asyncio.sleep(call.deadline - time.time() + 0.5)
         assert responses(await user.events(), "ask") == [PENDING, {"in": "time"}]
         assert [effect.outcome for effect in await user.runner.effects(**user.who)] == ["answered"]
 
