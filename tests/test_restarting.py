@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import signal
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from perdure.cli.restarting import Restart
 from perdure.core_log import core_logging
 from tests.test_cli import Process
 from tests.workflows.support import User, eventually
@@ -58,6 +61,24 @@ async def test_a_worker_that_lost_a_step_starts_anew(
     [result] = [response.response for event in await user.events() for response in event.get_function_responses()]
     assert result == {"result": str(worker.pid)} == {"result": (tmp_path / "lost").read_text()}
     assert await worker.end(signal.SIGTERM) == 0
+
+
+async def test_a_process_that_is_to_end_does_not_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[str] = []
+
+    def execute(path: str, arguments: list[str]) -> None:
+        executed.append(path)
+
+    monkeypatch.setattr(os, "execv", execute)
+    for is_to_end in (True, False):
+        stop, restart = asyncio.Event(), Restart()
+        async with restart.watched(stop, 60):
+            if is_to_end:
+                stop.set()
+            restart.ask()
+            await asyncio.sleep(0.1)
+            assert stop.is_set()
+        assert bool(executed) is not is_to_end
 
 
 def test_only_that_line_is_taken_for_a_lost_step(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,8 +28,10 @@ _ENDED = (
 class Standing:
     """For how long a request's sender is let in. By itself: for ever, where the server asks for no credentials."""
 
-    patience: float | None = None
-    """Seconds until it has to be checked again; none, if it holds for ever."""
+    @property
+    def patience(self) -> float | None:
+        """Seconds until it has to be checked again; none, if it holds for ever."""
+        return None
 
     async def check(self) -> None:
         """Do nothing while it holds.
@@ -57,7 +59,7 @@ class CredentialStanding(Standing):
         self._known = known
 
     @property
-    def patience(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride] -- it is only read
+    def patience(self) -> float | None:
         """Seconds until it has to be checked again."""
         left = math.inf if self._known.expires is None else max(0.0, self._known.expires - time.time())
         left = min(left, EVERY) if self._watch.follows else left

@@ -19,6 +19,7 @@ class Restart:
         """Make it; the running loop is told of what other threads find."""
         self._loop = asyncio.get_running_loop()
         self._asked = asyncio.Event()
+        self._begun = False
 
     def ask(self) -> None:
         """Ask for it, in any thread."""
@@ -38,13 +39,17 @@ class Restart:
             yield
         finally:
             task.cancel()
-        if self._asked.is_set():
+        if self._begun:
             _start_anew()
 
     async def _watch(self, stop: asyncio.Event, grace: float) -> None:
         from perdure.logs import get_logger
 
         await self._asked.wait()
+        if stop.is_set():
+            # Somebody wants the process to end.
+            return
+        self._begun = True
         get_logger("perdure.worker").error(
             "Temporal's SDK has lost a step of a session, which goes on in a new process only; this worker starts anew."
             " It happens where more sessions are active than --max-sessions keeps in memory"

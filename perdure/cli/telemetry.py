@@ -147,12 +147,12 @@ async def telemetry(
 def _runtime(metrics: str | None, on_lost_step: Callable[[], None] | None) -> Runtime | None:
     if metrics is None and on_lost_step is None:
         return None
-    from temporalio.runtime import Runtime, TelemetryConfig
+    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 
     from perdure.core_log import core_logging
     from perdure.telemetry.metrics import prometheus_runtime
 
-    logging = core_logging(on_lost_step or (lambda: None))
+    logging = core_logging(on_lost_step) if on_lost_step is not None else LoggingConfig.default
     if metrics is None:
         return Runtime(telemetry=TelemetryConfig(logging=logging))
     return prometheus_runtime(metrics, logging)

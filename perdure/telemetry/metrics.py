@@ -26,7 +26,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _logger = get_logger("perdure.metrics")
 
 
-def prometheus_runtime(address: str, logging: LoggingConfig | None = None) -> Runtime:
+def prometheus_runtime(address: str, logging: LoggingConfig = LoggingConfig.default) -> Runtime:
     """Return a runtime whose metrics Prometheus scrapes at `http://ADDRESS/metrics`; give it to `ConnectionConfig`.
 
     Args:
@@ -46,7 +46,7 @@ def prometheus_runtime(address: str, logging: LoggingConfig | None = None) -> Ru
         histogram_bucket_overrides={HTTP_DURATION: _SECONDS},
     )
     try:
-        telemetry = TelemetryConfig(metrics=config, attach_service_name=False, logging=logging or LoggingConfig.default)
+        telemetry = TelemetryConfig(metrics=config, attach_service_name=False, logging=logging)
         return Runtime(telemetry=telemetry)
     except ValueError as error:
         raise DefinitionError(
