@@ -50,8 +50,8 @@ async def test_a_worker_that_lost_a_step_starts_anew(
     await user.create()
     invocation = await user.send("go")
     said = await worker.read_until("starts anew")
-    assert LINE in said
-    await worker.read_until("serving")
+    # Another thread writes the core's own line, before or after that one.
+    assert LINE in said + await worker.read_until("serving")
 
     async def is_done() -> bool:
         return await user.status(invocation) == "finished"

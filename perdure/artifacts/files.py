@@ -12,7 +12,7 @@ from pathlib import Path
 from perdure.artifacts.blobs import BlobArtifactService
 
 _UNFINISHED = ".unfinished"
-_RETRIES = 10
+_RETRIES = 100
 
 
 class FileArtifactService(BlobArtifactService):
@@ -35,14 +35,14 @@ class FileArtifactService(BlobArtifactService):
             return False
         with self._written(data) as written:
             for attempt in range(_RETRIES):
-                path.parent.mkdir(parents=True, exist_ok=True)
                 try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
                     # Unlike a rename, it never takes the place of a file that is there.
                     os.link(written, path)
-                except FileExistsError:
-                    return False
-                except FileNotFoundError:
-                    # The artifact was deleted just now, with its folder.
+                except (FileExistsError, FileNotFoundError):
+                    if path.exists():
+                        return False
+                    # An artifact was deleted just now, with its folder; `mkdir`, too, finds it there and then not.
                     if attempt == _RETRIES - 1:
                         raise
                 else:

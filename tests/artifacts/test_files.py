@@ -108,14 +108,14 @@ async def test_a_save_beside_a_deletion_has_its_folder(tmp_path: Path) -> None:
     service = FileArtifactService(tmp_path)
 
     async def save() -> None:
-        for number in range(20):
+        for number in range(100):
             await service.save_artifact(**WHO, filename="f", artifact=types.Part(text=str(number)))
 
     async def delete() -> None:
-        for _ in range(20):
+        for _ in range(100):
             await service.delete_artifact(**WHO, filename="f")
 
-    await asyncio.gather(save(), delete(), save(), delete())
+    await asyncio.gather(save(), delete(), delete(), save(), delete(), delete())
     await service.delete_artifact(**WHO, filename="f")
     assert await service.list_artifact_keys(**WHO) == []
 
