@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
@@ -96,7 +97,7 @@ class SessionCalls:
 
     async def execute(self, user_id: str, session_id: str, name: str, request: BaseModel, result_type: type[_R]) -> _R:
         """Send any update, to a session that is brought back first if its workflow is closed."""
-        check_size(request, "message")
+        check_sendable(request, "message")
         handle = self._handle(user_id, session_id)
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
@@ -230,14 +231,21 @@ def _is_cut_off(error: RPCError) -> bool:
     return error.status == RPCStatusCode.UNKNOWN and "transport error" in error.message
 
 
-def check_size(value: BaseModel, what: str) -> None:
-    """Raise `InvalidMessage` if a value does not fit into one payload."""
+def check_sendable(value: BaseModel, what: str) -> None:
+    """Raise `InvalidMessage` if a value does not fit into one payload, or would change on its way."""
     size = payload_size(value)
     if size > MAX_PAYLOAD_BYTES:
         raise InvalidMessage(
             f"the {what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
             " store the data elsewhere and send a reference to it"
         )
+    try:
+        from_json(to_json(value.model_dump(), bytes_mode="base64"), allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidMessage(
+            f"the {what} would not arrive as it is, since JSON has no NaN, no infinity and few levels ({error}); send"
+            " such numbers as texts"
+        ) from error
 
 
 def _continued(error: WorkflowUpdateFailedError) -> bool:

@@ -19,7 +19,7 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.calls import SessionCalls, check_size
+from perdure.calls import SessionCalls, check_sendable
 from perdure.errors import (
     InvalidMessage,
     InvocationFailed,
@@ -102,7 +102,7 @@ class Sessions(SessionCalls):
         """Create a session."""
         if not user_id or not session_id:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
-        check_size(SessionInput(state=state), "state")
+        check_sendable(SessionInput(state=state), "state")
         try:
             await self._lifecycle.create(user_id, session_id, state)
         except WorkflowAlreadyStartedError as error:

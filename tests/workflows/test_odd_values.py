@@ -1,14 +1,17 @@
-"""Text that no payload takes, such as half of a character: it is refused, and a session never comes to hold it."""
+"""What no payload takes, such as half of a character or NaN: refused, or told by its name; a session never holds it."""
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
+from google.genai import types
 from temporalio.client import Client
 
-from perdure.agents.tools import FunctionTool
+from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from perdure.client import Runner
 from perdure.errors import InvalidMessage
 from tests.workflows.support import Counted, agent, calls, make_app, serving, text
 
@@ -59,8 +62,44 @@ async def test_a_result_that_no_payload_takes_fails_its_tool_at_once(client: Cli
     async with serving(client, make_app(app_name, agent("clerk", [calls("read")], [read.fn]))) as user:
         await user.create()
         view = await user.run("a")
-        assert view.failures[0].cause.startswith("the result of 'read' is no JSON")
+        assert view.failures[0].cause.startswith("read gave an object of type str, which is no JSON")
         assert len(read.keys) == 1
+
+
+@pytest.mark.parametrize("local", [False, True])
+async def test_a_number_that_json_has_not_is_told_by_its_name(client: Client, app_name: str, local: bool) -> None:
+    """As null it would be taken for a value that is missing."""
+    odd: dict[str, Any] = {"mean": math.nan, "most": math.inf, "least": [-math.inf]}
+
+    def measure(tool_context: ToolContext) -> dict[str, Any]:
+        """Measure."""
+        tool_context.state["last"] = odd
+        return odd
+
+    clerk = agent("clerk", [calls("measure"), text("done")], [FunctionTool(measure, local=local)])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        assert (await user.run("a")).status == "finished"
+        told = {"mean": "NaN", "most": "Infinity", "least": ["-Infinity"]}
+        [event] = [event for event in await user.events() if event.get_function_responses()]
+        assert event.get_function_responses()[0].response == told
+        assert event.actions.state_delta == {"last": told}
+
+
+async def test_a_number_that_json_has_not_is_not_sent_as_null(client: Client, app_name: str) -> None:
+    asked = LongRunningFunctionTool(Counted("ask").fn)
+    async with serving(client, make_app(app_name, agent("clerk", [calls("ask"), text("done")], [asked]))) as user:
+        runner = Runner(app_name, client)
+        with pytest.raises(InvalidMessage, match="no NaN"):
+            await runner.create_session(user_id="u", session_id="s", state={"x": [math.inf]})
+        await user.create()
+        (call,) = (await user.run("a")).pending
+        response = types.FunctionResponse(id=call.id, name="ask", response={"mean": math.nan})
+        message = types.Content(role="user", parts=[types.Part(function_response=response)])
+        with pytest.raises(InvalidMessage, match="no NaN"):
+            async for _ in runner.run_async(user_id="u", session_id="s", new_message=message):
+                pass
+        assert (await user.answered({call.id: {"mean": 1.5, "none": None}})).status == "finished"
 
 
 @pytest.mark.parametrize("step", [text(_HALF), calls("read", name=_HALF)], ids=["text", "arguments"])
