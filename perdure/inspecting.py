@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from temporalio.client import Client
+
 from perdure.events import Event
 from perdure.explaining import SessionExplanation, explain_session
+from perdure.logs import get_logger
 from perdure.messages import (
     Effect,
     EffectsPage,
@@ -17,12 +20,16 @@ from perdure.messages import (
 from perdure.plan import Plan
 from perdure.reading import LogReader
 from perdure.sessions import ListedSession, Sessions
+from perdure.waiting import Wanted, all_waiting
+
+_logger = get_logger("perdure.client")
 
 
 class Inspecting:
     """Looks into sessions, and changes nothing."""
 
     app_name: str
+    _client: Client
     _sessions: Sessions
     _reader: LogReader
 
@@ -54,8 +61,25 @@ class Inspecting:
     async def pending(
         self, *, user_id: str | None = None, session_id: str | None = None
     ) -> list[tuple[ListedSession, PendingCall]]:
-        """Return the open calls of one session, of a user's sessions, or of all, oldest first."""
-        return await self._sessions.pending(user_id, session_id)
+        """Return the open calls of one session, of a user's sessions, or of all, oldest first.
+
+        Of several sessions those that do not answer are left out, and logged.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            SessionUnreadable: No worker answers for the one session that was asked for.
+        """
+        if user_id is not None and session_id is not None:
+            return await self._sessions.pending(user_id, session_id)
+        # A listing that changes meanwhile may tell of a session twice.
+        found: dict[tuple[str, str], tuple[ListedSession, PendingCall]] = {}
+        async for page in all_waiting(self._client, Wanted(app=self.app_name, user_id=user_id)):
+            for session, call in page.calls:
+                if session_id in (None, session.id):
+                    found[session.workflow_id, call.id] = (session, call)
+            for session in page.unanswered:
+                _logger.warning("a session does not answer; its calls are left out", workflow=session.workflow_id)
+        return sorted(found.values(), key=lambda pair: pair[1].since)
 
     async def effects(self, *, user_id: str, session_id: str) -> tuple[Effect, ...]:
         """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""

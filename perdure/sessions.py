@@ -25,11 +25,11 @@ from perdure.errors import (
     InvocationFailed,
     InvocationNotFound,
     SessionExists,
+    SessionUnreadable,
 )
 from perdure.events import Event
 from perdure.facts import shared_part
 from perdure.lifecycle import DELETED, missing
-from perdure.logs import get_logger
 from perdure.messages import (
     EFFECTS,
     EVENTS,
@@ -66,13 +66,9 @@ from perdure.state_messages import (
 
 _Handle = WorkflowHandle[Any, Any]
 
-_QUERIES_AT_ONCE = 10
+_PATIENCE = 10.0
+"""Seconds for which a session is asked what it waits for."""
 
-_LISTING_PATIENCE = 10.0
-"""Seconds for which a listing waits for one session."""
-
-
-_logger = get_logger("perdure.client")
 _CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
 
 
@@ -261,32 +257,22 @@ class Sessions(SessionCalls):
         """Delete a session."""
         await self._lifecycle.delete(user_id, session_id)
 
-    async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
-        """Return open calls, oldest first."""
-        if user_id is not None and session_id is not None:
-            sessions = [await self._described(user_id, session_id)]
-        else:
-            sessions = [
-                session
-                for session in await self.list(user_id)
-                # A listing may be a moment behind, so one user's sessions are all asked.
-                if (session_id is None or session.id == session_id) and (user_id or session.pending_tools != ())
-            ]
-        gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
+    async def pending(self, user_id: str, session_id: str) -> list[tuple[ListedSession, PendingCall]]:
+        """Return a session's open calls, oldest first.
 
-        async def ask(session: ListedSession) -> list[tuple[ListedSession, PendingCall]]:
-            try:
-                async with gate, asyncio.timeout(_LISTING_PATIENCE):
-                    view: PendingView = await self.query(
-                        session.user_id, session.id, PENDING, result_type=PendingView, closed=True
-                    )
-            except TimeoutError:
-                _logger.warning("a session does not answer; its calls are left out", workflow=session.workflow_id)
-                return []
-            return [(session, call) for call in view.calls]
-
-        found = [pair for pairs in await asyncio.gather(*map(ask, sessions)) for pair in pairs]
-        return sorted(found, key=lambda pair: pair[1].since)
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        session = await self._described(user_id, session_id)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                view: PendingView = await self.query(user_id, session_id, PENDING, result_type=PendingView, closed=True)
+        except TimeoutError as error:
+            raise SessionUnreadable(
+                f"session {session_id!r} does not answer, so what it waits for cannot be told; start a worker of app"
+                f" {self._app!r} and ask again"
+            ) from error
+        return [(session, call) for call in sorted(view.calls, key=lambda call: call.since)]
 
 
 async def list_apps(client: Client) -> list[str]:

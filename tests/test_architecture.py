@@ -93,7 +93,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "feeds": VALUES | {"following"},
     "reading": VALUES | {"sessions", "following", "feeds", "streams"},
     "transfers": VALUES | PURE | {"lifecycle", "sharing", "logs"},
-    "inspecting": VALUES | PURE | {"sessions", "reading"},
+    "inspecting": VALUES | PURE | {"sessions", "reading", "waiting", "logs"},
     "client": VALUES
     | PURE
     | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers", "streams"},

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agents import App, FunctionTool
-from perdure.errors import InvalidMessage
+from perdure.errors import InvalidMessage, SessionUnreadable
 from perdure.waiting import Silence, Wanted, all_waiting, ask_waiting, find_waiting
 from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
 
@@ -104,7 +104,9 @@ async def test_an_imported_session_is_found_before_it_ran(client: Client, app_na
         await finds(client, {("u", "s"), ("u", "copy")}, app=app_name)
 
 
-async def test_sessions_that_do_not_answer_are_counted(client: Client, app_name: str) -> None:
+async def test_sessions_that_do_not_answer_are_counted(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A page comes all the same, and soon: an app whose worker is away is asked once."""
     app = asking(app_name, "pick")
     async with serving(client, app) as user:
@@ -115,6 +117,11 @@ async def test_sessions_that_do_not_answer_are_counted(client: Client, app_name:
         await finds(client, {("u", "s0"), ("u", "s1"), ("u", "s2")}, app=app_name)
     page = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
     assert (page.calls, {session.id for session in page.unanswered}) == ((), {"s0", "s1", "s2"})
+    assert await user.runner.pending(user_id="u") == []
+    assert len([record for record in caplog.records if "its calls are left out" in record.getMessage()]) == 3
+    monkeypatch.setattr("perdure.sessions._PATIENCE", 0.5)
+    with pytest.raises(SessionUnreadable, match="start a worker"):
+        await user.runner.pending(user_id="u", session_id="s0")
 
 
 async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
