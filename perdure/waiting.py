@@ -210,7 +210,7 @@ class _Lister:
             # A listing may be a moment behind, so one user's sessions are all asked.
             terms.append(f"WorkflowId STARTS_WITH '{workflow_id(wanted.app, wanted.user_id, '')}'")
         elif self._published:
-            # A session that has not run yet, such as an imported one, has published nothing.
+            # A session that has not run yet may have published nothing.
             terms.append(f"(({self._published_term()}) OR ({STATUS.name} IS NULL AND ExecutionStatus = 'Running'))")
         return " AND ".join(terms)
 

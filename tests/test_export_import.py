@@ -42,6 +42,7 @@ from tests.workflows.support import (
     User,
     agent,
     calls,
+    eventually,
     long_running,
     make_app,
     serving,
@@ -329,6 +330,20 @@ async def test_a_waiting_session_is_answered_on_another_app_under_its_old_ids(cl
             answered = await session.answered({call.id: {"flight": "SK 1"}})
             assert (answered.id, answered.status) == (waiting.id, "finished")
             assert (await session.log())[-2:] == ["user answers pick", "clerk: booked"]
+
+
+@pytest.mark.server
+async def test_an_import_is_listed_with_what_it_waits_for(client: Client, app_name: str) -> None:
+    async with serving(client, make_app(app_name, agent("clerk", [calls("pick")], [long_running("pick")]))) as user:
+        await user.create()
+        await user.run("book")
+        await user.runner.import_session(await exported(user), session_id="copy")
+
+        async def is_listed() -> bool:
+            found = await user.runner.list_sessions()
+            return ("copy", "waiting", ("pick",)) in [(one.id, one.status, one.pending_tools) for one in found]
+
+        await eventually(is_listed)
 
 
 @pytest.mark.server
