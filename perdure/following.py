@@ -75,10 +75,17 @@ class Follower:
         self._wait = _FIRST_SPACING
         self._grown = False
         """A workflow task was completed since the last look."""
+        self._failed = False
+        """A workflow task has failed since the last look, which may say that no worker can go on."""
         self._at_work = 0
         """Activities that are scheduled and have not ended."""
         self._in_task = False
         """A workflow task is scheduled or being done, which may schedule more."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it stands nowhere yet: news of it come at once where the workflow stands still."""
+        return self._token is None
 
     async def news(self, *, found: bool, took: float = 0.0, live: bool = True) -> None:
         """Return when the log may have grown.
@@ -99,7 +106,7 @@ class Follower:
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
         due = self._looked + max(self._wait, min(busy, _BUSY_WAIT)) if live else math.inf
         await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)))
-        self._grown = False
+        self._grown = self._failed = False
         self._looked = time.monotonic()
 
     async def _until(self, due: float, spacing: float) -> None:
@@ -109,7 +116,7 @@ class Follower:
             now = time.monotonic()
             if due == math.inf:
                 spacing = max(spacing, min((now - begun) * _PATIENT_SHARE, _BUSY_SPACING))
-            if self._grown and (now >= due or not (self._at_work or self._in_task)):
+            if self._failed or (self._grown and (now >= due or not (self._at_work or self._in_task))):
                 return
             await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
             polled = time.monotonic()
@@ -151,6 +158,7 @@ class Follower:
         self._token = answer.next_page_token or None
         for event in answer.history.events:
             self._grown |= event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+            self._failed |= event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
             self._at_work += event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
             self._at_work -= event.event_type in _ENDED
             if event.event_type in _TASK_EVENTS:

@@ -176,6 +176,9 @@ class LogReader:
             self._follower(user_id, session_id) as follower,
             self._partials(user_id, session_id, invocation_id, on=streaming) as partials,
         ):
+            if not live and follower.is_new:
+                # One that has read on already may have seen the end: then there would be no news.
+                await follower.news(found=True, live=False)
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
                 asked = time.monotonic()

@@ -15,7 +15,7 @@ from typing import Any
 
 from perdure.errors import InvalidTrajectory
 from perdure.events import USER, Event
-from perdure.journal import Entry, InvocationSettled, ModelCalled
+from perdure.journal import Entry, EventLogged, InvocationSettled, ModelCalled
 from perdure.projection import Projection
 from perdure.prove.outcome import Key, Outcome, done_in
 from perdure.trajectory import drive_log, read_log
@@ -88,6 +88,8 @@ def _planned(cut: BareCut, start: int, after: Sequence[int], reference: Outcome,
     failed_calls = _model_calls(before) - _model_calls(shown)
     done = done_in(_unsettled(driven.entries), reference.steps) + failures
     done.update({(f"model of {agent}", ""): count for agent, count in failed_calls.items()})
+    # Other invocations do not go on, so what they did stays done, also where the log does not tell of it.
+    done |= done_in(_of_others(before, driven.invocation_id), reference.steps)
     journalled = done_in(_unsettled(reference.journal[: after[cut.length]]), reference.steps)
     again = {key for key, count in journalled.items() if not key[0].startswith("model ") and count > done[key]}
     answered = {response.id for event in cut.log for response in event.get_function_responses()}
@@ -135,6 +137,14 @@ def _journal_lengths(journal: Sequence[Entry], events: int) -> list[int]:
 def _unsettled(entries: Sequence[Entry]) -> list[Entry]:
     """Leave out what tells of failures: a call without a response counts as failed once its invocation has."""
     return [entry for entry in entries if not isinstance(entry, InvocationSettled)]
+
+
+def _of_others(entries: Sequence[Entry], invocation_id: str) -> list[Entry]:
+    return [entry for entry in entries if _invocation_of(entry) not in (None, invocation_id)]
+
+
+def _invocation_of(entry: Entry) -> str | None:
+    return entry.event.invocation_id if isinstance(entry, EventLogged) else getattr(entry, "invocation_id", None)
 
 
 def _model_calls(entries: Sequence[Entry]) -> Counter[str]:

@@ -126,6 +126,23 @@ def test_failures_of_the_turns_before_are_over_and_those_of_the_same_turn_are_no
     assert cuts[3].done[("model of clerk", "")] == 3
 
 
+def test_what_ran_in_an_invocation_that_does_not_go_on_does_not_run_again() -> None:
+    """Beside a call that failed another one completed, whose result no event holds."""
+    kept = ToolKept(invocation_id="e-1", call_id="b", output=ToolOutput())
+    failure = Failure(agent="clerk", step="pay", cause="no")
+    failed = InvocationSettled(invocation_id="e-1", status="failed", failures=(failure,))
+    again, more = said(USER, "more", "e-2"), said("clerk", "again", "e-2")
+    turns = [
+        ([GO, CALL], [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), kept, failed]),
+        ([again, more], [*started(again), ModelCalled(agent="clerk"), *logged(more)]),
+    ]
+    steps = [modelled(0), paid(1, "a", "RuntimeError"), paid(2, "b"), modelled(3)]
+    for resumable in (False, True):
+        cuts = bare_cuts(a_run(turns, steps), {}, resumable=resumable)
+        assert (cuts[2].skipped, cuts[2].allowed) == (None, (FAILURE_OVER,))
+        assert cuts[2].done == {("model of clerk", ""): 1, ("tool pay", "e-1/a"): 1, ("tool pay", "e-1/b"): 1}
+
+
 def test_an_app_that_is_not_resumable_is_cut_behind_what_the_user_sends() -> None:
     again, more = said(USER, "more", "e-2"), said("clerk", "again", "e-2")
     turns = [

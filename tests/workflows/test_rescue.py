@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 from collections.abc import AsyncGenerator
@@ -16,7 +17,18 @@ from perdure.agents import App, ResumabilityConfig
 from perdure.config import WorkerConfig
 from perdure.errors import InvocationNotFound, SessionStuck
 from perdure.worker import create_workers
-from tests.workflows.support import Counted, User, agent, calls, check_log, eventually, long_running, make_app, text
+from tests.workflows.support import (
+    Counted,
+    Gate,
+    User,
+    agent,
+    calls,
+    check_log,
+    eventually,
+    long_running,
+    make_app,
+    text,
+)
 
 pytestmark = pytest.mark.server
 
@@ -126,6 +138,31 @@ async def test_a_stuck_session_is_told_and_taken_over(
         assert said == ["Oslo costs 4.", "Bergen costs 6."]
         assert (old.ran, new.ran, len(work.keys)) == (["Oslo"], ["Bergen"], 1)
         assert (await user.run("once more")).status == "waiting"
+
+
+@pytest.mark.usefixtures("no_bytecode")
+@pytest.mark.parametrize("live", [True, False])
+async def test_who_follows_a_session_that_gets_stuck_is_told(
+    client: Client, app_name: str, tmp_path: Path, live: bool
+) -> None:
+    gate = Gate()
+    project = Project(tmp_path, app_name, [gate.tool("work"), long_running("ask")])
+    app, _ = project.version(BEFORE)
+    async with deployed(client, app) as user:
+        await user.create()
+        followed = asyncio.create_task(follow(user, live=live))
+        await gate.reached()
+    gate.open()
+    app, _ = project.version(AFTER)
+    async with deployed(client, app):
+        async with asyncio.timeout(30):
+            with pytest.raises(SessionStuck, match="does something else"):
+                await followed
+
+
+async def follow(user: User, *, live: bool) -> None:
+    async for _ in user.runner.run_async(**user.who, new_message="go", live=live):
+        pass
 
 
 async def _finished(user: User, invocation_id: str) -> bool:
