@@ -4,7 +4,7 @@ Example:
     ```python
     async def test_my_agent(prove: Prove) -> None:
         report = await prove("travel.agent:app", Path("tests/booking.json"), modes=["kill"])
-        assert report.ok, report
+        assert report.ok, str(report)
     ```
 """
 
@@ -39,7 +39,7 @@ class Prove(Protocol):
         modes: Sequence[Mode] = ALL_MODES,
         config: ProofConfig | None = None,
     ) -> Report:
-        """Prove a scenario; `assert report.ok, report` shows the first difference."""
+        """Prove a scenario; `assert report.ok, str(report)` shows the first difference."""
         ...
 
 

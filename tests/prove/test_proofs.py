@@ -48,6 +48,12 @@ ORDER: dict[str, Any] = {
 }
 
 
+LOTTERY: dict[str, Any] = {
+    "script": {"clerk": [{"calls": [{"name": "draw"}]}, {"text": "Done."}]},
+    "turns": [{"message": "a lot"}],
+}
+
+
 @pytest.fixture(scope="module")
 async def prover() -> AsyncGenerator[Prover]:
     async with proof_server() as client:
@@ -57,7 +63,7 @@ async def prover() -> AsyncGenerator[Prover]:
 @pytest.mark.parametrize(("mode", "name"), SELECTED, ids=lambda value: value)
 async def test_a_scenario_can_be_cut_anywhere(mode: Mode, name: str, prover: Prover) -> None:
     report = await prove_scenario(prover, SCENARIOS[name], [mode])
-    assert report.ok, report
+    assert report.ok, str(report)
     assert len(report.verdicts[0].cuts) > 2
 
 
@@ -78,12 +84,8 @@ async def test_a_tool_that_says_something_else_each_time_is_found(prover: Prover
 
 
 async def test_a_scenario_that_differs_by_itself_is_told_apart(prover: Prover) -> None:
-    scenario: dict[str, Any] = {
-        "script": {"clerk": [{"calls": [{"name": "draw"}]}, {"text": "Done."}]},
-        "turns": [{"message": "a lot"}],
-    }
     client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
-    report = await prove("tests.prove.shop:lottery", scenario, ["replay"], client=client)
+    report = await prove("tests.prove.shop:lottery", LOTTERY, ["replay"], client=client)
     assert not report.ok
     assert "two uninterrupted runs differ by themselves" in str(report)
 
@@ -115,13 +117,17 @@ def test_the_fixture_serves_users_own_suites(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["perdure.prove.pytest_plugin"]\n')
     (tmp_path / "test_shop.py").write_text(
         "import asyncio\n"
-        "from tests.prove.shop import app\n"
+        "from tests.prove.shop import app, lottery\n"
         "def test_order(prove):\n"
         f"    report = asyncio.run(prove(app, {ORDER!r}, modes=['continue-as-new']))\n"
-        "    assert report.ok, report\n"
+        "    assert report.ok, str(report)\n"
         "    assert len(report.verdicts[0].cuts) > 2\n"
+        "def test_draw(prove):\n"
+        f"    report = asyncio.run(prove(lottery, {LOTTERY!r}, modes=['replay']))\n"
+        "    assert report.ok, str(report)\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path), "-c", "/dev/null"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "two uninterrupted runs differ by themselves" in done.stdout
+    assert "log (- uninterrupted, + cut):" in done.stdout, "the first difference is shown whole"

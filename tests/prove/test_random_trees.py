@@ -186,4 +186,4 @@ def _next_turn(tree: Tree, outcome: Outcome) -> dict[str, Any] | None:
 async def test_a_random_tree_can_be_cut_anywhere(tree: Tree, mode: Mode, proof_client: Client) -> None:
     prover = RandomProver(proof_client, ProofConfig(at_once=4, most_cuts=_CUTS))
     report = await prover.prove_tree(tree, mode)
-    assert report.ok, report
+    assert report.ok, f"{tree}\n{report}"
