@@ -7,7 +7,6 @@ a follower asks again after each completed one.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -38,6 +37,11 @@ that answers late has more to do."""
 
 _PATIENT_SHARE = 0.05
 """Share of the time that somebody has waited for a run to stand still by which he may learn of it late."""
+
+_FIRST_PATIENCE = 5.0
+_LAST_PATIENCE = 20.0
+"""Seconds, at first and at last, after which a run that never stands still is looked at all the same: it may be another
+one, whose turn came next; or a task may be shown that left no trace, since all it did was to refuse an update."""
 
 _ENDED = frozenset(
     {
@@ -73,6 +77,7 @@ class Follower:
         self._looked = 0.0
         self._spacing = _FIRST_SPACING
         self._wait = _FIRST_SPACING
+        self._patience = _FIRST_PATIENCE
         self._grown = False
         """A workflow task was completed since the last look."""
         self._failed = False
@@ -93,7 +98,7 @@ class Follower:
         Args:
             found: The last look found something new, so the next change may be near.
             took: Seconds that the last look took.
-            live: Also while the run is at work. Else as soon as it stands still.
+            live: Also while the run is at work. Else as soon as it stands still, or at the end of some patience.
         """
         if self._token is None and not await self._stand_at_start():
             self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
@@ -104,24 +109,30 @@ class Follower:
         busy = took * _LOOK_SHARE
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
-        due = self._looked + max(self._wait, min(busy, _BUSY_WAIT)) if live else math.inf
-        await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)))
+        due = self._looked + max(self._wait, min(busy, _BUSY_WAIT)) if live else time.monotonic() + self._patience
+        await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)), live=live)
+        if not live:
+            self._patience = min(self._patience * 2, _LAST_PATIENCE) if self._is_at_work else _FIRST_PATIENCE
         self._grown = self._failed = False
         self._looked = time.monotonic()
 
-    async def _until(self, due: float, spacing: float) -> None:
+    @property
+    def _is_at_work(self) -> bool:
+        return self._at_work > 0 or self._in_task
+
+    async def _until(self, due: float, spacing: float, *, live: bool) -> None:
         """Poll until there is something to look at: at once where the run stands still, else when a look is due."""
         begun, polled = time.monotonic(), self._looked
         while True:
             now = time.monotonic()
-            if due == math.inf:
+            if not live:
                 spacing = max(spacing, min((now - begun) * _PATIENT_SHARE, _BUSY_SPACING))
-            if self._failed or (self._grown and (now >= due or not (self._at_work or self._in_task))):
+            if self._failed or (self._grown and (now >= due or not self._is_at_work)):
                 return
             await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
             polled = time.monotonic()
             try:
-                async with asyncio.timeout(max(due - polled, 0) if self._grown and due < math.inf else None):
+                async with asyncio.timeout(max(due - polled, 0) if self._grown else None):
                     await self._poll()
             except TimeoutError:
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from temporalio.client import Client
 
 from perdure import calls as session_calls
+from perdure import following, requests
 from perdure.agents import App, FunctionTool, LongRunningFunctionTool
 from perdure.calls import SessionCalls
-from perdure.errors import InvocationFailed
+from perdure.errors import CallNotFound, InvocationFailed
 from perdure.events import Event
+from perdure.following import Follower
 from perdure.messages import EventsPage, PageInput
 from perdure.sessions import Sessions
 from tests.workflows.support import ONCE, PENDING, Gate, User, agent, calls, make_app, serving, text
@@ -109,6 +112,53 @@ async def test_the_end_is_a_failure_too(client: Client, app_name: str) -> None:
         await user.create()
         with pytest.raises(InvocationFailed, match="on purpose"):
             await at_rest(user, "go")
+
+
+async def test_the_end_of_a_turn_comes_though_another_has_begun(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session goes from one turn to the next without a pause."""
+    monkeypatch.setattr(following, "_FIRST_PATIENCE", 0.2)
+    first, second = Gate(), Gate()
+    script = [calls("first"), text("one"), calls("second"), text("two")]
+    app = make_app(app_name, agent("clerk", script, [first.tool("first"), second.tool("second")]))
+    async with serving(client, app) as user:
+        await user.create()
+        told = asyncio.create_task(at_rest(user, "go"))
+        await first.reached()
+        after = await user.send("and then")
+        first.open()
+        await second.reached()
+        async with asyncio.timeout(10):
+            assert (await told)[-2].text == "one"
+        assert await user.status(after) == "running"
+        second.open()
+        await user.settled(after)
+
+
+async def test_the_end_comes_though_an_update_was_refused_behind_it(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task in which it is refused can be seen in the history while it goes on, and then never was."""
+    monkeypatch.setattr(following, "_FIRST_PATIENCE", 0.2)
+    check = requests.check_answer
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(1)
+        return check(*args)
+
+    monkeypatch.setattr(requests, "check_answer", slowly)
+    async with serving(client, make_app(app_name, agent("clerk", [text("done")]))) as user:
+        await user.create()
+        ended = await user.run("go")
+        refused = asyncio.create_task(user.answer({"unknown": {}}))
+        await asyncio.sleep(0.3)
+        follower = Follower(client, user.key)
+        async with asyncio.timeout(10):
+            await follower.news(found=False, live=False)
+        assert ended.status == "finished"
+        with pytest.raises(CallNotFound):
+            await refused
 
 
 async def test_all_who_wait_ask_for_a_worker_once(
