@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import RootModel, ValidationError, validate_call
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
@@ -217,7 +217,9 @@ def _actions(name: str, context: ToolContext) -> EventActions:
 def _json(name: str, result: Any) -> Any:
     try:
         # JSON has no NaN and no infinity: as the texts "NaN" and "Infinity" they still say so, as null they would not.
-        return from_json(to_json(result, by_alias=True, inf_nan_mode="strings"))
+        # A model would write its own as null into JSON, but not into plain data.
+        plain = to_jsonable_python(result, by_alias=True, inf_nan_mode="strings")
+        return from_json(to_json(plain, inf_nan_mode="strings"))
     except (PydanticSerializationError, ValueError) as error:
         raise ApplicationError(
             f"{name} gave an object of type {type(result).__name__}, which is no JSON: {error}; use plain data",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from google.genai import types
+from pydantic import BaseModel
 from temporalio.client import Client
 
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
@@ -18,6 +19,14 @@ from tests.workflows.support import Counted, agent, calls, make_app, serving, te
 pytestmark = pytest.mark.server
 
 _HALF = "\ud83d"
+
+
+class Measured(BaseModel):
+    """What a tool of a typed app returns."""
+
+    mean: float
+    least: list[float]
+    most: float = math.inf
 
 
 @pytest.mark.parametrize("by", ["update", "signal"])
@@ -67,11 +76,15 @@ async def test_a_result_that_no_payload_takes_fails_its_tool_at_once(client: Cli
 
 
 @pytest.mark.parametrize("local", [False, True])
-async def test_a_number_that_json_has_not_is_told_by_its_name(client: Client, app_name: str, local: bool) -> None:
+@pytest.mark.parametrize("typed", [False, True])
+async def test_a_number_that_json_has_not_is_told_by_its_name(
+    client: Client, app_name: str, local: bool, typed: bool
+) -> None:
     """As null it would be taken for a value that is missing."""
-    odd: dict[str, Any] = {"mean": math.nan, "most": math.inf, "least": [-math.inf]}
+    plain: dict[str, Any] = {"mean": math.nan, "most": math.inf, "least": [-math.inf]}
+    odd = Measured(**plain) if typed else plain
 
-    def measure(tool_context: ToolContext) -> dict[str, Any]:
+    def measure(tool_context: ToolContext) -> Any:
         """Measure."""
         tool_context.state["last"] = odd
         return odd
