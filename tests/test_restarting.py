@@ -63,6 +63,26 @@ async def test_a_worker_that_lost_a_step_starts_anew(
     assert await worker.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.server
+@pytest.mark.process
+async def test_a_worker_that_is_told_to_end_while_it_starts_anew_ends(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path
+) -> None:
+    source = AGENT.replace("def lose", "async def lose").replace("time.sleep(600)", "await asyncio.sleep(600)")
+    source = source.replace("import logging", "import asyncio, logging")
+    (tmp_path / f"{app_name}.py").write_text(source.replace("NAME", app_name).replace("LINE", LINE))
+    worker = await Process.start("worker", f"{app_name}.py", "--grace", "3", "--address", temporal_server, cwd=tmp_path)
+    await worker.read_until("serving")
+    user = User(client, app_name)
+    await user.create()
+    await user.send("go")
+    await worker.read_until("starts anew")
+    # Whoever supervises it kills it if it went on.
+    worker.send(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        assert await worker.ended() == 0
+
+
 async def test_a_process_that_is_to_end_does_not_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     executed: list[str] = []
 

@@ -212,14 +212,20 @@ def log_options(command: Command) -> Command:
     return command
 
 
-def stop_on_signal() -> asyncio.Event:
-    """Return an event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
+def stop_on_signal(and_then: Callable[[], None] | None = None) -> asyncio.Event:
+    """Return an event that the first SIGINT or SIGTERM sets; a second one ends the process at once.
+
+    Args:
+        and_then: Called with the first one, too.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 
     def begin_to_end() -> None:
         stop.set()
+        if and_then is not None:
+            and_then()
         for number in signals:
             loop.remove_signal_handler(number)
             # Not Python's own way with SIGINT, which would wait for all that runs.

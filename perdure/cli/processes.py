@@ -165,7 +165,8 @@ async def _dev(
 async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
     from perdure.config import connect
 
-    stop, restart = stop_on_signal(), Restart()
+    restart = Restart()
+    stop = stop_on_signal(restart.call_off)
     apps = _prepare(targets, options)
     served = _worker_config(options)
     async with (

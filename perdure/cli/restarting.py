@@ -20,11 +20,16 @@ class Restart:
         self._loop = asyncio.get_running_loop()
         self._asked = asyncio.Event()
         self._begun = False
+        self._is_unwanted = False
 
     def ask(self) -> None:
         """Ask for it, in any thread."""
         with suppress(RuntimeError):  # The loop has ended, and so does the process.
             self._loop.call_soon_threadsafe(self._asked.set)
+
+    def call_off(self) -> None:
+        """Let the process end instead, also where it has begun to start anew. In the loop's thread."""
+        self._is_unwanted = True
 
     @asynccontextmanager
     async def watched(self, stop: asyncio.Event, grace: float) -> AsyncGenerator[None]:
@@ -39,7 +44,7 @@ class Restart:
             yield
         finally:
             task.cancel()
-        if self._begun:
+        if self._begun and not self._is_unwanted:
             _start_anew()
 
     async def _watch(self, stop: asyncio.Event, grace: float) -> None:
@@ -56,7 +61,8 @@ class Restart:
         )
         stop.set()
         await asyncio.sleep(grace + _MARGIN)
-        _start_anew()
+        if not self._is_unwanted:
+            _start_anew()
 
 
 def _start_anew() -> None:
