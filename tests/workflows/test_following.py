@@ -66,8 +66,12 @@ async def at_rest(user: User, message: str) -> list[Event]:
     return [event async for event in user.runner.run_async(**user.who, new_message=message, live=False)]
 
 
-async def test_who_wants_the_end_looks_once_at_it(client: Client, app_name: str, looks: list[PageInput]) -> None:
+async def test_who_wants_the_end_looks_once_at_it(
+    client: Client, app_name: str, looks: list[PageInput], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each step ends an activity and begins a workflow task; neither is the end of the turn."""
+    # On a machine that is slow, too.
+    monkeypatch.setattr(following, "_FIRST_PATIENCE", 60)
     async with serving(client, rounds(app_name, then=text("done"))) as user:
         await user.create()
         events = await at_rest(user, "go")
