@@ -170,8 +170,9 @@ class Inspecting:
             since: The offset.
             streaming: Also yield `partial` events, which are not in the log: see `Runner.run_async`.
             live: Yield events as they are logged. Else all of them as the agents come to rest: that costs the session's
-                worker a look or two instead of one for each step, unless the history is too long to be read through.
-                They may come some seconds late where the session's next turn begins at once.
+                worker a look or two, and in a long turn one every 20 s, instead of one for each step, unless the
+                history is too long to be read through. They may come up to 20 s late where the session's next turn
+                begins at once.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.

@@ -218,7 +218,7 @@ def _json(name: str, result: Any) -> Any:
     try:
         # JSON has no NaN and no infinity: as the texts "NaN" and "Infinity" they still say so, as null they would not.
         # A model would write its own as null into JSON, but not into plain data.
-        plain = to_jsonable_python(result, by_alias=True, inf_nan_mode="strings")
+        plain = to_jsonable_python(result, by_alias=True)
         return from_json(to_json(plain, inf_nan_mode="strings"))
     except (PydanticSerializationError, ValueError) as error:
         raise ApplicationError(
