@@ -59,7 +59,7 @@ async def perdure_turn(client: Client, app: str) -> dict[str, float]:
     runner = Runner(app, client)
     start = time.perf_counter()
     await runner.create_session(user_id="u", session_id=session)
-    async for _ in runner.run_async(user_id="u", session_id=session, new_message="go"):
+    async for _ in runner.run_async(user_id="u", session_id=session, new_message="go", live=False):
         pass
     seconds = time.perf_counter() - start
     history = await client.get_workflow_handle(workflow_id(app, "u", session)).fetch_history()

@@ -19,6 +19,7 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
@@ -37,6 +38,8 @@ from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
     LOADING,
+    WAIT,
+    InvocationInput,
     InvocationResult,
     Trial,
     workflow_id,
@@ -121,14 +124,43 @@ class SessionCalls:
                 await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
 
-    async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str) -> Any:
+    async def wait(self, user_id: str, session_id: str, invocation_id: str) -> bool:
+        """Wait until an invocation has given up the turn; returns whether it did, as far as the session says.
+
+        It does not where too many wait, where its worker knows no such update, or where its workflow is closed.
+
+        Raises:
+            SessionStuck: The session does not go on.
+        """
+        handle = self._handle(user_id, session_id)
+        request = InvocationInput(invocation_id=invocation_id)
+        while True:
+            try:
+                update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                    WAIT, request, result_type=InvocationResult
+                )
+                result: InvocationResult = await self._patiently(update, handle.id, _LAST_STUCK_AFTER)
+            except (WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError, RPCError) as error:
+                _logger.debug("the session does not let wait", workflow=handle.id, reason=type(error).__name__)
+                return False
+            if result.invocation.status not in ("queued", "running"):
+                return True
+            # The next run is about to start.
+            await asyncio.sleep(_FIRST_PAUSE)
+
+    async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str, pause: float = _STUCK_AFTER) -> Any:
         """Await a request, and say so if it waits for a worker.
+
+        Args:
+            request: The request.
+            workflow_id: Of the session's workflow.
+            pause: Seconds until the first look at why there is no answer.
 
         Raises:
             SessionStuck: It waits in vain: the session's workflow task fails again and again.
         """
         task = asyncio.create_task(request)
-        pause, told = _STUCK_AFTER, False
+        told = False
         try:
             await asyncio.wait({task}, timeout=_SAY_AFTER)
             while not task.done():
@@ -145,6 +177,8 @@ class SessionCalls:
             return await task
         finally:
             task.cancel()
+            # A cancelled update ends with an error of its own, which nobody else looks at.
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _is_served_now(self) -> bool:
         """Return the same as `is_served`, asked once for all who wait at the same time."""

@@ -35,14 +35,6 @@ _BUSY_SPACING = 1.0
 """After a look, as many times as long as it took, this at the most, until the next one and between two polls: a worker
 that answers late has more to do."""
 
-_PATIENT_SHARE = 0.05
-"""Share of the time that somebody has waited for a run to stand still by which he may learn of it late."""
-
-_FIRST_PATIENCE = 5.0
-_LAST_PATIENCE = 20.0
-"""Seconds, at first and at last, after which a run that never stands still is looked at all the same: it may be another
-one, whose turn came next; or a task may be shown that left no trace, since all it did was to refuse an update."""
-
 _ENDED = frozenset(
     {
         EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
@@ -77,7 +69,6 @@ class Follower:
         self._looked = 0.0
         self._spacing = _FIRST_SPACING
         self._wait = _FIRST_SPACING
-        self._patience = _FIRST_PATIENCE
         self._grown = False
         """A workflow task was completed since the last look."""
         self._failed = False
@@ -87,18 +78,12 @@ class Follower:
         self._in_task = False
         """A workflow task is scheduled or being done, which may schedule more."""
 
-    @property
-    def is_new(self) -> bool:
-        """Whether it stands nowhere yet: news of it come at once where the workflow stands still."""
-        return self._token is None
-
-    async def news(self, *, found: bool, took: float = 0.0, live: bool = True) -> None:
+    async def news(self, *, found: bool, took: float = 0.0) -> None:
         """Return when the log may have grown.
 
         Args:
             found: The last look found something new, so the next change may be near.
             took: Seconds that the last look took.
-            live: Also while the run is at work. Else as soon as it stands still, or at the end of some patience.
         """
         if self._token is None and not await self._stand_at_start():
             self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
@@ -109,10 +94,8 @@ class Follower:
         busy = took * _LOOK_SHARE
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
-        due = self._looked + max(self._wait, min(busy, _BUSY_WAIT)) if live else time.monotonic() + self._patience
-        await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)), live=live)
-        if not live:
-            self._patience = min(self._patience * 2, _LAST_PATIENCE) if self._is_at_work else _FIRST_PATIENCE
+        due = self._looked + max(self._wait, min(busy, _BUSY_WAIT))
+        await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)))
         self._grown = self._failed = False
         self._looked = time.monotonic()
 
@@ -120,13 +103,11 @@ class Follower:
     def _is_at_work(self) -> bool:
         return self._at_work > 0 or self._in_task
 
-    async def _until(self, due: float, spacing: float, *, live: bool) -> None:
+    async def _until(self, due: float, spacing: float) -> None:
         """Poll until there is something to look at: at once where the run stands still, else when a look is due."""
-        begun, polled = time.monotonic(), self._looked
+        polled = self._looked
         while True:
             now = time.monotonic()
-            if not live:
-                spacing = max(spacing, min((now - begun) * _PATIENT_SHARE, _BUSY_SPACING))
             if self._failed or (self._grown and (now >= due or not self._is_at_work)):
                 return
             await asyncio.sleep(max(min(polled + spacing, due) - now, 0))

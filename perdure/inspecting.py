@@ -169,10 +169,10 @@ class Inspecting:
             invocation_id: Which invocation.
             since: The offset.
             streaming: Also yield `partial` events, which are not in the log: see `Runner.run_async`.
-            live: Yield events as they are logged. Else all of them as the agents come to rest: that costs the session's
-                worker a look or two, and in a long turn one every 20 s, instead of one for each step, unless the
-                history is too long to be read through. They may come up to 20 s late where the session's next turn
-                begins at once.
+            live: Yield events as they are logged. Else all of them as the agents come to rest: the session itself says
+                when, by an update. That costs its worker one look instead of one for each step, and its history five
+                events. Where more than five wait for one session at a time, or its worker is of a version without that
+                update, events come as they are logged.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.

@@ -30,6 +30,7 @@ SEND_MESSAGE = "send_message"
 RESPOND = "respond"
 RESUME = "resume"
 STOP = "stop"
+WAIT = "wait"
 EXTEND_JOURNAL = "extend_journal"
 FUNCTION_RESPONSE = "function_response"
 EVENTS = "events"
@@ -151,7 +152,7 @@ class AnswerInput(_Message):
 
 
 class InvocationInput(_Message):
-    """Updates `resume` and `stop`."""
+    """Updates `resume`, `stop` and `wait`."""
 
     invocation_id: str
     reason: str | None = None

@@ -176,9 +176,8 @@ class LogReader:
             self._follower(user_id, session_id) as follower,
             self._partials(user_id, session_id, invocation_id, on=streaming) as partials,
         ):
-            if not live and follower.is_new:
-                # One that has read on already may have seen the end: then there would be no news.
-                await follower.news(found=True, live=False)
+            if not live:
+                await self._sessions.wait(user_id, session_id, invocation_id)
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
                 asked = time.monotonic()
@@ -193,7 +192,7 @@ class LogReader:
                 if since >= page.total:
                     if _settled(page):
                         return
-                    news = follower.news(found=bool(page.events), took=took, live=live)
+                    news = follower.news(found=bool(page.events), took=took)
                     async with aclosing(partials.until(news, since)) as written:
                         async for event in written:
                             yield event

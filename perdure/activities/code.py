@@ -152,15 +152,29 @@ def beating() -> Generator[None]:
     pause = _BEAT_SECONDS
     if info.heartbeat_timeout:
         pause = min(pause, info.heartbeat_timeout.total_seconds() / _BEATS_PER_TIMEOUT)
-    task = None if info.is_local else asyncio.create_task(_beat(pause))
+    if info.is_local:
+        yield
+        return
+    timer = _Heartbeat(pause)
     try:
         yield
     finally:
-        if task is not None:
-            task.cancel()
+        timer.stop()
 
 
-async def _beat(pause: float) -> None:
-    while True:
-        await asyncio.sleep(pause)
+class _Heartbeat:
+    """Heartbeats by a timer: a task for each step would cost more than most of its heartbeats."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+        self._loop = asyncio.get_running_loop()
+        # The timer runs in the context of the activity, and so does each that it sets.
+        self._timer = self._loop.call_later(pause, self._beat)
+
+    def _beat(self) -> None:
         activity.heartbeat()
+        self._timer = self._loop.call_later(self._pause, self._beat)
+
+    def stop(self) -> None:
+        """Heartbeat no more."""
+        self._timer.cancel()

@@ -93,7 +93,7 @@ def build_contents(
         for index, event in enumerate(events)
         if is_on_branch(branch, event.branch) and (item := _remembered(index, event, agent, memo))
     ]
-    shown = _pair(_forget_aside(shown), memo)
+    shown = _pair(*_forget_aside(shown), memo)
     if include_contents == "none":
         starts = [index for index, item in enumerate(shown) if item.starts_turn]
         shown = shown[starts[-1] :] if starts else shown
@@ -162,19 +162,25 @@ def _targets(shown: Sequence[_Shown]) -> dict[int, list[int]]:
     return targets
 
 
-def _forget_aside(shown: Sequence[_Shown]) -> list[_Shown]:
-    """Drop responses without a call, and what was said since the call that the newest item answers."""
+def _forget_aside(shown: Sequence[_Shown]) -> tuple[Sequence[_Shown], dict[int, list[int]]]:
+    """Drop responses without a call, and what was said since the call that the newest item answers.
+
+    Returns:
+        What is left, and whose calls the responses in it answer.
+    """
     targets = _targets(shown)
     kept = [index for index in range(len(shown)) if targets.get(index) != []]
     if kept and (answered := targets.get(kept[-1])):
         call = answered[-1]
         kept = [index for index in kept if index <= call or call in targets.get(index, [])]
-    return [shown[index] for index in kept]
+    if len(kept) == len(shown):
+        return shown, targets
+    left = [shown[index] for index in kept]
+    return left, _targets(left)
 
 
-def _pair(shown: Sequence[_Shown], memo: PromptMemo) -> list[_Shown]:
+def _pair(shown: Sequence[_Shown], targets: Mapping[int, list[int]], memo: PromptMemo) -> list[_Shown]:
     """Put the responses to each item's calls right behind it, as one item."""
-    targets = _targets(shown)
     responses: dict[int, list[int]] = {}
     for response, calls in targets.items():
         for call in calls:

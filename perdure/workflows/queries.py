@@ -1,15 +1,18 @@
-"""The queries of a session's workflow: what readers see, without a trace in the history."""
+"""What a session's readers see, by queries without a trace in the history, and the update by which they wait."""
 
 from __future__ import annotations
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from perdure import messages
+from perdure import messages, requests
+from perdure.errors import RequestRefused
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.messages import (
     EffectsPage,
     EventsPage,
+    InvocationInput,
+    InvocationResult,
     JournalPage,
     PageInput,
     PendingView,
@@ -17,20 +20,89 @@ from perdure.messages import (
     PlanView,
     SessionView,
 )
+from perdure.projection import Invocation, Projection
 from perdure.tool_effects import effects_page
-from perdure.views import events_page, journal_page, pending_view, session_view
+from perdure.views import events_page, invocation_view, journal_page, pending_view, session_view
 from perdure.workflows.arrival import Arrival
+from perdure.workflows.limits import RunLimits
 from perdure.workflows.log import SessionLog
+
+_MAX_WAITS = 5
+"""Of the ten updates that Temporal takes of a workflow at a time; the others are for messages, answers and stops."""
+
+
+class TurnWaits:
+    """Those who wait until an invocation has given up the turn."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._ended = False
+
+    def check(self) -> None:
+        """Raise `RequestRefused` if one more is too many."""
+        if self._number >= _MAX_WAITS:
+            raise RequestRefused(f"{self._number} wait for invocations of the session already; follow it instead")
+
+    async def wait(self, invocation: Invocation) -> None:
+        """Return when an invocation has given up the turn, or nobody is to wait any more."""
+        self._number += 1
+        await workflow.wait_condition(lambda: self._ended or invocation.status not in ("queued", "running"))
+        self._number -= 1
+
+    def end(self) -> None:
+        """Let all of them go, since the run hands over to the next one, which they are to ask."""
+        self._ended = True
+
+
+class refusing:
+    """Turns a refusal into the form in which it crosses to the client."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RequestRefused):
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
 
 
 class SessionQueries:
-    """The half of the session workflow that only looks. All of it fails while the journal is on its way."""
+    """The half of the session workflow that only looks. Queries fail while the journal is on its way."""
 
     _app: str
     _user_id: str
     _session_id: str
     _arrival: Arrival
     _log: SessionLog
+    _limits: RunLimits
+    _waits: TurnWaits
+
+    async def _ready(self) -> Projection:
+        """Return the projection as soon as the journal is complete; each update goes through here."""
+        self._limits.updates += 1
+        await self._arrival.wait()
+        return self._log.projection
+
+    def _result(self, invocation_id: str, offset: int) -> InvocationResult:
+        projection = self._log.projection
+        view = invocation_view(projection, projection.invocations[invocation_id])
+        return InvocationResult(invocation=view, offset=offset)
+
+    @workflow.update(name=messages.WAIT)
+    async def wait(self, request: InvocationInput) -> InvocationResult:
+        """Return when an invocation has given up the turn; while it has not, if the run hands over to the next one."""
+        projection = await self._ready()
+        offset = len(projection.events)
+        with refusing():
+            invocation = requests.find_invocation(projection, request)
+        await self._waits.wait(invocation)
+        return self._result(invocation.id, offset)
+
+    @wait.validator
+    def _check_wait(self, request: InvocationInput) -> None:
+        with refusing():
+            self._waits.check()
+            if self._arrival.complete:
+                requests.find_invocation(self._log.projection, request)
 
     @workflow.query(name=messages.EVENTS)
     def events(self, request: PageInput) -> EventsPage:

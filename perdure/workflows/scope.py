@@ -10,7 +10,16 @@ from temporalio import workflow
 
 from perdure.events import Event, EventActions
 from perdure.facts import shared_part
-from perdure.journal import MAX_EVENT_BYTES, Failure, ToolKept, ToolOutput, pack, pack_part, payload_size
+from perdure.journal import (
+    MAX_EVENT_BYTES,
+    Failure,
+    ToolKept,
+    ToolOutput,
+    dump_entries,
+    pack_dumped,
+    pack_part,
+    payload_size,
+)
 from perdure.messages import JournalPage, JournalSlice
 from perdure.plan import Node, Plan
 from perdure.projection import Invocation, Projection
@@ -59,11 +68,13 @@ class Carrier:
         """
         offset, self._sent = self._sent, len(projection.entries)
         entries = tuple(projection.entries[offset:])
-        size = sum(map(payload_size, entries))
+        data = dump_entries(entries)
+        # What they have one by one: without the brackets and what separates them.
+        size = len(data) - len(entries) - 1
         if size <= _SMALL_ENTRIES_BYTES:
             return JournalSlice(offset=offset, entries=entries)
         # What a slice holds stands readable elsewhere in history: in messages and in what models and tools returned.
-        packed = pack(entries)
+        packed = pack_dumped(data)
         if size <= _INLINE_ENTRIES_BYTES and len(packed) > size * 0.75:
             return JournalSlice(offset=offset, entries=entries)
         if len(packed) > _PACKED_ENTRIES_BYTES:

@@ -11,7 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure import messages, requests
-from perdure.errors import InvalidMessage, PerdureError, RequestRefused, SessionFull
+from perdure.errors import InvalidMessage, PerdureError, SessionFull
 from perdure.events import EventActions
 from perdure.journal import (
     AnswerAccepted,
@@ -31,15 +31,14 @@ from perdure.messages import (
     MessageInput,
     SessionInput,
 )
-from perdure.projection import Projection, split_state_delta
+from perdure.projection import split_state_delta
 from perdure.repeats import find_repeated
 from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult
-from perdure.views import invocation_view
 from perdure.workflows.arrival import Arrival
 from perdure.workflows.deadlines import Deadlines
 from perdure.workflows.limits import RunLimits
 from perdure.workflows.log import new_invocation_id, user_event
-from perdure.workflows.queries import SessionQueries
+from perdure.workflows.queries import SessionQueries, TurnWaits, refusing
 from perdure.workflows.turns import Turns
 from perdure.workflows.visibility import Visibility
 
@@ -71,6 +70,7 @@ class SessionWorkflow(SessionQueries):
         self._arrival = Arrival(start, seed)
         self._early: list[tuple[str, Sequence[RawValue]]] = []
         self._limits = RunLimits()
+        self._waits = TurnWaits()
         self._log = self._arrival.log
         self._visibility = Visibility(self._app, self._user_id, enabled=start.search_attributes)
         self._turns = Turns(
@@ -112,6 +112,7 @@ class SessionWorkflow(SessionQueries):
         try:
             if not cancelled:
                 await self._turns.work()
+                self._waits.end()
                 await workflow.wait_condition(workflow.all_handlers_finished)
         except asyncio.CancelledError:
             cancelled = True
@@ -147,17 +148,6 @@ class SessionWorkflow(SessionQueries):
                 await self._turns.stop_all(_CANCELLED)
         return None, JournalReference(run_id=workflow.info().run_id, length=length)
 
-    async def _ready(self) -> Projection:
-        """Return the projection as soon as the journal is complete; each update goes through here."""
-        self._limits.updates += 1
-        await self._arrival.wait()
-        return self._log.projection
-
-    def _result(self, invocation_id: str, offset: int) -> InvocationResult:
-        projection = self._log.projection
-        view = invocation_view(projection, projection.invocations[invocation_id])
-        return InvocationResult(invocation=view, offset=offset)
-
     # Updates. A validator refuses before anything is written into the history.
 
     @workflow.update(name=messages.SEND_MESSAGE)
@@ -165,7 +155,7 @@ class SessionWorkflow(SessionQueries):
         """Accept a message, which starts an invocation when its turn comes."""
         projection = await self._ready()
         offset = len(projection.events)
-        with _refusing():
+        with refusing():
             repeated = find_repeated(projection, message)
             if repeated is not None:
                 return self._result(*repeated)
@@ -181,7 +171,7 @@ class SessionWorkflow(SessionQueries):
 
     @send_message.validator
     def _check_message(self, message: MessageInput) -> None:
-        with _refusing():
+        with refusing():
             requests.check_message(message)
             if not self._arrival.complete or find_repeated(self._log.projection, message) is None:
                 self._check_room()
@@ -195,14 +185,14 @@ class SessionWorkflow(SessionQueries):
         """Accept an answer to open calls."""
         projection = await self._ready()
         offset = len(projection.events)
-        with _refusing():
+        with refusing():
             repeated = find_repeated(projection, answer)
             return self._result(*(repeated or (self._accept_answer(answer), offset)))
 
     @respond.validator
     def _check_answer(self, answer: AnswerInput) -> None:
         if self._arrival.complete:
-            with _refusing():
+            with refusing():
                 if find_repeated(self._log.projection, answer) is None:
                     requests.check_answer(self._log.projection, answer)
 
@@ -226,7 +216,7 @@ class SessionWorkflow(SessionQueries):
     async def resume(self, request: InvocationInput) -> InvocationResult:
         """Accept a resume; a finished or waiting invocation is only reported."""
         projection = await self._ready()
-        with _refusing():
+        with refusing():
             repeated = find_repeated(projection, request)
             if repeated is not None:
                 return self._result(*repeated)
@@ -239,7 +229,7 @@ class SessionWorkflow(SessionQueries):
     @resume.validator
     def _check_resume(self, request: InvocationInput) -> None:
         if self._arrival.complete:
-            with _refusing():
+            with refusing():
                 if find_repeated(self._log.projection, request) is None:
                     requests.check_resume(self._log.projection, request)
 
@@ -248,7 +238,7 @@ class SessionWorkflow(SessionQueries):
         """Stop an invocation; returns when its activities are cancelled and it is settled."""
         projection = await self._ready()
         offset = len(projection.events)
-        with _refusing():
+        with refusing():
             invocation = requests.check_stop(projection, request)
         await self._turns.stop(invocation, request.reason)
         return self._result(request.invocation_id, offset)
@@ -256,7 +246,7 @@ class SessionWorkflow(SessionQueries):
     @stop.validator
     def _check_stop(self, request: InvocationInput) -> None:
         if self._arrival.complete:
-            with _refusing():
+            with refusing():
                 requests.check_stop(self._log.projection, request)
 
     @workflow.update(name=CHANGE_STATE)
@@ -265,7 +255,7 @@ class SessionWorkflow(SessionQueries):
         projection = await self._ready()
         event = next((event for event in reversed(projection.events) if event.id == change.request_id), None)
         if event is None:
-            with _refusing():
+            with refusing():
                 self._check_room()
             event = requests.state_event(change, workflow.time())
             self._log.append(StateChanged(event=event))
@@ -273,7 +263,7 @@ class SessionWorkflow(SessionQueries):
 
     @change_state.validator
     def _check_change(self, change: StateChangeInput) -> None:
-        with _refusing():
+        with refusing():
             self._check_room()
 
     @workflow.update(name=messages.EXTEND_JOURNAL)
@@ -312,14 +302,3 @@ async def _undisturbed(work: Coroutine[Any, Any, None]) -> bool:
             cancelled = True
     task.result()
     return cancelled
-
-
-class _refusing:
-    """Turns a refusal into the form in which it crosses to the client."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RequestRefused):
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,13 +11,12 @@ import pytest
 from temporalio.client import Client
 
 from perdure import calls as session_calls
-from perdure import following, requests
 from perdure.agents import App, FunctionTool, LongRunningFunctionTool
 from perdure.calls import SessionCalls
-from perdure.errors import CallNotFound, InvocationFailed
+from perdure.client import Runner
+from perdure.errors import InvocationFailed
 from perdure.events import Event
-from perdure.following import Follower
-from perdure.messages import EventsPage, PageInput
+from perdure.messages import EventsPage, PageInput, Trial
 from perdure.sessions import Sessions
 from tests.workflows.support import ONCE, PENDING, Gate, User, agent, calls, make_app, serving, text
 
@@ -66,23 +64,18 @@ async def at_rest(user: User, message: str) -> list[Event]:
     return [event async for event in user.runner.run_async(**user.who, new_message=message, live=False)]
 
 
-async def test_who_wants_the_end_looks_once_at_it(
-    client: Client, app_name: str, looks: list[PageInput], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each step ends an activity and begins a workflow task; neither is the end of the turn."""
-    # On a machine that is slow, too.
-    monkeypatch.setattr(following, "_FIRST_PATIENCE", 60)
+async def test_who_wants_the_end_looks_once_at_it(client: Client, app_name: str, looks: list[PageInput]) -> None:
+    """The session says when its turn has ended."""
     async with serving(client, rounds(app_name, then=text("done"))) as user:
         await user.create()
         events = await at_rest(user, "go")
         assert events == [event for event in await user.events() if event.author != "user"]
         assert len(events) == 2 * ROUNDS + 2
-        # At the end, and one that came between the last answer and the end of the turn.
-        assert len(looks) <= 2 < ROUNDS
-        # What is known of the history from the first turn serves the second.
+        # One was the test's.
+        assert len(looks) == 2
         looks.clear()
         assert [event.text for event in await at_rest(user, "again") if event.text] == ["done"]
-        assert len(looks) <= 3
+        assert len(looks) == 1
 
 
 async def test_who_follows_live_sees_each_step_as_it_is_made(client: Client, app_name: str) -> None:
@@ -118,11 +111,8 @@ async def test_the_end_is_a_failure_too(client: Client, app_name: str) -> None:
             await at_rest(user, "go")
 
 
-async def test_the_end_of_a_turn_comes_though_another_has_begun(
-    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_end_of_a_turn_comes_though_another_has_begun(client: Client, app_name: str) -> None:
     """The session goes from one turn to the next without a pause."""
-    monkeypatch.setattr(following, "_FIRST_PATIENCE", 0.2)
     first, second = Gate(), Gate()
     script = [calls("first"), text("one"), calls("second"), text("two")]
     app = make_app(app_name, agent("clerk", script, [first.tool("first"), second.tool("second")]))
@@ -140,29 +130,75 @@ async def test_the_end_of_a_turn_comes_though_another_has_begun(
         await user.settled(after)
 
 
-async def test_the_end_comes_though_an_update_was_refused_behind_it(
+async def test_many_who_wait_leave_room_for_a_stop(client: Client, app_name: str) -> None:
+    """Temporal takes ten updates of a session at a time; those who find no room follow the run."""
+    gate = Gate()
+    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    async with serving(client, app) as user:
+        await user.create()
+        sent = await user.send("go")
+        await gate.reached()
+        waiting = [asyncio.create_task(ended(user, sent)) for _ in range(15)]
+        await asyncio.sleep(1)
+        async with asyncio.timeout(10):
+            await user.runner.stop(**user.who, invocation_id=sent)
+            assert {len(events) for events in await asyncio.gather(*waiting)} == {1}
+
+
+async def test_the_end_comes_over_runs(client: Client, app_name: str, looks: list[PageInput]) -> None:
+    """A session that continues as new lets those who wait ask the next run."""
+    async with serving(client, rounds(app_name, then=text("done"))) as user:
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=3))
+        await user.create()
+        first = await user.workflow.describe()
+        assert [event.text for event in await at_rest(user, "go") if event.text] == ["done"]
+        assert len(looks) == 1
+        assert (await user.workflow.describe()).run_id != first.run_id
+
+
+async def test_the_end_comes_from_another_worker(client: Client, app_name: str, looks: list[PageInput]) -> None:
+    gate = Gate()
+    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    async with serving(client, app) as user:
+        await user.create()
+        told = asyncio.create_task(at_rest(user, "go"))
+        await gate.reached()
+    gate.open()
+    async with serving(client, app), asyncio.timeout(30):
+        assert (await told)[-2].text == "done"
+    assert len(looks) == 1
+
+
+async def test_an_older_worker_lets_nobody_wait_and_is_followed(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task in which it is refused can be seen in the history while it goes on, and then never was."""
-    monkeypatch.setattr(following, "_FIRST_PATIENCE", 0.2)
-    check = requests.check_answer
-
-    def slowly(*args: Any) -> Any:
-        time.sleep(1)
-        return check(*args)
-
-    monkeypatch.setattr(requests, "check_answer", slowly)
-    async with serving(client, make_app(app_name, agent("clerk", [text("done")]))) as user:
+    monkeypatch.setattr(session_calls, "WAIT", "an_update_of_a_later_version")
+    async with serving(client, rounds(app_name, then=text("done"))) as user:
         await user.create()
-        ended = await user.run("go")
-        refused = asyncio.create_task(user.answer({"unknown": {}}))
-        await asyncio.sleep(0.3)
-        follower = Follower(client, user.key)
+        assert [event.text for event in await at_rest(user, "go") if event.text] == ["done"]
+
+
+async def test_the_end_is_the_end_of_the_workflow_too(client: Client, app_name: str) -> None:
+    gate = Gate()
+    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    async with serving(client, app) as user:
+        await user.create()
+        told = asyncio.create_task(at_rest(user, "go"))
+        await gate.reached()
+        await asyncio.sleep(0.5)
+        await user.workflow.terminate()
         async with asyncio.timeout(10):
-            await follower.news(found=False, live=False)
-        assert ended.status == "finished"
-        with pytest.raises(CallNotFound):
-            await refused
+            with pytest.raises(InvocationFailed, match="terminated"):
+                await told
+        gate.open()
+        # What history tells brings it back; that somebody waited is no part of it.
+        (invocation,) = (await user.view()).invocations
+        resumed = await user.runner.resume(**user.who, invocation_id=invocation.id)
+        assert (await user.settled(resumed.invocation.id)).status == "finished"
+
+
+async def ended(user: User, invocation_id: str) -> list[Event]:
+    return [event async for event in user.runner.follow(**user.who, invocation_id=invocation_id, live=False)]
 
 
 async def test_all_who_wait_ask_for_a_worker_once(
