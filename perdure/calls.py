@@ -37,6 +37,7 @@ from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
+    HANDS_OVER,
     LOADING,
     WAIT,
     InvocationInput,
@@ -54,6 +55,8 @@ _EARLY = (InvocationRunning, CallNotFound)
 """Refusals that are asked for twice: a query sees what activities returned before the workflow does, which in one
 workflow task takes updates first."""
 _FIRST_PAUSE = 0.1
+_HAND_OVER = 4.0
+"""Seconds, about, for which a client asks again to wait while one run of a session hands over to the next."""
 _SAY_AFTER = 3.0
 """Seconds without an answer after which a client says that it waits for a worker."""
 _STUCK_AFTER = 2.0
@@ -127,26 +130,32 @@ class SessionCalls:
     async def wait(self, user_id: str, session_id: str, invocation_id: str) -> bool:
         """Wait until an invocation has given up the turn; returns whether it did, as far as the session says.
 
-        It does not where too many wait, where its worker knows no such update, or where its workflow is closed.
+        It says nothing where too many wait, its worker knows no such update, its workflow is closed, the server is
+        away, or one run takes long to hand over to the next.
 
         Raises:
             SessionStuck: The session does not go on.
         """
         handle = self._handle(user_id, session_id)
         request = InvocationInput(invocation_id=invocation_id)
-        while True:
+        pause = _FIRST_PAUSE
+        while pause < _HAND_OVER:
+            asked = time.monotonic()
             try:
                 update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
                     WAIT, request, result_type=InvocationResult
                 )
                 result: InvocationResult = await self._patiently(update, handle.id, _LAST_STUCK_AFTER)
             except (WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError, RPCError) as error:
-                _logger.debug("the session does not let wait", workflow=handle.id, reason=type(error).__name__)
-                return False
-            if result.invocation.status not in ("queued", "running"):
-                return True
-            # The next run is about to start.
-            await asyncio.sleep(_FIRST_PAUSE)
+                if HANDS_OVER not in str(error.__cause__):
+                    _logger.debug("the session does not let wait", workflow=handle.id, reason=type(error).__name__)
+                    return False
+            else:
+                if result.invocation.status not in ("queued", "running"):
+                    return True
+            pause = _FIRST_PAUSE if time.monotonic() - asked > _HAND_OVER else pause * 2
+            await asyncio.sleep(pause)
+        return False
 
     async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str, pause: float = _STUCK_AFTER) -> Any:
         """Await a request, and say so if it waits for a worker.

@@ -43,6 +43,9 @@ PLAN = "plan"
 NOT_REGISTERED = "NotRegistered"
 """Error type of work whose worker lacks the code: another worker, or a later deployment, may have it."""
 
+HANDS_OVER = "the session's run hands over to the next one"
+"""Why an update `wait` is refused that is to be sent again."""
+
 LOADING = "the session's journal is on its way"
 """Why a query fails while a run fetches the journal that it goes on from; it is to be asked again."""
 

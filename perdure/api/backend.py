@@ -196,7 +196,7 @@ class _LimitedBackend(Backend):
 
     __slots__ = ("_access",)
 
-    def __init__(self, whole: Backend, access: Access) -> None:  # pyright: ignore[reportMissingSuperCall]
+    def __init__(self, whole: Backend, access: Access) -> None:  # pyright: ignore[reportMissingSuperCall] -- made
         self.__dict__ = whole.__dict__
         self._access = access
 

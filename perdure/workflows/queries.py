@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from perdure import messages, requests
-from perdure.errors import RequestRefused
+from perdure.errors import InvocationRunning, RequestRefused
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.messages import (
     EffectsPage,
@@ -39,15 +42,24 @@ class TurnWaits:
         self._ended = False
 
     def check(self) -> None:
-        """Raise `RequestRefused` if one more is too many."""
+        """Raise `InvocationRunning` if the run hands over, and the next one is to be asked, or one more is too many."""
+        if self._ended:
+            raise InvocationRunning(messages.HANDS_OVER)
         if self._number >= _MAX_WAITS:
-            raise RequestRefused(f"{self._number} wait for invocations of the session already; follow it instead")
+            raise InvocationRunning(f"{self._number} wait for invocations of the session already; follow it instead")
 
-    async def wait(self, invocation: Invocation) -> None:
-        """Return when an invocation has given up the turn, or nobody is to wait any more."""
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Count one who waits, also for the journal."""
         self._number += 1
+        try:
+            yield
+        finally:
+            self._number -= 1
+
+    async def until_settled(self, invocation: Invocation) -> None:
+        """Return when an invocation has given up the turn, or nobody is to wait any more."""
         await workflow.wait_condition(lambda: self._ended or invocation.status not in ("queued", "running"))
-        self._number -= 1
 
     def end(self) -> None:
         """Let all of them go, since the run hands over to the next one, which they are to ask."""
@@ -90,11 +102,12 @@ class SessionQueries:
     @workflow.update(name=messages.WAIT)
     async def wait(self, request: InvocationInput) -> InvocationResult:
         """Return when an invocation has given up the turn; while it has not, if the run hands over to the next one."""
-        projection = await self._ready()
-        offset = len(projection.events)
-        with refusing():
-            invocation = requests.find_invocation(projection, request)
-        await self._waits.wait(invocation)
+        with self._waits.waiting():
+            projection = await self._ready()
+            offset = len(projection.events)
+            with refusing():
+                invocation = requests.find_invocation(projection, request)
+            await self._waits.until_settled(invocation)
         return self._result(invocation.id, offset)
 
     @wait.validator

@@ -118,6 +118,8 @@ class SessionWorkflow(SessionQueries):
             cancelled = True
         if await _undisturbed(self._deadlines.close()) or cancelled:
             await self._turns.stop_all(_CANCELLED)
+        # What was sent meanwhile has its turn in the next run.
+        self._waits.end()
         await workflow.wait_condition(workflow.all_handlers_finished)
         journal, carried = await self._hand_over()
         start = SessionInput(

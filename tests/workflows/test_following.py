@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from google.genai import types
 from temporalio.client import Client
 
 from perdure import calls as session_calls
-from perdure.agents import App, FunctionTool, LongRunningFunctionTool
+from perdure.agents import App, FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.calls import SessionCalls
 from perdure.client import Runner
 from perdure.errors import InvocationFailed
 from perdure.events import Event
-from perdure.messages import EventsPage, PageInput, Trial
+from perdure.journal import MessageAccepted, SessionCreated, pack
+from perdure.messages import EXTEND_JOURNAL, EventsPage, JournalPage, PageInput, SessionInput, Trial
 from perdure.sessions import Sessions
-from tests.workflows.support import ONCE, PENDING, Gate, User, agent, calls, make_app, serving, text
+from tests.workflows.support import ONCE, PENDING, Counted, Gate, User, agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -64,9 +67,12 @@ async def at_rest(user: User, message: str) -> list[Event]:
     return [event async for event in user.runner.run_async(**user.who, new_message=message, live=False)]
 
 
-async def test_who_wants_the_end_looks_once_at_it(client: Client, app_name: str, looks: list[PageInput]) -> None:
-    """The session says when its turn has ended."""
-    async with serving(client, rounds(app_name, then=text("done"))) as user:
+@pytest.mark.parametrize("cached", [100, 0])
+async def test_who_wants_the_end_looks_once_at_it(
+    client: Client, app_name: str, looks: list[PageInput], cached: int
+) -> None:
+    """The session says when its turn has ended; also one that is replayed at every step."""
+    async with serving(client, rounds(app_name, then=text("done")), cached=cached) as user:
         await user.create()
         events = await at_rest(user, "go")
         assert events == [event for event in await user.events() if event.author != "user"]
@@ -195,6 +201,72 @@ async def test_the_end_is_the_end_of_the_workflow_too(client: Client, app_name: 
         (invocation,) = (await user.view()).invocations
         resumed = await user.runner.resume(**user.who, invocation_id=invocation.id)
         assert (await user.settled(resumed.invocation.id)).status == "finished"
+
+
+async def test_a_cancelled_workflow_does_not_wait_for_those_who_wait(client: Client, app_name: str) -> None:
+    """While its tools end, it takes messages, whose turns come in the next run."""
+    gate = Gate()
+    tools = [gate.tool("look", sync=True)]
+    async with serving(client, make_app(app_name, agent("clerk", [calls("look"), text("second")], tools))) as user:
+        await user.create()
+        first = await user.send("go")
+        await gate.reached()
+        await user.workflow.cancel()
+        # A thread is not cancelled, only waited for.
+        await asyncio.sleep(1)
+        told = asyncio.create_task(at_rest(user, "second"))
+        await asyncio.sleep(1)
+        gate.open()
+        async with asyncio.timeout(20):
+            assert [event.text for event in await told if event.text] == ["second"]
+        assert await user.status(first) == "stopped"
+
+
+async def test_a_run_that_takes_long_to_hand_over_is_not_asked_all_the_time(client: Client, app_name: str) -> None:
+    """It waits for a reminder that is at work. Each update that it took would be history."""
+    reminded = Gate()
+
+    async def remind(tool_context: ToolContext) -> None:
+        await reminded.pass_through("r")
+
+    tool = LongRunningFunctionTool(
+        approve, expires_in=timedelta(days=1), remind_in=timedelta(seconds=1), reminder=remind
+    )
+    script = [calls("approve"), *[calls("look")] * 4, text("two"), text("three")]
+    async with serving(client, make_app(app_name, agent("clerk", script, [tool, Counted("look").once]))) as user:
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=5))
+        await user.create()
+        await user.run("go")
+        await reminded.reached()
+        waiting = [asyncio.create_task(at_rest(user, "and")) for _ in range(2)]
+        await asyncio.sleep(6)
+        assert not any(task.done() for task in waiting)
+        history = await user.workflow.fetch_history()
+        taken = [
+            event for event in history.events if event.HasField("workflow_execution_update_accepted_event_attributes")
+        ]
+        # Three messages, and two who waited, unless the run was about to hand over when they came.
+        assert len(taken) <= 5
+        reminded.open()
+        async with asyncio.timeout(30):
+            texts = [event.text for events in await asyncio.gather(*waiting) for event in events if event.text]
+        assert sorted(texts) == ["three", "two"]
+
+
+async def test_who_waits_leaves_room_for_the_journal(client: Client, app_name: str) -> None:
+    app = make_app(app_name, agent("clerk", [text("done")]))
+    async with serving(client, app) as user:
+        message = types.Content(role="user", parts=[types.Part(text="go")])
+        event = Event(id="m", timestamp=time.time(), author="user", invocation_id="e-1", content=message)
+        journal = (SessionCreated(), MessageAccepted(event=event))
+        start = SessionInput(journal=pack(journal[:1]), length=2, derived_ids=True)
+        await client.start_workflow(app_name, start, id=user.key, task_queue=app_name)
+        waiting = [asyncio.create_task(ended(user, "e-1")) for _ in range(15)]
+        await asyncio.sleep(2)
+        rest = JournalPage(packed=pack(journal), total=2)
+        async with asyncio.timeout(20):
+            await user.workflow.execute_update(EXTEND_JOURNAL, rest)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+            assert {len(events) for events in await asyncio.gather(*waiting)} == {2}
 
 
 async def ended(user: User, invocation_id: str) -> list[Event]:
