@@ -55,7 +55,7 @@ _EARLY = (InvocationRunning, CallNotFound)
 """Refusals that are asked for twice: a query sees what activities returned before the workflow does, which in one
 workflow task takes updates first."""
 _FIRST_PAUSE = 0.1
-_HAND_OVER = 4.0
+_HAND_OVER = 3.0
 """Seconds, about, for which a client asks again to wait while one run of a session hands over to the next."""
 _SAY_AFTER = 3.0
 """Seconds without an answer after which a client says that it waits for a worker."""
@@ -153,8 +153,9 @@ class SessionCalls:
             else:
                 if result.invocation.status not in ("queued", "running"):
                     return True
-            pause = _FIRST_PAUSE if time.monotonic() - asked > _HAND_OVER else pause * 2
+            took = time.monotonic() - asked
             await asyncio.sleep(pause)
+            pause = _FIRST_PAUSE if took > _HAND_OVER else pause * 2
         return False
 
     async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str, pause: float = _STUCK_AFTER) -> Any:

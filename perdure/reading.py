@@ -176,7 +176,8 @@ class LogReader:
             self._follower(user_id, session_id) as follower,
             self._partials(user_id, session_id, invocation_id, on=streaming) as partials,
         ):
-            if not live:
+            # What is written meanwhile is shown as it is written.
+            if not live and not streaming:
                 await self._sessions.wait(user_id, session_id, invocation_id)
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
