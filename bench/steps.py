@@ -3,7 +3,8 @@
     python -m bench.steps [--rounds 50] [--repeat 5] [--sessions 20] [--result-bytes 200] [--json]
 
 All run on the same server and in the same process, by turns. `latency` is one session at a time, from the client's
-request to the last event; `throughput` is many at once; `local` is Perdure with the tool as a local activity. The last
+request to the last event; `throughput` is many at once. `perdure` and `local`, with the tool as a local activity, read
+the events when the turn has ended, as the bare workflow's result is; `followed` reads them as they are logged. The last
 line is the result: ratios of Perdure to the bare workflow, of times for latency, of steps per second for throughput,
 and of processor time of the process that holds client, worker and follower, which other load disturbs least.
 """
@@ -100,19 +101,22 @@ class Bench:
             task_queue="bench_bare",
         )
 
-    async def perdure(self, app: str = APP) -> None:
+    async def perdure(self, app: str = APP, *, live: bool = False) -> None:
         session = str(uuid.uuid4())
         runner = self._runners[app]
         await runner.create_session(user_id="u", session_id=session)
-        async for _ in runner.run_async(user_id="u", session_id=session, new_message="go"):
+        async for _ in runner.run_async(user_id="u", session_id=session, new_message="go", live=live):
             pass
+
+    async def followed(self) -> None:
+        await self.perdure(live=True)
 
     async def local(self) -> None:
         await self.perdure(LOCAL_APP)
 
     async def compare(self, repeat: int, sessions: int) -> dict[str, Result]:
         """Return the median of each way, all taken by turns."""
-        ways = {"bare": self.bare, "perdure": self.perdure, "local": self.local}
+        ways = {"bare": self.bare, "perdure": self.perdure, "followed": self.followed, "local": self.local}
         wall: dict[str, list[float]] = {name: [] for name in ways}
         cpu: dict[str, list[float]] = {name: [] for name in ways}
         for index in range(repeat + 1):
@@ -148,11 +152,12 @@ async def main() -> None:
         "rounds": steps,
         "latency_ms_per_step": {name: result.wall / steps * 1e3 for name, result in latency.items()},
         "latency_ratio": latency["perdure"].wall / latency["bare"].wall,
+        "latency_ratio_followed": latency["followed"].wall / latency["bare"].wall,
         "latency_ratio_local": latency["local"].wall / latency["bare"].wall,
         "cpu_ms_per_step": {name: result.cpu / steps * 1e3 for name, result in latency.items()},
         "cpu_ratio": latency["perdure"].cpu / latency["bare"].cpu,
         "steps_per_second": {name: steps * options.sessions / result.wall for name, result in many.items()},
-        "throughput_ratio": many["bare"].wall / many["perdure"].wall,
+        "throughput_ratio": {name: many["bare"].wall / many[name].wall for name in ("perdure", "followed", "local")},
     }
     print_report(report, table=not options.json)
 

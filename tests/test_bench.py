@@ -42,7 +42,7 @@ async def test_steps() -> None:
     report = await run("bench.steps", "--rounds", "2", "--repeat", "1", "--sessions", "2")
     assert report["rounds"] == 2
     assert report["latency_ratio"] > 0
-    assert set(report["steps_per_second"]) == {"bare", "perdure", "local"}
+    assert set(report["steps_per_second"]) == {"bare", "perdure", "followed", "local"}
 
 
 @pytest.mark.timeout(300)
