@@ -24,9 +24,6 @@ _M = TypeVar("_M", bound=BaseModel)
 MAX_PAYLOAD_BYTES = 1_900_000
 """What one payload may hold: a little under the 2 MB at which Temporal refuses it, mostly without an end."""
 
-MAX_LOCAL_BYTES = 250_000
-"""What a local activity may return: several results go to the server in one message, of 4 MB at the most."""
-
 MAX_PART_BYTES = 1_500_000
 """What one part of a journal may hold unpacked: a workflow reads it in a step, and one of 2 s counts as a deadlock."""
 

@@ -7,8 +7,11 @@ from pydantic_core import PydanticSerializationError
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
-from perdure.journal import MAX_LOCAL_BYTES, MAX_PAYLOAD_BYTES, payload_size
+from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.messages import NOT_REGISTERED, Rollout
+
+MAX_LOCAL_BYTES = 250_000
+"""What a local activity may return: several results go to the server in one message, of 4 MB at the most."""
 
 
 def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:

@@ -196,7 +196,8 @@ class _LimitedBackend(Backend):
 
     __slots__ = ("_access",)
 
-    def __init__(self, whole: Backend, access: Access) -> None:  # pyright: ignore[reportMissingSuperCall] -- made
+    def __init__(self, whole: Backend, access: Access) -> None:  # pyright: ignore[reportMissingSuperCall] -- see below
+        # What `Backend` makes is the whole one's, and is shared.
         self.__dict__ = whole.__dict__
         self._access = access
 

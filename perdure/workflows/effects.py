@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
 
 from perdure.doubts import INTERRUPTED
 from perdure.errors import PerdureError
-from perdure.journal import ToolOutput, payload_size
+from perdure.journal import ToolOutput
 from perdure.messages import (
     CALL_MODEL,
     KEEP_JOURNAL,
@@ -41,7 +40,7 @@ from perdure.state_messages import (
 )
 from perdure.workflows.outbox import Outbox
 
-_T = TypeVar("_T", bound=BaseModel)
+_T = TypeVar("_T")
 
 _LOCAL_PAUSE = timedelta(milliseconds=200)
 
@@ -186,12 +185,11 @@ class Effects:
         while True:
             await self._gate()
             await self._room(arg)
-            reserved = await self._local_room() if local and attempt == 0 else None
             if witness is not None:
                 witness.starting()
             try:
-                if reserved is not None:
-                    return await self._local_attempt(name, arg, result, options, summary, reserved)
+                if local and attempt == 0:
+                    return await self._local_attempt(name, arg, result, options, summary)
                 # A worker that lacks a local tool's code keeps the session, so the server finds another for the tool.
                 return await self._attempt(name, arg, result, options, summary)
             except FailureError as error:
@@ -221,18 +219,7 @@ class Effects:
                 summary=summary,
             )
 
-    async def _local_attempt(
-        self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str, reserved: int
-    ) -> _T:
-        size = 0
-        try:
-            returned = await self._local(name, arg, result, options, summary)
-            size = payload_size(returned)
-            return returned
-        finally:
-            self._outbox.returned(reserved, size)
-
-    async def _local(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
+    async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
         with self._at_work():
             return await workflow.execute_local_activity(
                 name,
@@ -269,16 +256,6 @@ class Effects:
             self.busy -= 1
         if waited:
             await self._gate()
-
-    async def _local_room(self) -> int:
-        """Wait until it has room for what a local activity may return; returns its reservation."""
-        self.busy += 1
-        try:
-            reserved = await self._outbox.reserve()
-        finally:
-            self.busy -= 1
-        await self._gate()
-        return reserved
 
     @contextmanager
     def _at_work(self) -> Generator[None]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from random import Random
-from typing import Any
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
@@ -123,62 +121,3 @@ async def test_messages_are_taken_while_large_arguments_wait(client: Client, app
             assert (await user.settled(one, patience=90)).status in ("finished", "failed")
         assert await user.status(invocation) == "finished"
         assert len(responses(await user.events(), "store")) == 2 * BRANCHES
-
-
-def large(number: int) -> str:
-    """Return as much as a local tool may, of what cannot be packed."""
-    return Random(number).randbytes(118_000).hex()
-
-
-def many(name: str, times: int) -> dict[str, Any]:
-    return {"calls": [{"name": name, "args": {"number": number}} for number in range(times)]}
-
-
-def recorded(events: Sequence[HistoryEvent]) -> list[int]:
-    """Return the bytes of what local tools returned with each workflow task."""
-    sizes = Counter[int]()
-    for event in events:
-        if event.HasField("marker_recorded_event_attributes"):
-            sizes[event.marker_recorded_event_attributes.workflow_task_completed_event_id] += event.ByteSize()
-    return list(sizes.values())
-
-
-@pytest.mark.parametrize("cached", [0, 100])
-async def test_branches_whose_local_tools_return_much_at_once(client: Client, app_name: str, cached: int) -> None:
-    """Twenty-four results of a quarter of a megabyte, of which one message takes sixteen."""
-    tool = FunctionTool(large, local=True)
-    branches: list[BaseAgent] = [agent(f"b{n}", [many("large", 6), text(f"read {n}")], [tool]) for n in range(4)]
-    app = make_app(app_name, ParallelAgent(name="fan", sub_agents=branches))
-    async with serving(client, app, cached=cached) as user:
-        await user.create()
-        invocation = await user.send("a")
-        assert (await user.settled(invocation, patience=60)).status == "finished"
-        assert len(responses(await user.events(), "large")) == 24
-        sizes: list[int] = []
-        async for run in client.list_workflows(f"WorkflowType = '{app_name}'"):
-            found = await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
-            sizes += recorded(found.events)
-            await replay_history(found)
-        assert len(sizes) > 1
-        assert max(sizes) < 3 * MEGABYTE
-
-
-async def test_a_step_whose_local_tools_return_too_much_says_so(client: Client, app_name: str) -> None:
-    app = make_app(app_name, agent("clerk", [many("large", 20), text("read")], [FunctionTool(large, local=True)]))
-    async with serving(client, app) as user:
-        await user.create()
-        (failure,) = (await user.run("a")).failures
-        assert "an event of 4.7 MB" in failure.cause
-
-
-async def test_many_local_tools_that_return_little_run_in_one_task(client: Client, app_name: str) -> None:
-    def small(number: int) -> int:
-        return number
-
-    app = make_app(app_name, agent("clerk", [many("small", 40), text("read")], [FunctionTool(small, local=True)]))
-    async with serving(client, app) as user:
-        await user.create()
-        assert (await user.run("a")).status == "finished"
-        found = await user.workflow.fetch_history()
-        assert len([size for size in recorded(found.events) if size > 40 * 100]) == 1
-        assert [found["result"] for found in responses(await user.events(), "small")] == list(range(40))
