@@ -127,11 +127,11 @@ class SessionCalls:
                 await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
 
-    async def wait(self, user_id: str, session_id: str, invocation_id: str) -> bool:
-        """Wait until an invocation has given up the turn; returns whether it did, as far as the session says.
+    async def wait(self, user_id: str, session_id: str, invocation_id: str) -> None:
+        """Return when the session says that an invocation has given up the turn, or when it does not let wait for that.
 
-        It says nothing where too many wait, its worker knows no such update, its workflow is closed, the server is
-        away, or one run takes long to hand over to the next.
+        So it is where too many wait, its worker knows no such update, its workflow is closed, the server is away, or
+        one run takes long to hand over to the next: what the log shows is to be looked at in any case.
 
         Raises:
             SessionStuck: The session does not go on.
@@ -149,14 +149,13 @@ class SessionCalls:
             except (WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError, RPCError) as error:
                 if HANDS_OVER not in str(error.__cause__):
                     _logger.debug("the session does not let wait", workflow=handle.id, reason=type(error).__name__)
-                    return False
+                    return
             else:
                 if result.invocation.status not in ("queued", "running"):
-                    return True
+                    return
             took = time.monotonic() - asked
             await asyncio.sleep(pause)
             pause = _FIRST_PAUSE if took > _HAND_OVER else pause * 2
-        return False
 
     async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str, pause: float = _STUCK_AFTER) -> Any:
         """Await a request, and say so if it waits for a worker.

@@ -172,7 +172,7 @@ class Inspecting:
             live: Yield events as they are logged. Else all of them as the agents come to rest: the session itself says
                 when, by an update. That costs its worker one look instead of one for each step, and its history five
                 events or so. Where the session does not say it (more than five wait for it, its worker is of an older
-                version, the connection breaks), events come as they are logged.
+                version, the connection breaks), and with `streaming`, events come as they are logged.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.

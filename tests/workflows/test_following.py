@@ -63,6 +63,11 @@ def rounds(name: str, *tools: Callable[..., Any] | FunctionTool, then: dict[str,
     return make_app(name, agent("clerk", turn * 2, [slow, *tools]))
 
 
+def gated(name: str, gate: Gate) -> App:
+    """Return an app whose tool `look` waits at a gate."""
+    return make_app(name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+
+
 async def at_rest(user: User, message: str) -> list[Event]:
     return [event async for event in user.runner.run_async(**user.who, new_message=message, live=False)]
 
@@ -86,7 +91,7 @@ async def test_who_wants_the_end_looks_once_at_it(
 
 async def test_who_follows_live_sees_each_step_as_it_is_made(client: Client, app_name: str) -> None:
     gate = Gate()
-    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    app = gated(app_name, gate)
     async with serving(client, app) as user:
         await user.create()
         seen = user.runner.run_async(**user.who, new_message="go")
@@ -139,7 +144,7 @@ async def test_the_end_of_a_turn_comes_though_another_has_begun(client: Client, 
 async def test_many_who_wait_leave_room_for_a_stop(client: Client, app_name: str) -> None:
     """Temporal takes ten updates of a session at a time; those who find no room follow the run."""
     gate = Gate()
-    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    app = gated(app_name, gate)
     async with serving(client, app) as user:
         await user.create()
         sent = await user.send("go")
@@ -164,7 +169,7 @@ async def test_the_end_comes_over_runs(client: Client, app_name: str, looks: lis
 
 async def test_the_end_comes_from_another_worker(client: Client, app_name: str, looks: list[PageInput]) -> None:
     gate = Gate()
-    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    app = gated(app_name, gate)
     async with serving(client, app) as user:
         await user.create()
         told = asyncio.create_task(at_rest(user, "go"))
@@ -186,7 +191,7 @@ async def test_an_older_worker_lets_nobody_wait_and_is_followed(
 
 async def test_the_end_is_the_end_of_the_workflow_too(client: Client, app_name: str) -> None:
     gate = Gate()
-    app = make_app(app_name, agent("clerk", [calls("look"), text("done")], [gate.tool("look")]))
+    app = gated(app_name, gate)
     async with serving(client, app) as user:
         await user.create()
         told = asyncio.create_task(at_rest(user, "go"))
