@@ -13,8 +13,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities.code import beating
+from perdure.activities.limits import MAX_LOCAL_BYTES
 from perdure.agents.registry import Registry
 from perdure.errors import SharedStateFull
+from perdure.journal import payload_size
 from perdure.logs import get_logger
 from perdure.messages import (
     LOAD_PLAN,
@@ -43,10 +45,22 @@ class PlanActivities:
         self._search_attributes = search_attributes
 
     @activity.defn(name=LOAD_PLAN)
-    async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
-        """Return the app's plan as this worker has it; the plan itself only if the session does not know it."""
+    async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput | None:
+        """Return the app's plan as this worker has it; the plan itself only if the session does not know it.
+
+        As a local activity it asks nobody, and returns `None` where it would have to.
+        """
+        if activity.info().is_local:
+            return self._at_hand(request)
         with beating():
             return await self._load(request)
+
+    def _at_hand(self, request: LoadPlanInput) -> LoadPlanOutput | None:
+        exist = self._search_attributes.known
+        if exist is None or self._registry.plan.shared_state:
+            return None
+        loaded = self._loaded(request, None, exist)
+        return loaded if payload_size(loaded) <= MAX_LOCAL_BYTES else None
 
     async def _load(self, request: LoadPlanInput) -> LoadPlanOutput:
         plan = self._registry.plan
@@ -56,11 +70,15 @@ class PlanActivities:
                 read_state(self._client, plan.app, None), read_state(self._client, plan.app, request.user_id)
             )
             shared = app | user
+        return self._loaded(request, shared, await self._search_attributes.exist())
+
+    def _loaded(self, request: LoadPlanInput, shared: dict[str, Any] | None, search_attributes: bool) -> LoadPlanOutput:
+        plan = self._registry.plan
         return LoadPlanOutput(
             digest=plan.digest,
             plan=None if request.known == plan.digest else plan,
             shared=shared,
-            search_attributes=await self._search_attributes.exist(),
+            search_attributes=search_attributes,
         )
 
     @activity.defn(name=SHARE_STATE)
@@ -83,6 +101,13 @@ class SearchAttributes:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._found: asyncio.Task[bool] | None = None
+
+    @property
+    def known(self) -> bool | None:
+        """Whether all of them exist, if that has been looked up."""
+        found = self._found
+        usable = found is not None and found.done() and not found.cancelled() and found.exception() is None
+        return found.result() if found is not None and usable else None
 
     async def exist(self) -> bool:
         """Return whether all of them exist."""

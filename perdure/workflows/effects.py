@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -38,7 +38,7 @@ from perdure.state_messages import (
     SHARE_STATE,
     ShareStateInput,
 )
-from perdure.workflows.outbox import Outbox
+from perdure.workflows.outbox import LocalPlaces, Outbox
 
 _T = TypeVar("_T")
 
@@ -47,6 +47,12 @@ _LOCAL_PAUSE = timedelta(milliseconds=200)
 _MODEL_OPTIONS = ToolOptions(max_attempts=15)
 """A model call retries what its provider may answer later, for some eight minutes."""
 
+
+PLAN_AT_HAND = "plan-at-hand"
+"""Patch id: histories from before it ask for the plan by a normal activity only."""
+
+_AT_HAND = timedelta(seconds=2)
+"""How long a plan at hand may take, where other local activities hold all of the worker's places."""
 
 _OWN_HEARTBEAT = timedelta(seconds=5)
 """How long a worker may be silent while it loads a plan or writes shared state."""
@@ -90,6 +96,7 @@ class Effects:
     def __init__(self, trial: Trial | None = None) -> None:
         self._trial = trial or Trial()
         self._outbox = Outbox()
+        self._places = LocalPlaces()
         self.scheduled = 0
         """Activities that were ever started."""
         self.busy = 0
@@ -107,19 +114,22 @@ class Effects:
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
-        return await self._activity(
+        output = await self._activity(
             CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}"
         )
+        self._places.model_returned(call.agent, call.branch)
+        return output
 
     async def tool(
         self, call: ToolInput, options: ToolOptions, witness: Witness | None = None, *, local: bool = False
     ) -> ToolOutput:
-        """Run a tool, or another function of it; as a local activity if `local`.
+        """Run a tool, or another function of it; as a local activity if `local`, and if there is a place for one.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
         name = call.tool if call.kind == "tool" else f"{call.tool}:{call.kind}"
+        local = local and self._places.take(call.agent, call.branch)
         return await self._activity(
             name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness, local=local
         )
@@ -132,13 +142,19 @@ class Effects:
         """
         return (await self._activity(call.name, call, CodeOutput, agent, call.name, options, agent)).result
 
-    async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput:
+    def next_turn(self) -> None:
+        """Take note that a turn begins; none is at work."""
+        self._places.next_turn()
+
+    async def load_plan(self, request: LoadPlanInput, *, shares: bool) -> LoadPlanOutput:
         """Ask a worker for the app's plan; retried until there is an answer.
 
-        Not a local activity: it asks the workflows that hold shared state, which may need this worker's cache.
+        This worker, by a local activity, unless the newest plan `shares` state: to ask the workflows that hold it may
+        need a place in this worker's cache, which the session would hold meanwhile.
         """
         with self._at_work(), _cancellable():
-            return await workflow.execute_activity(
+            known = None if shares or not workflow.patched(PLAN_AT_HAND) else await self._plan_at_hand(request)
+            return known or await workflow.execute_activity(
                 LOAD_PLAN,
                 request,
                 result_type=LoadPlanOutput,
@@ -147,6 +163,23 @@ class Effects:
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
                 summary="plan",
             )
+
+    async def _plan_at_hand(self, request: LoadPlanInput) -> LoadPlanOutput | None:
+        """Return what this worker knows without asking anybody; `None` if that is not enough."""
+        try:
+            known: LoadPlanOutput | None = await workflow.execute_local_activity(
+                LOAD_PLAN,
+                request,
+                result_type=cast("type", LoadPlanOutput | None),
+                schedule_to_close_timeout=_AT_HAND,
+                retry_policy=RetryPolicy(maximum_attempts=1),
+                summary="plan",
+            )
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
+            return None
+        return known
 
     async def share_state(self, agent: str, request: ShareStateInput) -> None:
         """Write `user:` and `app:` keys where other sessions find them; retried until it is done.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -17,6 +18,12 @@ _MAX_BYTES = 2_400_000
 
 _SMALL_BYTES = 10_000
 """What is smaller is not counted, so that a usual session never waits."""
+
+BOUNDED_LOCALS = "bounded-local-tools"
+"""Patch id: histories from before it run any number of local tools at once."""
+
+_MAX_LOCALS = 6
+"""Local tools whose results may go into one workflow task, each of `MAX_LOCAL_BYTES`, beside all of the above."""
 
 _NEXT_TASK_SECONDS = 0.001
 """The shortest timer: it ends the workflow task that starts it."""
@@ -51,3 +58,30 @@ class Outbox:
     async def _empty(self) -> None:
         await asyncio.sleep(_NEXT_TASK_SECONDS)
         self._bytes, self._next_task = 0, None
+
+
+class LocalPlaces:
+    """Counts the local tools whose results history may not hold yet, and says whether there is a place for one more.
+
+    When a local tool returned may differ in a replay. So what it held is free only when its agent's next model call has
+    come back: that was scheduled behind the tool's return, and its end is an event of history.
+    """
+
+    def __init__(self) -> None:
+        self._held: Counter[tuple[str, str | None] | None] = Counter()
+
+    def take(self, agent: str, branch: str | None) -> bool:
+        """Take a place for a tool of this agent; returns whether there was one."""
+        if self._held.total() >= _MAX_LOCALS and workflow.patched(BOUNDED_LOCALS):
+            return False
+        self._held[agent, branch] += 1
+        return True
+
+    def model_returned(self, agent: str, branch: str | None) -> None:
+        """Free what this agent's tools held, and what was held as the turn began."""
+        self._held.pop((agent, branch), None)
+        self._held.pop(None, None)
+
+    def next_turn(self) -> None:
+        """Let the first model call that comes back free what is held, since its agents may call no model any more."""
+        self._held = Counter({None: self._held.total()})

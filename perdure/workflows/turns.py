@@ -87,6 +87,7 @@ class Turns:
         return projection.invocations[projection.turns[0].invocation_id] if projection.turns else None
 
     async def _take_turn(self, invocation: Invocation) -> None:
+        self._effects.next_turn()
         if invocation.agent is None:
             await self._begin(invocation)
         elif invocation.plan is None and not await self._pin(invocation):
@@ -148,8 +149,9 @@ class Turns:
             self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
     async def _load_plan(self) -> LoadPlanOutput:
-        known = self._log.projection.newest_plan
-        loaded = await self._effects.load_plan(LoadPlanInput(user_id=self._user_id, known=known))
+        known, plans = self._log.projection.newest_plan, self._log.projection.plans
+        request = LoadPlanInput(user_id=self._user_id, known=known)
+        loaded = await self._effects.load_plan(request, shares=known is not None and plans[known].shared_state)
         if loaded.plan is not None:
             self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
         return loaded

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
+from typing import Any
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from perdure.agents import App, FunctionTool, ParallelAgent, ToolContext
+from perdure.agents import App, FunctionTool, ParallelAgent, SequentialAgent, ToolContext
 from perdure.agents.custom import BaseAgent
 from perdure.replay import replay_history
-from perdure.workflows.outbox import BOUNDED
+from perdure.workflows.outbox import BOUNDED, BOUNDED_LOCALS
 from tests.workflows.support import Gate, User, agent, calls, make_app, named, responses, serving, text
 
 pytestmark = pytest.mark.server
@@ -121,3 +123,100 @@ async def test_messages_are_taken_while_large_arguments_wait(client: Client, app
             assert (await user.settled(one, patience=90)).status in ("finished", "failed")
         assert await user.status(invocation) == "finished"
         assert len(responses(await user.events(), "store")) == 2 * BRANCHES
+
+
+def large(number: int) -> str:
+    """Return as much as a local tool may, of what cannot be packed."""
+    return Random(number).randbytes(118_000).hex()
+
+
+def many(name: str, times: int) -> dict[str, Any]:
+    return {"calls": [{"name": name, "args": {"number": number}} for number in range(times)]}
+
+
+def recorded(events: Sequence[HistoryEvent]) -> list[int]:
+    """Return the bytes of what local tools returned with each workflow task."""
+    sizes = Counter[int]()
+    for event in events:
+        if event.HasField("marker_recorded_event_attributes"):
+            sizes[event.marker_recorded_event_attributes.workflow_task_completed_event_id] += event.ByteSize()
+    return list(sizes.values())
+
+
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_branches_whose_local_tools_return_much_at_once(client: Client, app_name: str, cached: int) -> None:
+    """Eighteen results of a quarter of a megabyte, of which one message takes sixteen."""
+    tool = FunctionTool(large, local=True)
+    branches: list[BaseAgent] = [agent(f"b{n}", [many("large", 6), text(f"read {n}")], [tool]) for n in range(3)]
+    app = make_app(app_name, ParallelAgent(name="fan", sub_agents=branches))
+    async with serving(client, app, cached=cached) as user:
+        await user.create()
+        invocation = await user.send("a")
+        assert (await user.settled(invocation, patience=60)).status == "finished"
+        assert len(responses(await user.events(), "large")) == 18
+        sizes: list[int] = []
+        async for run in client.list_workflows(f"WorkflowType = '{app_name}'"):
+            found = await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
+            sizes += recorded(found.events)
+            await replay_history(found)
+        assert max(sizes) < 2 * MEGABYTE
+
+
+async def test_a_step_whose_local_tools_return_too_much_says_so(client: Client, app_name: str) -> None:
+    app = make_app(app_name, agent("clerk", [many("large", 20), text("read")], [FunctionTool(large, local=True)]))
+    async with serving(client, app) as user:
+        await user.create()
+        (failure,) = (await user.run("a")).failures
+        assert "an event of 4.7 MB" in failure.cause
+
+
+async def test_of_many_local_tools_at_once_some_run_locally(client: Client, app_name: str) -> None:
+    """What is too many runs as normal activities; the next step, and the next turn, have all places again."""
+
+    def small(number: int) -> int:
+        return number
+
+    clerk = agent(
+        "clerk",
+        [many("small", 20), many("small", 4), text("read"), many("small", 6), text("again")],
+        [FunctionTool(small, local=True)],
+    )
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        assert (await user.run("a")).status == "finished"
+        assert (await user.run("b")).status == "finished"
+        found = await user.workflow.fetch_history()
+        normal = [
+            event
+            for event in found.events
+            if event.activity_task_scheduled_event_attributes.activity_type.name == "small"
+        ]
+        assert len(normal) == 14
+        numbers = [found["result"] for found in responses(await user.events(), "small")]
+        assert numbers == [*range(20), *range(4), *range(6)]
+        await replay_history(found)
+
+
+async def test_agents_that_end_with_a_local_tool_hold_no_place_of_later_turns(client: Client, app_name: str) -> None:
+    """Their model is not called any more, which would free it."""
+
+    def note(number: int, tool_context: ToolContext) -> int:
+        tool_context.actions.skip_summarization = True
+        return number
+
+    steps: list[BaseAgent] = [
+        agent(f"a{n}", [many("note", 2), many("note", 2)], [FunctionTool(note, local=True)]) for n in range(4)
+    ]
+    async with serving(client, make_app(app_name, SequentialAgent(name="line", sub_agents=steps))) as user:
+        await user.create()
+        for turn, expected in (("a", 2), ("b", 4)):
+            assert (await user.run(turn)).status == "finished"
+            found = await user.workflow.fetch_history()
+            normal = [
+                event
+                for event in found.events
+                if event.activity_task_scheduled_event_attributes.activity_type.name == "note"
+            ]
+            assert len(normal) == expected
+            assert BOUNDED_LOCALS in str(found)
+        await replay_history(found)

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
@@ -53,7 +52,9 @@ async def scheduled(user: User) -> list[str]:
 
 
 async def markers(user: User) -> int:
-    return sum(event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED for event in await history(user))
+    """Return how many ends of local tools are recorded."""
+    found = [event.marker_recorded_event_attributes.details.get("data") for event in await history(user)]
+    return sum(data is not None and b"perdure:" not in data.payloads[0].data for data in found)
 
 
 @pytest.mark.parametrize("cached", [0, 100])
