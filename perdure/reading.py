@@ -63,11 +63,20 @@ class LogReader:
         return take_back
 
     def _unexpect(self, session: str, expected: Subscription) -> None:
-        expected.close()
-        others = self._expected.get(session, set())
-        others.discard(expected)
-        if not others:
+        found = self._expected.get(session, set())
+        if expected in found:
+            expected.close()
+            found.discard(expected)
+        if not found:
             self._expected.pop(session, None)
+
+    def _take_expected(self, session: str) -> Subscription | None:
+        """Return a subscription from before a message was sent, which misses nothing of what models write for it."""
+        found = self._expected.get(session, set())
+        expected = found.pop() if found else None
+        if not found:
+            self._expected.pop(session, None)
+        return expected
 
     async def events(
         self, user_id: str, session_id: str, since: int, *, follow: bool, streaming: bool = False
@@ -204,10 +213,10 @@ class LogReader:
     ) -> Generator[Partials]:
         """Read what a session's models write, if it is wanted."""
         session = workflow_id(self._app_name, user_id, session_id)
-        partials = Partials(self._streams if on else None, session, invocation_id)
-        if on:
-            for expected in tuple(self._expected.get(session, ())):
-                self._unexpect(session, expected)
+        subscription = None
+        if on and self._streams is not None:
+            subscription = self._take_expected(session) or self._streams.subscribe(session)
+        partials = Partials(subscription, invocation_id)
         try:
             yield partials
         finally:

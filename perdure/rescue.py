@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import MarkerRecordedEventAttributes
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
@@ -26,12 +26,15 @@ from perdure.salvage import length_outside, salvage, shared_writes
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""
 
+_TIMES_OUT = 3
+"""After so many the server, too, takes the workflow for stuck, and refuses what it would have to ask it."""
+
 _LOOKED_AT = 20
 """History events at the end among which a failed workflow task would stand."""
 
 
 async def why_stuck(client: Client, workflow_id: str, error: Exception | None = None) -> SessionStuck | None:
-    """Return why a session's workflow does not go on, if its last workflow task failed and is tried again.
+    """Return why a session's workflow does not go on, if its last workflow task fails, or times out, again and again.
 
     Args:
         client: Any client.
@@ -52,6 +55,8 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
     for event in answer.history.events:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
             return None
+        if event.workflow_task_timed_out_event_attributes.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:
+            return await _why_late(client, workflow_id)
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
             if client.data_converter.payload_codec is not None:
@@ -61,6 +66,19 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
             return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)
     return None
+
+
+async def _why_late(client: Client, workflow_id: str) -> SessionStuck | None:
+    """Return an error if a workflow task has timed out again and again; once, a worker may have died of itself."""
+    try:
+        described = await client.get_workflow_handle(workflow_id).describe()
+    except RPCError:
+        return None
+    times = described.raw_description.pending_workflow_task.attempt - 1
+    if times < _TIMES_OUT:
+        return None
+    cause = f"its workflow task has timed out {times} times, since workers die of it or need too long for it"
+    return SessionStuck(workflow_id, cause=cause, nondeterministic=False)
 
 
 async def check_readable(client: Client, workflow_id: str, run_id: str | None = None) -> None:

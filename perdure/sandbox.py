@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -40,3 +41,7 @@ class _AllBut(set[str]):
 
     def __contains__(self, name: object) -> bool:
         return not any(f"{name}.".startswith(f"{guarded}.") or f"{guarded}.".startswith(f"{name}.") for guarded in self)
+
+    def __or__(self, value: Any) -> _AllBut:
+        """Return itself: what a debugger adds passes through already."""
+        return self

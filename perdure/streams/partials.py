@@ -12,7 +12,7 @@ from typing import Any
 from google.genai import types
 
 from perdure.events import Event
-from perdure.streams.hub import Draft, News, Piece, Subscription, TokenHub
+from perdure.streams.hub import Draft, News, Piece, Subscription
 
 ATTEMPT = "perdure:attempt"
 """Key in the `custom_metadata` of a partial event: which attempt of the model call it is of. A greater number than
@@ -29,10 +29,10 @@ class Partials:
     taken over from.
     """
 
-    def __init__(self, hub: TokenHub | None, session: str, invocation_id: str | None = None) -> None:
-        """Begin to read what is written in a session, or in one invocation of it; nothing without a hub."""
+    def __init__(self, subscription: Subscription | None, invocation_id: str | None = None) -> None:
+        """Read what a subscription to one session brings, of one invocation if it is given; nothing without one."""
         self._invocation_id = invocation_id
-        self._subscription = hub.subscribe(session) if hub is not None else None
+        self._subscription = subscription
         self._held: list[News] = []
         self._hurried: OrderedDict[str, None] = OrderedDict()
         self._attempts: OrderedDict[str, float] = OrderedDict()

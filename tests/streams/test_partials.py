@@ -41,7 +41,7 @@ async def shown(partials: Partials, since: int, seconds: float = 0.2) -> tuple[l
 
 async def test_pieces_are_parts_and_name_where_they_belong() -> None:
     hub = TokenHub()
-    partials = Partials(hub, SESSION)
+    partials = Partials(hub.subscribe(SESSION))
     write(hub, "Oslo", attempt=3)
     [event], hurried = await shown(partials, 0)
     assert [(part.text, part.thought) for part in event.parts] == [("hm", True), ("Oslo", None)]
@@ -54,7 +54,7 @@ async def test_pieces_are_parts_and_name_where_they_belong() -> None:
 
 async def test_pieces_wait_for_what_the_model_had_seen_and_the_log_is_looked_at_once_for_it() -> None:
     hub = TokenHub()
-    partials = Partials(hub, SESSION)
+    partials = Partials(hub.subscribe(SESSION))
     write(hub, "Oslo", offset=2)
     assert await shown(partials, 1, seconds=5) == ([], True)
     # That look was too early; the next one comes when it comes.
@@ -65,7 +65,7 @@ async def test_pieces_wait_for_what_the_model_had_seen_and_the_log_is_looked_at_
 
 async def test_no_piece_comes_behind_its_own_event() -> None:
     hub = TokenHub()
-    partials = Partials(hub, SESSION)
+    partials = Partials(hub.subscribe(SESSION))
     draft = Draft(session=SESSION, id="e1", attempt=1, offset=9, author="clerk", invocation_id="i1")
     writer = hub.begin(draft)
     assert writer is not None
@@ -80,7 +80,7 @@ async def test_no_piece_comes_behind_its_own_event() -> None:
 async def test_no_piece_comes_of_an_attempt_that_another_has_taken_over_from() -> None:
     """A worker that is cut off from Temporal goes on for a while, as another tries again."""
     hub = TokenHub()
-    partials = Partials(hub, SESSION)
+    partials = Partials(hub.subscribe(SESSION))
     write(hub, "second", attempt=2)
     assert written((await shown(partials, 0))[0]) == ["[second]"]
     write(hub, "first", attempt=1)
@@ -91,14 +91,14 @@ async def test_no_piece_comes_of_an_attempt_that_another_has_taken_over_from() -
 
 async def test_one_who_follows_an_invocation_is_told_of_no_other() -> None:
     hub = TokenHub()
-    partials = Partials(hub, SESSION, "i2")
+    partials = Partials(hub.subscribe(SESSION), "i2")
     write(hub, "theirs")
     write(hub, "mine", id="e2", invocation="i2")
     assert written((await shown(partials, 0))[0]) == ["[mine]"]
 
 
 async def test_without_a_hub_only_the_log_is_waited_for() -> None:
-    partials = Partials(None, SESSION)
+    partials = Partials(None)
     partials.logged(Event(id="e1"))
     assert await shown(partials, 0, seconds=0.01) == ([], False)
     partials.close()
@@ -108,7 +108,7 @@ async def test_failing_to_look_at_the_log_is_told() -> None:
     async def news() -> None:
         raise ConnectionError("Temporal is away")
 
-    partials = Partials(TokenHub(), SESSION)
+    partials = Partials(TokenHub().subscribe(SESSION))
     async with aclosing(partials.until(news(), 0)) as events:
         with pytest.raises(ConnectionError, match="Temporal is away"):
             await anext(events)

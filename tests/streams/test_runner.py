@@ -66,6 +66,9 @@ async def test_partial_events_are_never_stored_and_cost_no_history(client: Clien
     """Beside the id, which the model's activity must know before the session would draw it."""
     words = " ".join(f"word{number}" for number in range(200))
     async with streaming(client, make_app(app_name, agent("clerk", [text(words)]))) as user:
+        # The first session's plan is not at hand.
+        await user.create()
+        await user.run("go")
         sizes: list[tuple[list[str], int]] = []
         for name in ("streamed", "whole"):
             one = user.other(session_id=name)

@@ -45,12 +45,14 @@ def app_of(name: str, root: BaseAgent) -> App:
     )
 
 
-@pytest.mark.parametrize("dropped", ["kept", "stopped"])
-async def test_what_a_custom_agent_did_is_not_done_twice(client: Client, app_name: str, dropped: str) -> None:
+@pytest.mark.parametrize(("dropped", "debug"), [("kept", False), ("stopped", False), ("stopped", True)])
+async def test_what_a_custom_agent_did_is_not_done_twice(
+    client: Client, app_name: str, dropped: str, debug: bool
+) -> None:
     """A re-entered agent gets its activities' results again, and logs nothing again."""
     custom_agents.quotes.clear()
     decider = agent("decider", ASK, tools=[long_running("ask")])
-    async with serving(client, app_of(app_name, Broker(name="broker", sub_agents=[decider]))) as user:
+    async with serving(client, app_of(app_name, Broker(name="broker", sub_agents=[decider])), debug=debug) as user:
         await user.create()
         invocation = await user.run("quote me")
         assert invocation.status == "waiting"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,9 +15,12 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agents import App, ResumabilityConfig
+from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import InvocationNotFound, SessionStuck
+from perdure.messages import Trial
 from perdure.worker import create_workers
+from tests.test_cli import Process
 from tests.workflows.support import (
     Counted,
     Gate,
@@ -65,6 +69,28 @@ AFTER = """
         async for event in self.sub_agents[0].run_async(ctx):
             yield event
         yield said(self, f"Bergen costs {second}.")
+"""
+
+
+DEADLY = """
+import os, pathlib
+# Neither the check of custom agents nor the sandbox sees through it.
+WAYS = {"die": lambda: pathlib.Path(__file__).with_name("mended").exists() or os._exit(1)}
+"""
+
+DYING = """
+from deadly_NAME import WAYS
+from google.genai import types
+from perdure.agents import App, ResumabilityConfig
+from perdure.agents.custom import BaseAgent
+from perdure.events import Event
+
+class Flow(BaseAgent):
+    async def _run_async_impl(self, ctx):
+        WAYS["die"]()
+        yield Event(author=self.name, content=types.Content(role="model", parts=[types.Part(text="I live.")]))
+
+app = App(name="NAME", root_agent=Flow(name="flow"), resumability_config=ResumabilityConfig(is_resumable=True))
 """
 
 
@@ -138,6 +164,40 @@ async def test_a_stuck_session_is_told_and_taken_over(
         assert said == ["Oslo costs 4.", "Bergen costs 6."]
         assert (old.ran, new.ran, len(work.keys)) == (["Oslo"], ["Bergen"], 1)
         assert (await user.run("once more")).status == "waiting"
+
+
+@pytest.mark.process
+async def test_a_session_that_workers_die_of_is_told_as_stuck(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path
+) -> None:
+    """No workflow task of it fails: each times out, and is tried again for ever."""
+    (tmp_path / f"deadly_{app_name}.py").write_text(DEADLY)
+    (tmp_path / f"{app_name}.py").write_text(DYING.replace("NAME", app_name))
+    user = User(client, app_name)
+    user.runner = Runner(app_name, client, trial=Trial(dead_after=1.0))
+    await user.create()
+    followed = asyncio.create_task(follow(user, live=False))
+    async with asyncio.timeout(90):
+        while not followed.done():
+            worker = await Process.start("worker", f"{app_name}.py", "--address", temporal_server, cwd=tmp_path)
+            await asyncio.wait({followed, ended := asyncio.create_task(worker.ended())}, return_when="FIRST_COMPLETED")
+            if not ended.done():
+                worker.send(signal.SIGTERM)
+            await ended
+        with pytest.raises(SessionStuck, match=r"timed out \d+ times, since workers die"):
+            await followed
+    (tmp_path / "mended").touch()
+    worker = await Process.start("worker", f"{app_name}.py", "--address", temporal_server, cwd=tmp_path)
+    await eventually(lambda: _said(user, "I live."), patience=60)
+    await worker.end(signal.SIGTERM)
+
+
+async def _said(user: User, words: str) -> bool:
+    try:
+        return any(event.text == words for event in await user.events())
+    except SessionStuck:
+        # Until a worker has gone on with it.
+        return False
 
 
 @pytest.mark.usefixtures("no_bytecode")
