@@ -38,7 +38,7 @@ class LogReader:
         self._client = client
         self._sessions = sessions
         self._streams = streams
-        self._expected: dict[str, set[Subscription]] = {}
+        self._expected: dict[str, list[Subscription]] = {}
         self._followers: OrderedDict[str, Follower] = OrderedDict()
         self._feeds = Feeds(self._lend, self._take_back)
         self._lengths: dict[str, asyncio.Task[int]] = {}
@@ -53,7 +53,7 @@ class LogReader:
             return lambda: None
         session = workflow_id(self._app_name, user_id, session_id)
         expected = self._streams.subscribe(session)
-        self._expected.setdefault(session, set()).add(expected)
+        self._expected.setdefault(session, []).append(expected)
         timer = asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, self._unexpect, session, expected)
 
         def take_back() -> None:
@@ -63,19 +63,24 @@ class LogReader:
         return take_back
 
     def _unexpect(self, session: str, expected: Subscription) -> None:
-        found = self._expected.get(session, set())
-        if expected in found:
+        if expected in self._expected.get(session, ()):
             expected.close()
-            found.discard(expected)
-        if not found:
-            self._expected.pop(session, None)
+            self._forget_expected(session, expected)
 
-    def _take_expected(self, session: str) -> Subscription | None:
-        """Return a subscription from before a message was sent, which misses nothing of what models write for it."""
-        found = self._expected.get(session, set())
-        expected = found.pop() if found else None
+    def _forget_expected(self, session: str, expected: Subscription) -> None:
+        found = self._expected[session]
+        found.remove(expected)
         if not found:
-            self._expected.pop(session, None)
+            del self._expected[session]
+
+    def _take_expected(self, session: str, since: int) -> Subscription | None:
+        """Return a subscription from before a message was sent, which misses nothing of what models write for it."""
+        found = self._expected.get(session)
+        if not found:
+            return None
+        expected = found[0]
+        self._forget_expected(session, expected)
+        expected.skip_ended(since)
         return expected
 
     async def events(
@@ -120,7 +125,7 @@ class LogReader:
         """Yield the log's events, and what models are writing; each such follower looks for itself."""
         with (
             self._follower(user_id, session_id) as follower,
-            self._partials(user_id, session_id, on=True) as partials,
+            self._partials(user_id, session_id) as partials,
         ):
             while True:
                 page = await read(since)
@@ -183,7 +188,7 @@ class LogReader:
         """
         with (
             self._follower(user_id, session_id) as follower,
-            self._partials(user_id, session_id, invocation_id, on=streaming) as partials,
+            self._partials(user_id, session_id, invocation_id, since, on=streaming) as partials,
         ):
             # What is written meanwhile is shown as it is written.
             if not live and not streaming:
@@ -209,13 +214,14 @@ class LogReader:
 
     @contextmanager
     def _partials(
-        self, user_id: str, session_id: str, invocation_id: str | None = None, *, on: bool
+        self, user_id: str, session_id: str, invocation_id: str | None = None, since: int = 0, *, on: bool = True
     ) -> Generator[Partials]:
-        """Read what a session's models write, if it is wanted."""
+        """Read what a session's models write, if it is wanted: for who sent a message, from before that."""
         session = workflow_id(self._app_name, user_id, session_id)
         subscription = None
         if on and self._streams is not None:
-            subscription = self._take_expected(session) or self._streams.subscribe(session)
+            expected = self._take_expected(session, since) if invocation_id is not None else None
+            subscription = expected or self._streams.subscribe(session)
         partials = Partials(subscription, invocation_id)
         try:
             yield partials

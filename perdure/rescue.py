@@ -26,7 +26,7 @@ from perdure.salvage import length_outside, salvage, shared_writes
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""
 
-_TIMES_OUT = 3
+_IN_VAIN = 3
 """After so many the server, too, takes the workflow for stuck, and refuses what it would have to ask it."""
 
 _LOOKED_AT = 20
@@ -69,15 +69,21 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
 
 
 async def _why_late(client: Client, workflow_id: str) -> SessionStuck | None:
-    """Return an error if a workflow task has timed out again and again; once, a worker may have died of itself."""
+    """Return an error if a workflow task timed out and was tried again in vain; once, a worker may just have died.
+
+    History tells the first attempt only: the others may have failed.
+    """
     try:
         described = await client.get_workflow_handle(workflow_id).describe()
     except RPCError:
         return None
     times = described.raw_description.pending_workflow_task.attempt - 1
-    if times < _TIMES_OUT:
+    if times < _IN_VAIN:
         return None
-    cause = f"its workflow task has timed out {times} times, since workers die of it or need too long for it"
+    cause = (
+        f"its workflow task has timed out, and {times} attempts came to nothing: workers die of it, need too long for"
+        " it, or tell in their logs why it fails"
+    )
     return SessionStuck(workflow_id, cause=cause, nondeterministic=False)
 
 

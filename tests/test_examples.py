@@ -202,7 +202,7 @@ async def test_story_flow_comes_back_from_a_terminated_workflow(client: Client) 
     async with serving(client, load_app(STORY_FLOW)):
         result = await runner.send_message(**names, message="A kitten")
         with pytest.raises(InvocationFailed, match="terminated"):
-            await terminate_after(runner, result, "grammar_check", client)
+            await terminate_after(runner, result, "story_generator", client)
         result = await runner.resume(**names, invocation_id=result.invocation.id)
         async for _ in runner.follow(**names, invocation_id=result.invocation.id, since=result.offset):
             pass

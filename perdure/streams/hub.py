@@ -118,6 +118,10 @@ class Subscription:
         """Read this session no more."""
         self._hub.leave(self, session)
 
+    def skip_ended(self, offset: int) -> None:
+        """Read nothing of answers that are complete, of models that were called with so many events or fewer."""
+        self._hub.skip_ended(self, offset)
+
     def close(self) -> None:
         """Read nothing any more."""
         for session in list(self.cursors):
@@ -247,6 +251,14 @@ class TokenHub:
             subscription.wake(session)
             if len(readers) == 1:
                 self._tell()
+
+    def skip_ended(self, subscription: Subscription, offset: int) -> None:
+        """Let a reader pass over complete answers; see `Subscription.skip_ended`."""
+        with self._lock:
+            for session, cursors in subscription.cursors.items():
+                for key, entry in self._entries.get(session, {}).items():
+                    if entry.ended is not None and entry.draft.offset <= offset:
+                        cursors[key] = -1
 
     def leave(self, subscription: Subscription, session: str) -> None:
         """Let a reader read a session no more; see `Subscription.drop`."""

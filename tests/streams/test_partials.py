@@ -97,6 +97,16 @@ async def test_one_who_follows_an_invocation_is_told_of_no_other() -> None:
     assert written((await shown(partials, 0))[0]) == ["[mine]"]
 
 
+async def test_one_who_waited_since_before_a_message_gets_what_was_written_for_it_and_nothing_older() -> None:
+    """Also where that is complete already; of the rest, the log has it."""
+    hub = TokenHub()
+    waited = hub.subscribe(SESSION)
+    write(hub, "older", offset=3)
+    write(hub, "quick", id="e2", offset=6)
+    waited.skip_ended(5)
+    assert written((await shown(Partials(waited), 9))[0]) == ["[quick]"]
+
+
 async def test_without_a_hub_only_the_log_is_waited_for() -> None:
     partials = Partials(None)
     partials.logged(Event(id="e1"))

@@ -96,6 +96,21 @@ async def test_a_model_is_asked_to_stream_only_where_somebody_follows(client: Cl
     assert written(seen) == ["[three]", "three", "-"]
 
 
+async def test_who_watches_a_session_does_not_take_over_what_a_sender_expects(client: Client, app_name: str) -> None:
+    model = Typist("one two", held=False)
+    async with streaming(client, make_app(app_name, agent("clerk", model))) as user:
+        await user.create()
+        user.runner.expect_tokens(**user.who)
+        async with aclosing(user.runner.events(**user.who, follow=True, streaming=True)) as watched:
+            watching = asyncio.ensure_future(anext(watched))
+            await asyncio.sleep(0.2)
+            sent = await user.runner.send_message(**user.who, message="go")
+            assert (await user.settled(sent.invocation.id)).status == "finished"
+            follow = user.runner.follow(**user.who, invocation_id=sent.invocation.id, since=sent.offset, streaming=True)
+            assert written(await all_of(follow)) == ["[one two]", "one two", "-"]
+            assert (await watching).author == "user"
+
+
 async def test_without_a_hub_and_with_models_that_cannot_stream_events_come_whole(
     client: Client, app_name: str
 ) -> None:
