@@ -125,7 +125,7 @@ class HistoryDiffers(PerdureError):
 
 
 class SessionStuck(PerdureError):
-    """No worker can go on with a session; its workflow task fails, and is tried again until a deployment mends it.
+    """No worker can go on with a session; its workflow task fails or times out, again and again, until that is mended.
 
     Attributes:
         cause: The error's own text.

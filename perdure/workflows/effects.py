@@ -153,8 +153,11 @@ class Effects:
         need a place in this worker's cache, which the session would hold meanwhile.
         """
         with self._at_work(), _cancellable():
-            known = None if shares or not workflow.patched(PLAN_AT_HAND) else await self._plan_at_hand(request)
-            return known or await workflow.execute_activity(
+            if not shares and workflow.patched(PLAN_AT_HAND):
+                known = await self._plan_at_hand(request)
+                if known is not None:
+                    return known
+            return await workflow.execute_activity(
                 LOAD_PLAN,
                 request,
                 result_type=LoadPlanOutput,

@@ -143,6 +143,11 @@ def recorded(events: Sequence[HistoryEvent]) -> list[int]:
     return list(sizes.values())
 
 
+def scheduled(events: Sequence[HistoryEvent], tool: str) -> int:
+    """Return how often a tool ran as a normal activity."""
+    return sum(event.activity_task_scheduled_event_attributes.activity_type.name == tool for event in events)
+
+
 @pytest.mark.parametrize("cached", [0, 100])
 async def test_branches_whose_local_tools_return_much_at_once(client: Client, app_name: str, cached: int) -> None:
     """Eighteen results of a quarter of a megabyte, of which one message takes sixteen."""
@@ -186,12 +191,7 @@ async def test_of_many_local_tools_at_once_some_run_locally(client: Client, app_
         assert (await user.run("a")).status == "finished"
         assert (await user.run("b")).status == "finished"
         found = await user.workflow.fetch_history()
-        normal = [
-            event
-            for event in found.events
-            if event.activity_task_scheduled_event_attributes.activity_type.name == "small"
-        ]
-        assert len(normal) == 14
+        assert scheduled(found.events, "small") == 14
         numbers = [found["result"] for found in responses(await user.events(), "small")]
         assert numbers == [*range(20), *range(4), *range(6)]
         await replay_history(found)
@@ -212,11 +212,6 @@ async def test_agents_that_end_with_a_local_tool_hold_no_place_of_later_turns(cl
         for turn, expected in (("a", 2), ("b", 4)):
             assert (await user.run(turn)).status == "finished"
             found = await user.workflow.fetch_history()
-            normal = [
-                event
-                for event in found.events
-                if event.activity_task_scheduled_event_attributes.activity_type.name == "note"
-            ]
-            assert len(normal) == expected
+            assert scheduled(found.events, "note") == expected
             assert BOUNDED_LOCALS in str(found)
         await replay_history(found)
