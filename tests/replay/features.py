@@ -82,6 +82,15 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "test_local_tools_are_drained_before_a_run_continues_as_new",
         "test_a_local_tool_may_ask_for_confirmation",
     ),
+    "test_large_arguments": (
+        "test_branches_that_send_and_return_large_texts_at_once[100]",
+        "test_of_many_local_tools_at_once_some_run_locally",
+        "test_agents_that_end_with_a_local_tool_hold_no_place_of_later_turns",
+    ),
+    "test_plan_at_hand": (
+        "test_a_worker_that_knows_the_namespace_gives_the_plan_itself",
+        "test_a_large_plan_comes_by_a_normal_activity",
+    ),
     "test_large_journals": (
         "test_a_run_fetches_the_journal_that_no_payload_takes[100]",
         "test_answers_messages_and_signals_wait_for_the_journal",
