@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import statistics
 import sys
@@ -115,6 +116,8 @@ async def serve(address: str, sessions: int) -> None:
     async with AsyncExitStack() as stack:
         for worker in [*create_workers(client, make_apps(), WorkerConfig(max_cached_workflows=sessions)), bare]:
             await stack.enter_async_context(worker)
+        # Else what the imports left is freed some time later, and sessions seem to take that much less.
+        gc.collect()
         print(READY, flush=True)
         # Nobody reads on: with the pipe full of warnings, the worker would stand still for good.
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

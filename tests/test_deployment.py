@@ -162,7 +162,8 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
 def test_the_dynamic_configuration_has_the_servers_form() -> None:
     found: dict[str, list[dict[str, Any]]] = yaml.safe_load((ROOT / "deploy" / "temporal.yaml").read_text())
     assert {key: [set(value) for value in values] for key, values in found.items()} == {
-        "history.transferProcessorMaxPollRPS": [{"value"}]
+        "history.transferProcessorMaxPollRPS": [{"value"}],
+        "system.enableActivityEagerExecution": [{"value"}],
     }
     [mount] = [volume for volume in SERVICES["temporal"]["volumes"] if "deploy/temporal.yaml" in volume]
     assert mount.split(":")[1] == SERVICES["temporal"]["environment"]["DYNAMIC_CONFIG_FILE_PATH"]

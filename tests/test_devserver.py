@@ -9,11 +9,13 @@ import signal
 import socket
 import sys
 import urllib.request
+import uuid
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from temporalio import workflow
+from temporalio import activity, workflow
+from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure.config import ConnectionConfig, connect
@@ -26,6 +28,21 @@ class EchoWorkflow:
     @workflow.run
     async def run(self, text: str) -> str:
         return text
+
+
+STEPS = 10
+
+
+@activity.defn(name="devserver:step")
+async def step() -> None: ...
+
+
+@workflow.defn(name="devserver:Steps")
+class StepsWorkflow:
+    @workflow.run
+    async def run(self) -> None:
+        for _ in range(STEPS):
+            await workflow.execute_activity(step, start_to_close_timeout=timedelta(seconds=10))
 
 
 def listens(address: str) -> bool:
@@ -93,6 +110,25 @@ async def test_a_server_with_ui_and_a_namespace_of_its_own() -> None:
 
 
 @pytest.mark.server
+@pytest.mark.server
+async def test_activities_come_with_the_task_that_starts_them(client: Client) -> None:
+    queue = f"devserver-{uuid.uuid4()}"
+    runner = UnsandboxedWorkflowRunner()
+    async with Worker(client, task_queue=queue, workflows=[StepsWorkflow], activities=[step], workflow_runner=runner):
+        handle = await client.start_workflow(StepsWorkflow.run, id=queue, task_queue=queue)
+        await handle.result()
+    events = (await handle.fetch_history()).events
+    started = [event for event in events if event.HasField("activity_task_started_event_attributes")]
+    waits = [
+        event.event_time.ToNanoseconds()
+        - events[event.activity_task_started_event_attributes.scheduled_event_id - 1].event_time.ToNanoseconds()
+        for event in started
+    ]
+    # By way of the task queue even the quickest takes two transactions.
+    assert len(waits) == STEPS
+    assert min(waits) < 300_000
+
+
 async def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     broken = tmp_path / "temporal.db"
     broken.write_text("this is no database, and long enough to be refused as one")

@@ -123,7 +123,10 @@ class ModelActivity:
         request = await self._request(snapshot, plan, node, call, workflow_id)
         model = self._registry.model(node)
         tell_provider(model.provider)
-        return await self._code.run_async(_generate(model, request, writer))
+        response = await self._code.run_async(_generate(model, request, writer))
+        if _asks_person(node, response):
+            self._journals.rest(workflow_id, activity.info().workflow_run_id or "")
+        return response
 
     async def _request(
         self, snapshot: Snapshot, plan: Plan, node: LlmNode, call: ModelInput, workflow_id: str
@@ -160,6 +163,13 @@ class ModelActivity:
         names = artifact_names(node.instruction)
         texts = await self._code.run_async(placeholder_texts(names, artifacts)) if names else {}
         return resolve_instruction(node.instruction, state, texts)
+
+
+def _asks_person(node: LlmNode, response: LlmResponse) -> bool:
+    """Return whether an answer calls a tool whose result a person sends, or may have to approve."""
+    parts = (response.content.parts or []) if response.content is not None else []
+    tools = [node.tool(part.function_call.name or "") for part in parts if part.function_call]
+    return any(tool is not None and (tool.kind == "long_running" or tool.confirmation != "never") for tool in tools)
 
 
 def _event(response: LlmResponse, event_id: str | None) -> Event:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 
 from temporalio import activity
 from temporalio.client import Client
@@ -31,6 +31,12 @@ _READY = 100
 
 _IDLE_SECONDS = 15.0
 """Others are packed after this: a session at work comes back before, also to a worker that is behind."""
+
+_RESTING_SECONDS = 1.0
+"""Those that wait for a person are packed after this, unless their agent goes on all the same."""
+
+_PACKED_AT_ONCE = 5
+"""More than a call can add, and few enough not to hold the worker up."""
 
 _MAX_PACKED_BYTES = 200_000
 """A longer journal stays as it is: to pack it would hold the worker up."""
@@ -88,6 +94,8 @@ class JournalCache:
         self._copies: OrderedDict[_Key, _Copy] = OrderedDict()
         self._packed: OrderedDict[_Key, str] = OrderedDict()
         """Copies that were not used for a while, in a tenth of the memory."""
+        self._resting: OrderedDict[_Key, float] = OrderedDict()
+        """Copies of sessions that wait for a person, and since when, by the worker's clock."""
         self._at_most = 0
         """Bytes that the copies have at most, so that not every call has to count them."""
 
@@ -142,11 +150,19 @@ class JournalCache:
                 self._at_most += copy.extend(0, entries)
         return await self.at(workflow_id, run_id, JournalSlice(offset=length))
 
+    def rest(self, workflow_id: str, run_id: str) -> None:
+        """Take note that a session waits for a person, most likely for longer than a copy is kept ready."""
+        key = (workflow_id, run_id)
+        copy = self._copies.get(key)
+        if copy is not None and copy.size <= _MAX_PACKED_BYTES:
+            self._resting[key] = time.monotonic()
+            self._resting.move_to_end(key)
+
     def hand_over(self, workflow_id: str, old_run: str, new_run: str, length: int) -> None:
         """Keep a run's copy, if it is of this length, for the run that goes on from it."""
         copy = self._copies.get((workflow_id, old_run))
         if copy is not None and copy.length == length and not self._known((workflow_id, new_run)).length:
-            self._copies[workflow_id, new_run] = self._copies.pop((workflow_id, old_run))
+            self._copies[workflow_id, new_run] = self._drop((workflow_id, old_run))
 
     def _known(self, key: _Key) -> _Copy:
         """Return a run's copy, or an empty one."""
@@ -158,16 +174,28 @@ class JournalCache:
     def _use(self, key: _Key, copy: _Copy | None = None) -> _Copy:
         copy = self._copies[key] = copy or self._known(key)
         self._copies.move_to_end(key)
+        self._resting.pop(key, None)
         copy.used = time.monotonic()
         return copy
 
+    def _drop(self, key: _Key) -> _Copy:
+        self._resting.pop(key, None)
+        return self._copies.pop(key)
+
     def _pack(self) -> None:
-        before = time.monotonic() - _IDLE_SECONDS
-        old = islice(self._copies.items(), max(len(self._copies) - _READY, 0))
-        for key, copy in list(takewhile(lambda item: item[1].used < before, old)):
-            if copy.size <= _MAX_PACKED_BYTES and not copy.lock.locked():
-                self._packed[key] = pack(copy.projection.entries)
-                self._at_most += len(self._packed[key]) - self._copies.pop(key).size
+        now = time.monotonic()
+        resting = takewhile(lambda key: self._resting[key] < now - _RESTING_SECONDS, self._resting)
+        idle = takewhile(lambda key: self._copies[key].used < now - _IDLE_SECONDS, self._copies)
+        packable = (key for key in chain(resting, idle) if self._is_packable(self._copies[key]))
+        at_once = min(_PACKED_AT_ONCE, len(self._copies) - _READY)
+        for key in dict.fromkeys(islice(packable, max(at_once, 0))):
+            copy = self._drop(key)
+            self._packed[key] = pack(copy.projection.entries)
+            self._at_most += len(self._packed[key]) - copy.size
+
+    @staticmethod
+    def _is_packable(copy: _Copy) -> bool:
+        return copy.size <= _MAX_PACKED_BYTES and not copy.lock.locked()
 
     def _evict(self) -> None:
         self._pack()
@@ -176,8 +204,7 @@ class JournalCache:
         while self._packed and self._at_most > self._max_bytes:
             self._at_most -= len(self._packed.popitem(last=False)[1])
         while len(self._copies) > 1 and self._at_most > self._max_bytes:
-            _, copy = self._copies.popitem(last=False)
-            self._at_most -= copy.size
+            self._at_most -= self._drop(next(iter(self._copies))).size
 
 
 class JournalActivity:

@@ -9,10 +9,12 @@ from temporalio.client import Client
 
 from perdure.activities import session
 from perdure.activities.session import JournalCache
+from perdure.agents import FunctionTool, LongRunningFunctionTool
 from perdure.events import USER, Event, user_content
 from perdure.journal import Entry, EventLogged, SessionCreated
 from perdure.messages import JournalSlice
 from perdure.projection import Projection
+from tests.workflows.support import agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -59,3 +61,65 @@ async def test_all_copies_together_stay_within_their_bytes(client: Client, monke
         await cache.at(f"s{number}", "run", JournalSlice(offset=0, entries=entries))
         assert cache.size <= 20_000
     assert cache.size > 5_000
+
+
+def ask(question: str) -> dict[str, str]:
+    """Ask a person."""
+    return {"status": "pending", "question": question}
+
+
+async def see(cache: JournalCache, name: str, since: int, until: int) -> list[str | None]:
+    part = JournalSlice(offset=since, entries=journal_of(name, until)[since:until])
+    return texts((await cache.at(name, "run", part)).projection)
+
+
+async def test_sessions_that_wait_for_a_person_are_packed_soon(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_READY", 1)
+    monkeypatch.setattr(session, "_RESTING_SECONDS", -1.0)
+    cache = JournalCache(client, max_bytes=10_000_000)
+    for name in ("waits", "works", "goes on"):
+        await see(cache, name, 0, 3)
+    cache.rest("waits", "run")
+    cache.rest("goes on", "run")
+    cache.rest("elsewhere", "run")
+    assert await see(cache, "goes on", 3, 5) == [f"goes on {n}" for n in range(4)]
+    assert [name for name, _ in cache.ready] == ["works", "goes on"]
+    # The rest of the log is known from the packed copy: nobody could be asked for it.
+    assert await see(cache, "waits", 3, 6) == [f"waits {n}" for n in range(5)]
+
+
+async def test_no_call_packs_more_than_a_few_copies(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = JournalCache(client, max_bytes=10_000_000)
+    for number in range(150):
+        await see(cache, f"s{number}", 0, 3)
+    monkeypatch.setattr(session, "_IDLE_SECONDS", -1.0)
+    lengths: list[int] = []
+    for _ in range(20):
+        await see(cache, "s149", 3, 3)
+        lengths.append(len(cache.ready))
+    assert lengths == [max(length, 100) for length in range(145, 45, -5)]
+
+
+@pytest.mark.parametrize(
+    ("tool", "waits"),
+    [
+        pytest.param(LongRunningFunctionTool(ask), True, id="long-running"),
+        pytest.param(FunctionTool(ask, require_confirmation=True), True, id="confirmation"),
+        pytest.param(FunctionTool(ask), False, id="neither"),
+    ],
+)
+async def test_a_worker_knows_which_sessions_wait_for_a_person(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, tool: FunctionTool, waits: bool
+) -> None:
+    rested: list[str] = []
+
+    def rest(self: JournalCache, workflow_id: str, run_id: str) -> None:
+        rested.append(workflow_id)
+
+    monkeypatch.setattr(JournalCache, "rest", rest)
+    clerk = agent("clerk", [calls("ask", question="May I?"), text("done")], [tool])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        result = await user.run("go")
+        assert result.status == ("waiting" if waits else "finished")
+        assert rested == ([user.workflow.id] if waits else [])
