@@ -21,6 +21,7 @@ from perdure.activities.tools import ToolActivity
 from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
+from perdure.detours import Detours
 from perdure.messages import Rollout
 from perdure.metering import StepMeter
 from perdure.payloads import adapt
@@ -127,7 +128,7 @@ def _worker(
             ToolActivity(registry, journals, code, rollout, config.artifacts).run,
         ],
         workflow_runner=workflow_runner([registry]),
-        interceptors=[StepMeter()],
+        interceptors=[StepMeter(), Detours()],
         identity=config.identity,
         **_version(registry, config),
         max_cached_workflows=config.max_cached_workflows,

@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "telemetry": VALUES | PURE | {"telemetry", "metering", "observing", "logs"},
     "payloads": frozenset({"brevity", "errors"}),
     "private_files": frozenset(),
+    "detours": frozenset(),
     "keys": frozenset({"errors", "private_files"}),
     "codec_server": frozenset({"errors", "http_server"}),
     "http_server": frozenset(),
@@ -76,7 +77,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "models": VALUES | {"models", "logs"},
     "agents": VALUES | {"agents", "artifacts", "models.base", "logs"},
     "loading": VALUES | {"agents"},
-    "workflows": VALUES | PURE | {"workflows", "agents.custom", "agents.context", "agents.registry", "logs"},
+    "workflows": VALUES | PURE | {"workflows", "detours", "agents.custom", "agents.context", "agents.registry", "logs"},
     "activities": VALUES
     | PURE
     | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing", "streams"},

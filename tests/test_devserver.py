@@ -110,7 +110,6 @@ async def test_a_server_with_ui_and_a_namespace_of_its_own() -> None:
 
 
 @pytest.mark.server
-@pytest.mark.server
 async def test_activities_come_with_the_task_that_starts_them(client: Client) -> None:
     queue = f"devserver-{uuid.uuid4()}"
     runner = UnsandboxedWorkflowRunner()
@@ -129,6 +128,7 @@ async def test_activities_come_with_the_task_that_starts_them(client: Client) ->
     assert min(waits) < 300_000
 
 
+@pytest.mark.server
 async def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     broken = tmp_path / "temporal.db"
     broken.write_text("this is no database, and long enough to be refused as one")

@@ -27,7 +27,7 @@ from perdure.messages import (
 from perdure.projection import Projection
 
 _READY = 100
-"""Copies that are never packed: those that were used last. Most sessions wait for people, most of the time."""
+"""So many copies are never packed. Most sessions wait for people, most of the time."""
 
 _IDLE_SECONDS = 15.0
 """Others are packed after this: a session at work comes back before, also to a worker that is behind."""

@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
 
+from perdure.detours import any_worker
 from perdure.doubts import INTERRUPTED
 from perdure.errors import PerdureError
 from perdure.journal import ToolOutput
@@ -226,8 +227,11 @@ class Effects:
             try:
                 if local and attempt == 0:
                     return await self._local_attempt(name, arg, result, options, summary)
-                # A worker that lacks a local tool's code keeps the session, so the server finds another for the tool.
-                return await self._attempt(name, arg, result, options, summary)
+                if attempt == 0:
+                    return await self._attempt(name, arg, result, options, summary)
+                # The worker that lacks the code keeps the session, so the server finds another for the activity.
+                with any_worker():
+                    return await self._attempt(name, arg, result, options, summary)
             except FailureError as error:
                 if witness is not None:
                     witness.failed(error)

@@ -13,6 +13,7 @@ from temporalio.client import Client
 from perdure.agents import App, ResumabilityConfig, SequentialAgent
 from perdure.agents.custom import BaseAgent, ReadonlyContext
 from perdure.agents.tools import FunctionTool
+from perdure.config import ConnectionConfig, connect
 from perdure.models.base import LLMRegistry, LlmRequest
 from perdure.models.scripted import ScriptedModel
 from tests.workflows import custom_agents
@@ -219,6 +220,30 @@ async def test_a_tool_is_removed(client: Client, app_name: str) -> None:
     assert len(work.keys) == 1
     known = [declared(request) for request in model.requests]
     assert known == [["ask", "work"]] * 3 + [["ask"]]
+
+
+@pytest.mark.parametrize("local", [False, True])
+async def test_a_tool_is_found_at_another_worker(
+    client: Client, temporal_server: str, app_name: str, local: bool
+) -> None:
+    def pay(amount: int) -> int:
+        return amount
+
+    def version(*tools: FunctionTool) -> App:
+        script = [calls("pick"), calls("pay", amount=5), text("paid")]
+        return make_app(app_name, agent("clerk", script, [long_running("pick"), *tools]))
+
+    whole = version(FunctionTool(pay, local=local))
+    patient: dict[str, Any] = {"missing_code_attempts": 30, "missing_code_pause": timedelta(milliseconds=100)}
+    async with serving(client, whole) as user:
+        await user.create()
+        waiting = await user.run("go")
+    async with serving(client, version(), **patient) as user:
+        await user.answer({waiting.pending[0].id: "this"})
+        other = await connect(ConnectionConfig(address=temporal_server, namespace="default", tls=False))
+        # The session stays with the first worker, which is quicker than the second can be.
+        async with serving(other, whole, **patient):
+            assert (await user.settled(waiting.id)).status == "finished"
 
 
 async def test_the_order_of_sub_agents_changes(client: Client, app_name: str) -> None:
