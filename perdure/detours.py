@@ -27,9 +27,9 @@ _any_worker = ContextVar("perdure_any_worker", default=False)
 
 
 @contextmanager
-def any_worker() -> Generator[None]:
-    """Let any worker take the activities that are started in the block, not rather this one."""
-    token = _any_worker.set(True)
+def any_worker(*, wanted: bool) -> Generator[None]:
+    """Let any worker take the activities that are started in the block, if `wanted`; await them behind it."""
+    token = _any_worker.set(wanted)
     try:
         yield
     finally:

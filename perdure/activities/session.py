@@ -94,7 +94,7 @@ class JournalCache:
         self._copies: OrderedDict[_Key, _Copy] = OrderedDict()
         self._packed: OrderedDict[_Key, str] = OrderedDict()
         """Copies that were not used for a while, in a tenth of the memory."""
-        self._resting: OrderedDict[_Key, float] = OrderedDict()
+        self._resting: dict[_Key, float] = {}
         """Copies of sessions that wait for a person, and since when, by the worker's clock."""
         self._at_most = 0
         """Bytes that the copies have at most, so that not every call has to count them."""
@@ -155,8 +155,7 @@ class JournalCache:
         key = (workflow_id, run_id)
         copy = self._copies.get(key)
         if copy is not None and copy.size <= _MAX_PACKED_BYTES:
-            self._resting[key] = time.monotonic()
-            self._resting.move_to_end(key)
+            self._resting.setdefault(key, time.monotonic())
 
     def hand_over(self, workflow_id: str, old_run: str, new_run: str, length: int) -> None:
         """Keep a run's copy, if it is of this length, for the run that goes on from it."""

@@ -227,11 +227,7 @@ class Effects:
             try:
                 if local and attempt == 0:
                     return await self._local_attempt(name, arg, result, options, summary)
-                if attempt == 0:
-                    return await self._attempt(name, arg, result, options, summary)
-                # The worker that lacks the code keeps the session, so the server finds another for the activity.
-                with any_worker():
-                    return await self._attempt(name, arg, result, options, summary)
+                return await self._attempt(name, arg, result, options, summary, again=attempt > 0)
             except FailureError as error:
                 if witness is not None:
                     witness.failed(error)
@@ -245,19 +241,24 @@ class Effects:
             with self._at_work():
                 await asyncio.sleep(rollout.pause.total_seconds())
 
-    async def _attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
+    async def _attempt(
+        self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str, *, again: bool
+    ) -> _T:
         with self._at_work():
-            return await workflow.execute_activity(
-                name,
-                arg,
-                result_type=result,
-                start_to_close_timeout=options.timeout,
-                heartbeat_timeout=self._heartbeat(options.heartbeat_timeout),
-                retry_policy=_retry_policy(options),
-                # A stop waits for the activity's word, so that a tool that finished all the same is not run again.
-                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=summary,
-            )
+            # The worker that lacked the code keeps the session, so what is started again is for any other.
+            with any_worker(wanted=again):
+                started = workflow.start_activity(
+                    name,
+                    arg,
+                    result_type=result,
+                    start_to_close_timeout=options.timeout,
+                    heartbeat_timeout=self._heartbeat(options.heartbeat_timeout),
+                    retry_policy=_retry_policy(options),
+                    # A stop waits for the activity's word, so that a tool that finished all the same is not run again.
+                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    summary=summary,
+                )
+            return await started
 
     async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
         with self._at_work():

@@ -88,6 +88,22 @@ async def test_sessions_that_wait_for_a_person_are_packed_soon(client: Client, m
     assert await see(cache, "waits", 3, 6) == [f"waits {n}" for n in range(5)]
 
 
+async def test_a_copy_may_be_dropped_while_its_session_waits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_READY", 1)
+    cache = JournalCache(client, max_bytes=10_000)
+    for number in range(10):
+        await see(cache, f"s{number}", 0, 20)
+        cache.rest(f"s{number}", "run")
+    kept = len(cache.ready)
+    assert 1 < kept < 10
+    cache.hand_over("s9", "run", "next", 20)
+    assert ("s9", "next") in cache.ready
+    monkeypatch.setattr(session, "_RESTING_SECONDS", -1.0)
+    assert await see(cache, "last", 0, 3) == ["last 0", "last 1"]
+    # What was handed over does not wait in its new run.
+    assert cache.ready == [("s9", "next"), ("last", "run")]
+
+
 async def test_no_call_packs_more_than_a_few_copies(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = JournalCache(client, max_bytes=10_000_000)
     for number in range(150):
