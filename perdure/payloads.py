@@ -83,17 +83,21 @@ _JSON = CompactJSONPayloadConverter()
 """Shared, for what it learns of the types: Temporal makes a converter anew for every workflow task."""
 
 
-_CONVERTERS = tuple(
-    _JSON if isinstance(converter, JSONPlainPayloadConverter) else converter
-    for converter in DefaultPayloadConverter.default_encoding_payload_converters
-)
+_CONVERTERS = CompositePayloadConverter(
+    *(
+        _JSON if isinstance(converter, JSONPlainPayloadConverter) else converter
+        for converter in DefaultPayloadConverter.default_encoding_payload_converters
+    ),
+    UnopenedPayloadConverter(),
+).converters
 
 
 class PerdurePayloadConverter(CompositePayloadConverter):
     """Temporal's converters in their order (null, bytes, protobuf, JSON), with ours for JSON."""
 
     def __init__(self) -> None:
-        super().__init__(*_CONVERTERS, UnopenedPayloadConverter())
+        # Every session in a worker's cache has one.
+        self.converters = _CONVERTERS
 
 
 data_converter = DataConverter(payload_converter_class=PerdurePayloadConverter)

@@ -13,6 +13,7 @@ from google.genai import types
 from perdure.doubts import lets_run_again, target_of
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
 from perdure.facts import SHARED, TEMP, SessionFacts
+from perdure.field_sets import share_field_sets
 from perdure.invocations import Call, Invocation, Turn, restart_deadline, set_deadline
 from perdure.journal import (
     ActivityKept,
@@ -59,6 +60,7 @@ class Projection(SessionFacts):
 
     def apply(self, entry: Entry) -> None:  # noqa: C901 -- one case for each kind of entry
         """Fold one more entry in."""
+        share_field_sets(entry)
         self.entries.append(entry)
         match entry:
             case SessionCreated():
@@ -166,7 +168,7 @@ class Projection(SessionFacts):
                 if event.id == entry.event_id:
                     invocation.answers.remove(event)
                     _mark_answered(self, event)
-                    self._show(event.model_copy(update={"timestamp": entry.timestamp}))
+                    self._show(_at(event, entry.timestamp))
                     return
 
     def _start(self, entry: InvocationStarted) -> None:
@@ -175,7 +177,7 @@ class Projection(SessionFacts):
         invocation.status, invocation.agent, invocation.plan = "running", entry.agent, entry.plan or None
         self._drop_turns(entry.invocation_id)
         _mark_answered(self, invocation.message)
-        self._show(invocation.message.model_copy(update={"timestamp": entry.timestamp}))
+        self._show(_at(invocation.message, entry.timestamp))
 
     def _settle(self, entry: InvocationSettled) -> None:
         invocation = self.invocations[entry.invocation_id]
@@ -213,7 +215,15 @@ def _long_running_call(event: Event, call: types.FunctionCall, plan: Plan | None
     # A request of the framework has no tool of its own whose response could be late.
     made = Call(pending, responded=call.name in _REQUESTS)
     set_deadline(made, plan, event.timestamp)
+    share_field_sets(made.pending)
     return made
+
+
+def _at(event: Event, timestamp: float) -> Event:
+    """Return an event as it is logged at a time."""
+    logged = event.model_copy(update={"timestamp": timestamp})
+    share_field_sets(logged)
+    return logged
 
 
 def _mark_answered(projection: Projection, event: Event) -> None:

@@ -24,6 +24,7 @@ VALUES = frozenset(
         "journal",
         "projection",
         "facts",
+        "field_sets",
         "messages",
         "state_messages",
         "attribution",

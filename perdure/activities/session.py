@@ -122,13 +122,13 @@ class JournalCache:
         self._evict()
         return Snapshot(projection, copy.memo)
 
-    async def offer(self, workflow_id: str, run_id: str, part: JournalSlice) -> None:
+    def offer(self, workflow_id: str, run_id: str, part: JournalSlice) -> None:
         """Take entries in that travelled with something else, if they go on where the copy ends."""
+        # Without the lock: to wait for it would let the copy be evicted, and whoever reads it looks how far it is.
         copy = self._known((workflow_id, run_id))
-        async with copy.lock:
-            if copy.length >= part.offset:
-                self._use((workflow_id, run_id), copy)
-                self._at_most += copy.extend(part.offset, part.unpacked())
+        if copy.length >= part.offset:
+            self._use((workflow_id, run_id), copy)
+            self._at_most += copy.extend(part.offset, part.unpacked())
         self._evict()
 
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:

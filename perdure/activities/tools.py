@@ -166,7 +166,7 @@ class ToolActivity:
     async def _function(self, call: CodeInput) -> CodeOutput:
         info = activity.info()
         if call.journal is not None:
-            await self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
+            self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
         fn = self._registry.activity(call.name)
         # Arguments arrive as JSON; the function's annotations say what they were.
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)

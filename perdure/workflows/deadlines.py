@@ -12,7 +12,7 @@ from temporalio import workflow
 from perdure.expiry import DEADLINE_SUMMARY
 from perdure.journal import CallExpired, CallReminded
 from perdure.messages import AnswerInput, ToolInput
-from perdure.plan import LlmNode, ToolPlan
+from perdure.plan import LlmNode, Plan, ToolPlan
 from perdure.projection import Call
 from perdure.requests import expired_answer
 from perdure.workflows.effects import EffectFailed, Effects
@@ -21,21 +21,33 @@ from perdure.workflows.tool_runs import state_for
 
 
 class Deadlines:
-    """Watches the deadlines of one session, from the projection alone; a session without any has no timer."""
+    """Watches the deadlines of one session, from the projection alone.
+
+    A session without any has no timer, and one whose plans have none has no watch either: most wait for a person with
+    neither, and a coroutine that waits takes 3 KB of a worker's memory.
+    """
 
     def __init__(self, log: SessionLog, accept: Callable[[AnswerInput], str], logger: BoundLogger) -> None:
         """Make it; `accept` takes an answer as it takes a person's."""
         self._log = log
         self._accept = accept
         self._logger = logger
-        # Not the agents' own: a reminder must not make an invocation look at work.
-        self._effects = Effects()
+        self._effects: Effects | None = None
         self._reminders: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch."""
-        self._watching = asyncio.create_task(self._watch())
+        """Begin to watch, at once or when the first plan comes whose tools have deadlines or reminders."""
+        projection = self._log.projection
+        if projection.timed or any(map(_is_timed, projection.plans.values())):
+            self._watching = asyncio.create_task(self._watch())
+        else:
+            self._log.plan_listener = self._planned
+
+    def _planned(self, plan: Plan) -> None:
+        if _is_timed(plan):
+            self._log.plan_listener = None
+            self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
         """Watch no more: the next run does; reminders at work are awaited."""
@@ -104,8 +116,10 @@ class Deadlines:
             state=state,
             length=length,
         )
+        # Not the agents' own: a reminder must not make an invocation look at work.
+        effects = self._effects = self._effects or Effects()
         try:
-            await self._effects.tool(given, tool.options)
+            await effects.tool(given, tool.options)
         except EffectFailed as failure:
             # What it says may quote an argument.
             self._logger.warning("reminder failed", agent=failure.agent, tool=failure.step)
@@ -115,3 +129,8 @@ class Deadlines:
         plan = projection.plan_of(projection.invocations[call.pending.invocation_id])
         node = plan.nodes.get(call.pending.agent) if plan is not None else None
         return node.tool(call.pending.name) if isinstance(node, LlmNode) else None
+
+
+def _is_timed(plan: Plan) -> bool:
+    tools = (tool for node in plan.nodes.values() if isinstance(node, LlmNode) for tool in node.tools)
+    return any(tool.expiry is not None or tool.remind_in is not None for tool in tools)

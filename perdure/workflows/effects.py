@@ -45,6 +45,8 @@ _T = TypeVar("_T")
 
 _LOCAL_PAUSE = timedelta(milliseconds=200)
 
+_NO_TRIAL = Trial()
+
 _MODEL_OPTIONS = ToolOptions(max_attempts=15)
 """A model call retries what its provider may answer later, for some eight minutes."""
 
@@ -95,7 +97,7 @@ class Effects:
     """Runs activities for one session and knows how many are at work."""
 
     def __init__(self, trial: Trial | None = None) -> None:
-        self._trial = trial or Trial()
+        self._trial = trial or _NO_TRIAL
         self._outbox = Outbox()
         self._places = LocalPlaces()
         self.scheduled = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +13,8 @@ from perdure.activities import session
 from perdure.activities.session import JournalCache
 from perdure.agents import FunctionTool, LongRunningFunctionTool
 from perdure.events import USER, Event, user_content
-from perdure.journal import Entry, EventLogged, SessionCreated
-from perdure.messages import JournalSlice
+from perdure.journal import Entry, EventLogged, SessionCreated, pack
+from perdure.messages import JournalPage, JournalSlice
 from perdure.projection import Projection
 from tests.workflows.support import agent, calls, make_app, serving, text
 
@@ -102,6 +104,32 @@ async def test_a_copy_may_be_dropped_while_its_session_waits(client: Client, mon
     assert await see(cache, "last", 0, 3) == ["last 0", "last 1"]
     # What was handed over does not wait in its new run.
     assert cache.ready == [("s9", "next"), ("last", "run")]
+
+
+async def test_what_is_offered_is_taken_while_the_log_is_asked_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it waited for the answer, and then took in a copy that had been evicted meanwhile, uncounted."""
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def fetch(self: JournalCache, workflow_id: str, run_id: str, since: int) -> JournalPage:
+        asked.set()
+        await answered.wait()
+        return JournalPage(packed=pack(journal_of("s", 30)), offset=0, total=31)
+
+    monkeypatch.setattr(JournalCache, "_fetch", fetch)
+    cache = JournalCache(client, max_bytes=8_000)
+    reading = asyncio.create_task(see(cache, "s", 20, 31))
+    await asyncio.wait_for(asked.wait(), 5)
+    cache.offer("s", "run", JournalSlice(offset=0, entries=journal_of("s", 20)[:20]))
+    assert cache.size > 2_000
+    for number in range(10):
+        await see(cache, f"other{number}", 0, 10)
+    assert ("s", "run") not in cache.ready
+    answered.set()
+    assert await reading == [f"s {n}" for n in range(30)]
+    await see(cache, "last", 0, 2)
+    assert cache.size <= 8_000
 
 
 async def test_no_call_packs_more_than_a_few_copies(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,6 +328,19 @@ async def test_a_session_without_deadlines_starts_no_timer(client: Client, app_n
         assert not [event for event in history.events if event.HasField("timer_started_event_attributes")]
 
 
+async def test_a_deadline_comes_with_a_later_plan(client: Client, app_name: str) -> None:
+    """A session is not watched before it has a plan with deadlines."""
+    script = [text("hello"), calls("ask", what="now"), text("done")]
+    async with serving(client, make_app(app_name, agent("clerk", script))) as user:
+        await user.create()
+        await user.run("a")
+    async with serving(client, make_app(app_name, agent("clerk", script, [timed(AnswerWith("late"))]))) as user:
+        waiting = await user.run("b")
+        assert waiting.status == "waiting"
+        await finished(user, waiting.id)
+        assert responses(await user.events(), "ask") == [PENDING, {"result": "late"}]
+
+
 async def test_a_deadline_of_days_with_time_skipped(app_name: str) -> None:
     """Two days pass between the call and the answer of the session."""
     # Beside the interpreter, where its wheel puts it.
