@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import cast
 
 from pydantic import BaseModel
 
 _MAX_KEPT = 1_000
 """Combinations of fields that are remembered; what comes from outside may name any."""
+
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, frozenset})
+"""Most fields, told from models quickly."""
 
 _KNOWN: dict[frozenset[str], set[str]] = {}
 
@@ -24,12 +26,8 @@ def share_field_sets(model: BaseModel) -> None:
         known = _KNOWN.setdefault(names, given)
     if known is not None:
         object.__setattr__(model, "__pydantic_fields_set__", known)
-    fields = cast("dict[str, object]", model.__dict__)
-    for value in fields.values():
-        if _is_frozen_model(type(value)):
-            share_field_sets(cast("BaseModel", value))
-
-
-@cache
-def _is_frozen_model(kind: type) -> bool:
-    return issubclass(kind, BaseModel) and bool(kind.model_config.get("frozen"))
+    # A copy, since another thread may read a cached property of a plan for the first time.
+    fields = cast("tuple[object, ...]", tuple(model.__dict__.values()))
+    for value in fields:
+        if type(value) not in _PLAIN and isinstance(value, BaseModel) and value.model_config.get("frozen"):
+            share_field_sets(value)

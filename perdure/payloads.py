@@ -8,6 +8,7 @@ code.
 from __future__ import annotations
 
 import dataclasses
+from types import MappingProxyType
 from typing import Any
 
 from pydantic_core import to_json
@@ -83,13 +84,15 @@ _JSON = CompactJSONPayloadConverter()
 """Shared, for what it learns of the types: Temporal makes a converter anew for every workflow task."""
 
 
-_CONVERTERS = CompositePayloadConverter(
-    *(
-        _JSON if isinstance(converter, JSONPlainPayloadConverter) else converter
-        for converter in DefaultPayloadConverter.default_encoding_payload_converters
-    ),
-    UnopenedPayloadConverter(),
-).converters
+_CONVERTERS = MappingProxyType(
+    {
+        converter.encoding.encode(): _JSON if isinstance(converter, JSONPlainPayloadConverter) else converter
+        for converter in (
+            *DefaultPayloadConverter.default_encoding_payload_converters,
+            UnopenedPayloadConverter(),
+        )
+    }
+)
 
 
 class PerdurePayloadConverter(CompositePayloadConverter):

@@ -23,8 +23,9 @@ from perdure.workflows.tool_runs import state_for
 class Deadlines:
     """Watches the deadlines of one session, from the projection alone.
 
-    A session without any has no timer, and one whose plans have none has no watch either: most wait for a person with
-    neither, and a coroutine that waits takes 3 KB of a worker's memory.
+    A session without any has no timer, and one whose plans have none has no watch: most wait for a person with neither,
+    and a coroutine that waits takes 3 KB of a worker's memory. Before its first plan a session is watched, so that its
+    timers come in the order in which histories from before have them.
     """
 
     def __init__(self, log: SessionLog, accept: Callable[[AnswerInput], str], logger: BoundLogger) -> None:
@@ -37,17 +38,22 @@ class Deadlines:
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch, at once or when the first plan comes whose tools have deadlines or reminders."""
-        projection = self._log.projection
-        if projection.timed or any(map(_is_timed, projection.plans.values())):
+        """Begin to watch, unless the plans say that there is nothing to watch."""
+        if not self._log.projection.plans or self._may_come():
             self._watching = asyncio.create_task(self._watch())
-        else:
-            self._log.plan_listener = self._planned
+        self._log.plan_listener = self._planned
 
-    def _planned(self, plan: Plan) -> None:
-        if _is_timed(plan):
-            self._log.plan_listener = None
+    def _planned(self, _: Plan) -> None:
+        needed = self._may_come()
+        if needed and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
+        elif not needed and self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    def _may_come(self) -> bool:
+        projection = self._log.projection
+        return bool(projection.timed) or any(map(_is_timed, projection.plans.values()))
 
     async def close(self) -> None:
         """Watch no more: the next run does; reminders at work are awaited."""
@@ -122,7 +128,9 @@ class Deadlines:
             await effects.tool(given, tool.options)
         except EffectFailed as failure:
             # What it says may quote an argument.
-            self._logger.warning("reminder failed", agent=failure.agent, tool=failure.step)
+            self._logger.warning(
+                "reminder failed", invocation=pending.invocation_id, agent=failure.agent, tool=failure.step
+            )
 
     def _tool(self, call: Call) -> ToolPlan | None:
         projection = self._log.projection

@@ -109,7 +109,7 @@ async def test_a_copy_may_be_dropped_while_its_session_waits(client: Client, mon
 async def test_what_is_offered_is_taken_while_the_log_is_asked_for(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once it waited for the answer, and then took in a copy that had been evicted meanwhile, uncounted."""
+    """If it waited for the answer, it could take in a copy that was evicted meanwhile, uncounted."""
     asked, answered = asyncio.Event(), asyncio.Event()
 
     async def fetch(self: JournalCache, workflow_id: str, run_id: str, since: int) -> JournalPage:

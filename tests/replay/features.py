@@ -59,6 +59,8 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "test_a_branch_fails_by_its_deadline_and_the_other_stays_answerable",
         "test_a_deadline_survives_a_lost_workflow",
         "test_a_deadline_survives_continue_as_new",
+        "test_the_deadline_of_an_imported_call_counts_from_the_import[answer]",
+        "test_a_call_of_a_bare_log_has_its_deadline_once_it_runs_here",
         "test_a_reminder_runs_once_before_the_deadline[fails]",
         "test_nobody_is_reminded_of_what_is_answered",
     ),
