@@ -1,4 +1,4 @@
-"""Models that were given the same fields share pydantic's note of which: for a small entry it is half of its memory."""
+"""Models that were given the same fields share pydantic's note of which: almost half of the memory of a small entry."""
 
 from __future__ import annotations
 

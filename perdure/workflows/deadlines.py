@@ -38,22 +38,18 @@ class Deadlines:
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch, unless the plans say that there is nothing to watch."""
-        if not self._log.projection.plans or self._may_come():
-            self._watching = asyncio.create_task(self._watch())
-        self._log.plan_listener = self._planned
+        """Begin to watch, until a plan comes that leaves nothing to watch."""
+        self._log.plan_listener = self._start_or_end
+        self._start_or_end()
 
-    def _planned(self, _: Plan) -> None:
-        needed = self._may_come()
+    def _start_or_end(self) -> None:
+        projection = self._log.projection
+        needed = not projection.plans or projection.timed or any(map(_is_timed, projection.plans.values()))
         if needed and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
         elif not needed and self._watching is not None:
             self._watching.cancel()
             self._watching = None
-
-    def _may_come(self) -> bool:
-        projection = self._log.projection
-        return bool(projection.timed) or any(map(_is_timed, projection.plans.values()))
 
     async def close(self) -> None:
         """Watch no more: the next run does; reminders at work are awaited."""

@@ -11,7 +11,6 @@ from temporalio import workflow
 from perdure.answers import call_ids
 from perdure.events import Event, EventActions
 from perdure.journal import AnswerLogged, Entry, EventLogged, InvocationSettled, PlanLoaded, TempStateSet
-from perdure.plan import Plan
 from perdure.projection import Projection, split_state_delta
 from perdure.workflows.metrics import count
 
@@ -30,15 +29,15 @@ class SessionLog:
         self._seed = seed
         self.listeners: list[Callable[[Event], None]] = []
         """Told of each agent event as it is logged."""
-        self.plan_listener: Callable[[Plan], None] | None = None
-        """Told of each plan that is new to the session."""
+        self.plan_listener: Callable[[], None] | None = None
+        """Told when a plan has come that is new to the session."""
 
     def append(self, entry: Entry) -> None:
         """Append one entry."""
         count(entry, self.projection)
         self.projection.apply(entry)
         if isinstance(entry, PlanLoaded) and self.plan_listener is not None:
-            self.plan_listener(entry.plan)
+            self.plan_listener()
 
     def log_event(self, event: Event, *, hidden: bool = False) -> Event:
         """Log an agent's event: `temp:` keys are kept apart, id and time are filled in.

@@ -329,7 +329,7 @@ async def test_a_session_without_deadlines_starts_no_timer(client: Client, app_n
 
 
 async def test_a_deadline_comes_with_a_later_plan(client: Client, app_name: str) -> None:
-    """A session is not watched before it has a plan with deadlines."""
+    """A session whose first plan has no deadlines is not watched until another has."""
     script = [text("hello"), calls("ask", what="now"), text("done")]
     async with serving(client, make_app(app_name, agent("clerk", script))) as user:
         await user.create()
