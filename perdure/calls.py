@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -46,6 +47,7 @@ from perdure.messages import (
     workflow_id,
 )
 from perdure.rescue import check_readable, why_stuck
+from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, SentAhead
 
 _Handle = WorkflowHandle[Any, Any]
 _R = TypeVar("_R", bound=BaseModel)
@@ -63,6 +65,9 @@ _STUCK_AFTER = 2.0
 _LAST_STUCK_AFTER = 15.0
 """Seconds after that, at first and at last, between two looks at why there is no answer: each adds to a server's work
 that may only be busy."""
+
+_MAX_HISTORY_BYTES = 40_000_000
+"""A run with more is about to hand over, or takes no message at all; a signal it could not refuse."""
 
 _NO_WORKER = frozenset(
     {
@@ -108,22 +113,21 @@ class SessionCalls:
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
             try:
-                update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-                    name, request, result_type=result_type
-                )
-                return await self._patiently(update, handle.id)
+                return await self._patiently(_updated(handle, name, request, result_type), handle.id)
             except WorkflowUpdateFailedError as error:
-                refusal = None if _continued(error) else _refusal(error)
+                refusal = None if _is_for_next_run(error) else _refusal(error)
                 if refusal is error:
                     await check_readable(self._client, handle.id)
                 if refusal is not None and not (attempt == 0 and isinstance(refusal, _EARLY)):
                     raise refusal from error
             except RPCError as error:
-                if _is_cut_off(error) and getattr(request, "request_id", None) and attempt + 1 < _UPDATE_ATTEMPTS:
-                    # Whether it arrived is not known, but its request id makes two of it one.
+                stuck = await self._stuck(handle.id, error)
+                if stuck is not None:
+                    raise stuck from error
+                if _may_be_sent_again(error, request) and attempt + 1 < _UPDATE_ATTEMPTS:
                     continue
                 if error.status != RPCStatusCode.NOT_FOUND:
-                    raise await self._stuck(handle.id, error) or error from error
+                    raise
                 await self._lifecycle.bring_back(user_id, session_id)
         raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
 
@@ -269,6 +273,15 @@ class SessionCalls:
         _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
 
 
+def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:
+    """Return whether an update failed for a reason that passes, and cannot be taken twice."""
+    if error.status == RPCStatusCode.FAILED_PRECONDITION:
+        # A workflow task has just failed, so the server did not take it.
+        return True
+    # Whether it arrived is not known, but its request id makes two of it one.
+    return (_is_cut_off(error) or error.status == RPCStatusCode.ABORTED) and bool(getattr(request, "request_id", None))
+
+
 def _is_cut_off(error: RPCError) -> bool:
     """Return whether the connection broke under a request; Temporal's client has no status of its own for that."""
     return error.status == RPCStatusCode.UNKNOWN and "transport error" in error.message
@@ -291,10 +304,23 @@ def check_sendable(value: BaseModel, what: str) -> None:
         ) from error
 
 
-def _continued(error: WorkflowUpdateFailedError) -> bool:
-    """Return whether the run continued as new under the update, which the next run then takes."""
+async def _updated(handle: _Handle, name: str, request: BaseModel, result_type: type[_R]) -> _R:
+    """Execute an update; what is too large for it is sent ahead, for as long as the run's history takes more."""
+    if payload_size(request) > MAX_UPDATE_BYTES and await _history_bytes(handle) < _MAX_HISTORY_BYTES:
+        ahead = SentAhead(sent_ahead=str(uuid.uuid4()))
+        await handle.signal(SEND_AHEAD, args=[ahead.sent_ahead, request])  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+        request = ahead
+    return await handle.execute_update(name, request, result_type=result_type)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+
+
+async def _history_bytes(handle: _Handle) -> int:
+    return (await handle.describe()).raw_description.workflow_execution_info.history_size_bytes
+
+
+def _is_for_next_run(error: WorkflowUpdateFailedError) -> bool:
+    """Return whether the run continued as new under the update, or before it came, so that the next run takes it."""
     cause = error.cause
-    return isinstance(cause, ApplicationError) and cause.type == "AcceptedUpdateCompletedWorkflow"
+    return isinstance(cause, ApplicationError) and cause.type in ("AcceptedUpdateCompletedWorkflow", NOT_HERE)
 
 
 def _refusal(error: WorkflowUpdateFailedError) -> Exception:

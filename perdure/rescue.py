@@ -63,15 +63,18 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
                 await _decode(failed, client.data_converter)
             missing = failed.failure.application_failure_info.type == NOT_REGISTERED
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+            if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND:
+                # The server did, since it holds back too much that came meanwhile; the next attempt takes that in.
+                return await _why_late(client, workflow_id)
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
             return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)
     return None
 
 
 async def _why_late(client: Client, workflow_id: str) -> SessionStuck | None:
-    """Return an error if a workflow task timed out and was tried again in vain; once, a worker may just have died.
+    """Return an error if a workflow task was tried again and again in vain; once, a worker may just have died.
 
-    History tells the first attempt only: the others may have failed.
+    History tells the first attempt only, which timed out, or which the server ended: the others may have failed.
     """
     try:
         described = await client.get_workflow_handle(workflow_id).describe()
@@ -81,8 +84,8 @@ async def _why_late(client: Client, workflow_id: str) -> SessionStuck | None:
     if times < _IN_VAIN:
         return None
     cause = (
-        f"its workflow task has timed out, and {times} attempts came to nothing: workers die of it, need too long for"
-        " it, or tell in their logs why it fails"
+        f"{times} attempts of its workflow task came to nothing: workers die of it, need too long for it, or tell in"
+        " their logs why it fails"
     )
     return SessionStuck(workflow_id, cause=cause, nondeterministic=False)
 

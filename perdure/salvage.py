@@ -49,7 +49,7 @@ from perdure.repeats import accept_resume
 from perdure.requests import parse_signal
 from perdure.starts import DeadlineTimers, Starts, is_beside
 from perdure.state_messages import CHANGE_STATE, StateChangeInput
-from perdure.steps import Step, answered_ids, read_json, start_of, step_key, steps, writes_of
+from perdure.steps import Step, answered_ids, read_json, requests, start_of, step_key, steps, writes_of
 
 
 def length_outside(history: Sequence[HistoryEvent]) -> int:
@@ -141,6 +141,8 @@ class _Reader:
         self._open: set[int] = set()
         """Activities and timers that have not ended."""
         self._stops: dict[int, InvocationInput] = {}
+        self._requests = {event_id: (name, request) for event_id, name, request in requests(history)}
+        """What updates asked for, by the event that says that they were accepted."""
         self._results = {
             event.workflow_execution_update_completed_event_attributes.accepted_event_id: event
             for event in history
@@ -262,14 +264,13 @@ class _Reader:
     # What users sent.
 
     def _update(self, event: HistoryEvent, *, fresh: bool) -> None:
-        request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+        update, data = self._requests[event.event_id]
         time = event.event_time.ToNanoseconds() / 1e9
-        data = read_json(request.args)
-        if request.name == STOP:
+        if update == STOP:
             self._stops[event.event_id] = InvocationInput.model_validate(data)
         if not fresh:
             return
-        match request.name:
+        match update:
             case name if name == SEND_MESSAGE:
                 self.journal.message(MessageInput.model_validate(data), self._told_id(event), time)
             case name if name == RESPOND:

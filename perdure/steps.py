@@ -12,6 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.errors import LogError
 from perdure.messages import CALL_MODEL, RESPOND, AnswerInput, CodeInput, ModelInput, SessionInput, ToolInput
+from perdure.sent_ahead import SEND_AHEAD, SentAhead
 from perdure.state_messages import SHARE_STATE, ShareStateInput
 
 Step = ModelInput | ToolInput | CodeInput
@@ -27,12 +28,39 @@ def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
                 yield event.event_id, call
 
 
+def requests(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, str, Any]]:
+    """Yield what updates asked for that were accepted: the event that says so, the update's name, the request's JSON.
+
+    Raises:
+        LogError: A request is no JSON, or was sent ahead and is not there.
+    """
+    ahead: dict[str, Any] = {}
+    for event in history:
+        signal = event.workflow_execution_signaled_event_attributes
+        if signal.signal_name == SEND_AHEAD and len(signal.input.payloads) == 2:
+            name, request = (read_json(Payloads(payloads=[payload])) for payload in signal.input.payloads)
+            ahead.setdefault(str(name), request)
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+            update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+            request = read_json(update.args)
+            yield event.event_id, update.name, _sent(request, ahead)
+
+
+def _sent(request: Any, ahead: Mapping[str, Any]) -> Any:
+    try:
+        name = SentAhead.model_validate(request).sent_ahead
+    except ValueError:
+        return request
+    if name not in ahead:
+        raise LogError("the history holds an update, but not the signal that brought its request")
+    return ahead[name]
+
+
 def answered_ids(history: Sequence[HistoryEvent]) -> Iterator[str]:
     """Yield the ids of the calls that users answered."""
-    for event in history:
-        request = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
-        if request.name == RESPOND:
-            answer = AnswerInput.model_validate(read_json(request.args))
+    for _, name, request in requests(history):
+        if name == RESPOND:
+            answer = AnswerInput.model_validate(request)
             responses = [part.function_response for part in answer.content.parts or []]
             yield from (response.id for response in responses if response is not None and response.id)
 

@@ -26,6 +26,7 @@ VALUES = frozenset(
         "facts",
         "field_sets",
         "messages",
+        "sent_ahead",
         "state_messages",
         "attribution",
         "responses",

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter, PayloadCodec
 
-from perdure import messages, state_messages
+from perdure import messages, sent_ahead, state_messages
 from perdure.events import Event, EventActions, ToolConfirmation
 from perdure.journal import (
     EventLogged,
@@ -159,6 +159,7 @@ SAMPLES: list[BaseModel] = [
     state_messages.StateView(state=AWKWARD),
     state_messages.StateChangeInput(state_delta=AWKWARD, request_id="r"),
     state_messages.StateChangeResult(event=EVENT),
+    sent_ahead.SentAhead(sent_ahead="r"),
     SLICE,
     messages.ModelInput(agent="picker", invocation_id="e-1", plan=PLAN.digest, call_index=2, journal=SLICE),
     messages.ModelOutput(event=EVENT),
@@ -195,7 +196,7 @@ async def test_a_message_comes_back_as_it_was(message: BaseModel) -> None:
 def test_every_message_has_a_sample() -> None:
     defined = {
         value
-        for module in (messages, state_messages)
+        for module in (messages, sent_ahead, state_messages)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == module.__name__
         if not value.__name__.startswith("_")

@@ -33,7 +33,9 @@ from perdure.messages import (
 )
 from perdure.projection import split_state_delta
 from perdure.repeats import find_repeated
+from perdure.sent_ahead import SEND_AHEAD, SentAhead
 from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult
+from perdure.workflows.ahead import RequestsAhead
 from perdure.workflows.arrival import Arrival
 from perdure.workflows.deadlines import Deadlines
 from perdure.workflows.limits import RunLimits
@@ -69,6 +71,7 @@ class SessionWorkflow(SessionQueries):
         seed = workflow.info().first_execution_run_id if start.derived_ids else None
         self._arrival = Arrival(start, seed)
         self._early: list[tuple[str, Sequence[RawValue]]] = []
+        self._ahead = RequestsAhead()
         self._limits = RunLimits()
         self._waits = TurnWaits()
         self._log = self._arrival.log
@@ -153,8 +156,9 @@ class SessionWorkflow(SessionQueries):
     # Updates. A validator refuses before anything is written into the history.
 
     @workflow.update(name=messages.SEND_MESSAGE)
-    async def send_message(self, message: MessageInput) -> InvocationResult:
+    async def send_message(self, sent: MessageInput | SentAhead) -> InvocationResult:
         """Accept a message, which starts an invocation when its turn comes."""
+        message = self._ahead.take(sent, MessageInput)
         projection = await self._ready()
         offset = len(projection.events)
         with refusing():
@@ -172,7 +176,8 @@ class SessionWorkflow(SessionQueries):
         return self._result(invocation_id, offset)
 
     @send_message.validator
-    def _check_message(self, message: MessageInput) -> None:
+    def _check_message(self, sent: MessageInput | SentAhead) -> None:
+        message = self._ahead.read(sent, MessageInput)
         with refusing():
             requests.check_message(message)
             if not self._arrival.complete or find_repeated(self._log.projection, message) is None:
@@ -183,8 +188,9 @@ class SessionWorkflow(SessionQueries):
             raise SessionFull(_FULL)
 
     @workflow.update(name=messages.RESPOND)
-    async def respond(self, answer: AnswerInput) -> InvocationResult:
+    async def respond(self, sent: AnswerInput | SentAhead) -> InvocationResult:
         """Accept an answer to open calls."""
+        answer = self._ahead.take(sent, AnswerInput)
         projection = await self._ready()
         offset = len(projection.events)
         with refusing():
@@ -192,7 +198,8 @@ class SessionWorkflow(SessionQueries):
             return self._result(*(repeated or (self._accept_answer(answer), offset)))
 
     @respond.validator
-    def _check_answer(self, answer: AnswerInput) -> None:
+    def _check_answer(self, sent: AnswerInput | SentAhead) -> None:
+        answer = self._ahead.read(sent, AnswerInput)
         if self._arrival.complete:
             with refusing():
                 if find_repeated(self._log.projection, answer) is None:
@@ -252,8 +259,9 @@ class SessionWorkflow(SessionQueries):
                 requests.check_stop(self._log.projection, request)
 
     @workflow.update(name=CHANGE_STATE)
-    async def change_state(self, change: StateChangeInput) -> StateChangeResult:
+    async def change_state(self, sent: StateChangeInput | SentAhead) -> StateChangeResult:
         """Write into the session's state, whatever its invocations do."""
+        change = self._ahead.take(sent, StateChangeInput)
         projection = await self._ready()
         event = next((event for event in reversed(projection.events) if event.id == change.request_id), None)
         if event is None:
@@ -264,7 +272,8 @@ class SessionWorkflow(SessionQueries):
         return StateChangeResult(event=event)
 
     @change_state.validator
-    def _check_change(self, change: StateChangeInput) -> None:
+    def _check_change(self, sent: StateChangeInput | SentAhead) -> None:
+        self._ahead.read(sent, StateChangeInput)
         with refusing():
             self._check_room()
 
@@ -282,10 +291,13 @@ class SessionWorkflow(SessionQueries):
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
         """Accept an answer from whatever can only signal; what does not fit is dropped with a log line."""
-        if not self._arrival.complete:
+        if not self._arrival.complete and name != SEND_AHEAD:
             self._early.append((name, args))
             return
         try:
+            if name == SEND_AHEAD:
+                self._ahead.bring(args)
+                return
             if name != messages.FUNCTION_RESPONSE or len(args) != 1:
                 raise InvalidMessage(f"the session takes the signal {messages.FUNCTION_RESPONSE} with one argument")
             self._accept_answer(requests.parse_signal(workflow.payload_converter().from_payload(args[0].payload)))

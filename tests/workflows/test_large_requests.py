@@ -1,0 +1,193 @@
+"""Large messages, answers and changes of state, many at once: none is lost, and none ends the session's run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from perdure import calls as client_calls
+from perdure.agents import ParallelAgent
+from perdure.errors import InvalidMessage
+from perdure.events import USER, user_content
+from perdure.lifecycle import Lifecycle
+from perdure.messages import RESPOND, SEND_MESSAGE, InvocationResult, MessageInput
+from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, SentAhead
+from tests.workflows.support import Gate, User, agent, calls, long_running, make_app, responses, serving, text
+from tests.workflows.test_encryption import encrypted
+from tests.workflows.test_large_journals import noise
+
+pytestmark = pytest.mark.server
+
+LARGE = 1_500_000
+AT_ONCE = 4
+"""So many of these are more than the 4 MB that Temporal takes in one message."""
+
+MESSAGE = MessageInput(content=user_content("hello"))
+
+
+async def events_of(user: User, *kinds: EventType.ValueType) -> int:
+    """Return how many events of these kinds the history of a session's run has."""
+    return sum(event.event_type in kinds for event in (await user.workflow.fetch_history()).events)
+
+
+async def signal(user: User, *args: Any) -> None:
+    await user.workflow.signal(SEND_AHEAD, args=args)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+
+
+async def update(user: User, name: str, sent: str) -> InvocationResult:
+    """Send an update whose request was sent ahead under a name."""
+    request = SentAhead(sent_ahead=sent)
+    return await user.workflow.execute_update(name, request, result_type=InvocationResult)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+
+
+async def why_refused(user: User, name: str, sent: str) -> str | None:
+    """Return the type of the failure of such an update."""
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await update(user, name, sent)
+    assert isinstance(refused.value.cause, ApplicationError)
+    return refused.value.cause.type
+
+
+async def check_none_was_ended(user: User) -> None:
+    ended = f"WorkflowType = '{user.app}' AND ExecutionStatus != 'Running' AND ExecutionStatus != 'ContinuedAsNew'"
+    assert not [run.id async for run in user.client.list_workflows(ended)], "the server ended a session's run"
+
+
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_many_large_messages_at_once(client: Client, app_name: str, cached: int) -> None:
+    """All updates in flight travel in the answer to one workflow task, whether they are taken or refused."""
+    clerk = agent("clerk", [text(f"read {number}") for number in range(AT_ONCE)])
+    async with serving(client, make_app(app_name, clerk), cached=cached) as user:
+        await user.create()
+        messages = [noise(LARGE, number) for number in range(AT_ONCE)]
+        sent = await asyncio.gather(*map(user.send, messages))
+        for invocation in sent:
+            assert (await user.settled(invocation, patience=60)).status == "finished"
+        events = await user.events()
+        assert sorted(str(event.text) for event in events if event.author == USER) == sorted(messages)
+        assert sum(str(event.text).startswith("read") for event in events) == AT_ONCE
+        await check_none_was_ended(user)
+
+
+async def test_many_large_answers_at_once(client: Client, app_name: str) -> None:
+    """One to a call in each branch, as from so many people."""
+    branches = [agent(f"b{n}", [calls(f"ask{n}"), text("read")], [long_running(f"ask{n}")]) for n in range(AT_ONCE)]
+    async with serving(client, make_app(app_name, ParallelAgent(name="fan", sub_agents=[*branches]))) as user:
+        await user.create()
+        invocation = await user.send("ask all")
+        asked = await user.open(*(f"ask{n}" for n in range(AT_ONCE)))
+        await asyncio.gather(*(user.answer({call: {"said": noise(LARGE, n)}}) for n, call in enumerate(asked)))
+        assert (await user.settled(invocation, patience=60)).status == "finished"
+        events = await user.events()
+        for number in range(AT_ONCE):
+            assert responses(events, f"ask{number}")[-1] == {"said": noise(LARGE, number)}
+        await check_none_was_ended(user)
+
+
+async def test_only_what_is_large_is_sent_ahead(client: Client, app_name: str) -> None:
+    async with serving(client, make_app(app_name, agent("clerk", [text("one"), text("two")]))) as user:
+        await user.create()
+        await user.run("x" * (MAX_UPDATE_BYTES - 1_000))
+        await user.runner.change_state(**user.who, state_delta={"small": 1})
+        assert not await events_of(user, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+        await user.run("y" * MAX_UPDATE_BYTES, request_id="large")
+        await user.runner.change_state(**user.who, state_delta={"large": "z" * MAX_UPDATE_BYTES})
+        assert await events_of(user, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED) == 2
+        assert (await user.view()).state == {"small": 1, "large": "z" * MAX_UPDATE_BYTES}
+        # Known again by its id, also where it is sent another time.
+        again = await user.send("y" * MAX_UPDATE_BYTES, request_id="large")
+        assert len([view for view in (await user.view()).invocations if view.id == again]) == 1
+        assert await user.log() == [*short_log()]
+
+
+def short_log() -> list[str]:
+    large = ["x" * (MAX_UPDATE_BYTES - 1_000), "y" * MAX_UPDATE_BYTES]
+    return [f"user: {large[0]}", "clerk: one", f"user: {large[1]}", "clerk: two"]
+
+
+async def test_a_run_near_its_end_gets_no_signal(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not refuse one, and a session whose log is full takes nothing any more."""
+    monkeypatch.setattr(client_calls, "_MAX_HISTORY_BYTES", 10)
+    async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
+        await user.create()
+        assert (await user.run("y" * MAX_UPDATE_BYTES)).status == "finished"
+        assert not await events_of(user, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+
+
+async def test_what_another_run_got_is_sent_again(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a run continues as new between the signal and the update."""
+    send, lost = WorkflowHandle[Any, Any].signal, list[Any]()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- the SDK's overloads
+
+    async def losing(handle: WorkflowHandle[Any, Any], name: str, **options: Any) -> None:
+        if not lost:
+            lost.append(options["args"][0])
+            return
+        await send(handle, name, **options)
+
+    monkeypatch.setattr(WorkflowHandle, "signal", losing)
+    async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
+        await user.create()
+        assert (await user.run("y" * MAX_UPDATE_BYTES)).status == "finished"
+        assert await user.log() == ["user: " + "y" * MAX_UPDATE_BYTES, "clerk: hi"]
+        assert lost
+
+
+async def test_what_a_taken_over_session_was_sent_is_in_its_history(client: Client, app_name: str) -> None:
+    """A message that waits for its turn, and an answer, neither of which a slice has told yet."""
+    gate, small = Gate(), noise(2 * MAX_UPDATE_BYTES)
+    branches = [
+        agent("asker", [calls("ask"), text("thanks")], [long_running("ask")]),
+        agent("worker", [calls("work"), text("done")], [gate.tool("work")]),
+    ]
+    client = encrypted(client)
+    async with serving(client, make_app(app_name, ParallelAgent(name="fan", sub_agents=[*branches]))) as user:
+        await user.create()
+        first = await user.send("go")
+        await gate.reached()
+        (asked,) = await user.open("ask")
+        await user.answer({asked: {"said": small}})
+        second = await user.send(small)
+        await Lifecycle(app_name, client, reenter=False).take_over("u", "s")
+        gate.open()
+        assert (await user.settled(first)).status == "finished"
+        assert (await user.settled(second)).status != "queued"
+        events = await user.events()
+        assert responses(events, "ask")[-1] == {"said": small}
+        assert [event.text for event in events if event.author == USER and event.text] == ["go", small]
+
+
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_what_does_not_fit_is_dropped_or_refused(client: Client, app_name: str, cached: int) -> None:
+    async with serving(client, make_app(app_name, agent("clerk", [text("hi")])), cached=cached) as user:
+        await user.create()
+        for odd in ([], ["one"], [1, MESSAGE], ["odd", 7], ["odd", MESSAGE]):
+            await signal(user, *odd)
+        # A name counts once, and what it stands for must be what the update takes.
+        assert await why_refused(user, SEND_MESSAGE, "odd") == InvalidMessage.__name__
+        assert await why_refused(user, SEND_MESSAGE, "one") == NOT_HERE
+        await signal(user, "good", MESSAGE)
+        assert await why_refused(user, RESPOND, "good") == InvalidMessage.__name__
+        result = await update(user, SEND_MESSAGE, "good")
+        assert (await user.settled(result.invocation.id)).status == "finished"
+        # It is taken once.
+        assert await why_refused(user, SEND_MESSAGE, "good") == NOT_HERE
+        assert await user.log() == ["user: hello", "clerk: hi"]
+
+
+async def test_requests_that_no_update_fetches_are_forgotten(client: Client, app_name: str) -> None:
+    async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
+        await user.create()
+        for number in range(25):
+            await signal(user, str(number), MESSAGE)
+        assert await why_refused(user, SEND_MESSAGE, "4") == NOT_HERE
+        result = await update(user, SEND_MESSAGE, "5")
+        assert (await user.settled(result.invocation.id)).status == "finished"
