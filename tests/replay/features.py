@@ -89,6 +89,11 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "test_of_many_local_tools_at_once_some_run_locally",
         "test_agents_that_end_with_a_local_tool_hold_no_place_of_later_turns",
     ),
+    "test_large_requests": (
+        "test_only_what_is_large_is_sent_ahead",
+        "test_what_another_run_got_is_sent_again",
+        "test_what_does_not_fit_is_dropped_or_refused[100]",
+    ),
     "test_plan_at_hand": (
         "test_a_worker_that_knows_the_namespace_gives_the_plan_itself",
         "test_a_large_plan_comes_by_a_normal_activity",
