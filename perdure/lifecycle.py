@@ -19,7 +19,7 @@ from temporalio.client import (
     WorkflowHistoryEventFilterType,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -41,7 +41,7 @@ from perdure.messages import (
     Trial,
     workflow_id,
 )
-from perdure.search import STATUS
+from perdure.search import APP, STATUS, USER_ID
 from perdure.sharing import share_again
 
 _Handle = WorkflowHandle[Any, Any]
@@ -126,6 +126,11 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
         await asyncio.sleep(_NEXT_RUN_SECONDS)
 
 
+def _idle(app: str, user_id: str) -> TypedSearchAttributes:
+    pairs = [SearchAttributePair(key, value) for key, value in ((APP, app), (USER_ID, user_id), (STATUS, "idle"))]
+    return TypedSearchAttributes(pairs)
+
+
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
@@ -149,29 +154,37 @@ class Lifecycle:
         Raises:
             WorkflowAlreadyStartedError: There is one of this id.
         """
-        start = self._input(state=state)
-        try:
-            await self.start(user_id, session_id, start, again=False)
-        except WorkflowAlreadyStartedError:
-            if await self.status(user_id, session_id) != DELETED:
-                raise
-            await self.start(user_id, session_id, start, again=True)
+        start, again = self._input(state=state), False
+        # Listed as idle at once, and not only after the first turn.
+        shown: TypedSearchAttributes | None = _idle(self._app, user_id)
+        while True:
+            try:
+                await self.start(user_id, session_id, start, again=again, search_attributes=shown)
+            except WorkflowAlreadyStartedError:
+                if again or await self.status(user_id, session_id) != DELETED:
+                    raise
+                again = True
+            except RPCError as error:
+                # The namespace lacks the search attributes.
+                if shown is None or error.status != RPCStatusCode.INVALID_ARGUMENT:
+                    raise
+                shown = None
+            else:
+                return
 
-    async def start(
-        self, user_id: str, session_id: str, start: SessionInput, *, again: bool, memo: dict[str, str] | None = None
-    ) -> _Handle:
-        """Start a workflow; `again` after one that is closed. Returns a handle of this very run."""
+    async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool, **how: Any) -> _Handle:
+        """Start a workflow; `again` after one that is closed. `how` is Temporal's. Returns a handle of this very run."""
         dead_after = self._trial.dead_after if self._trial is not None else None
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
         started = await self._client.start_workflow(
             self._app,
             start,
-            memo=memo,
             id=workflow_id(self._app, user_id, session_id),
             task_queue=self._app,
             id_reuse_policy=policy,
             task_timeout=timedelta(seconds=dead_after) if dead_after is not None else None,
             static_summary=f"session {session_id} of {user_id}",
+            **how,
         )
         return self._client.get_workflow_handle(started.id, run_id=started.result_run_id)
 
