@@ -173,7 +173,7 @@ class Lifecycle:
                 return
 
     async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool, **how: Any) -> _Handle:
-        """Start a workflow; `again` after one that is closed. `how` is Temporal's. Returns a handle of this very run."""
+        """Start a workflow; `again` after one that is closed. `how` is Temporal's. Returns a handle of this run."""
         dead_after = self._trial.dead_after if self._trial is not None else None
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
         started = await self._client.start_workflow(
