@@ -41,13 +41,16 @@ from perdure.messages import (
     HANDS_OVER,
     LOADING,
     WAIT,
+    AnswerInput,
     InvocationInput,
     InvocationResult,
+    MessageInput,
     Trial,
     workflow_id,
 )
 from perdure.rescue import check_readable, why_stuck
 from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, SentAhead
+from perdure.state_messages import StateChangeInput
 
 _Handle = WorkflowHandle[Any, Any]
 _R = TypeVar("_R", bound=BaseModel)
@@ -66,8 +69,11 @@ _LAST_STUCK_AFTER = 15.0
 """Seconds after that, at first and at last, between two looks at why there is no answer: each adds to a server's work
 that may only be busy."""
 
-_MAX_HISTORY_BYTES = 40_000_000
-"""A run with more is about to hand over, or takes no message at all; a signal it could not refuse."""
+_MAX_HISTORY_BYTES = 20_000_000
+"""A run with more gets no signal, which it could not refuse: Temporal ends it at 50 MB, and many may come at once."""
+
+_ABORTED = "update was aborted"
+"""What the server says of an update that was on its way as a run's task failed, or the run ended."""
 
 _NO_WORKER = frozenset(
     {
@@ -110,10 +116,11 @@ class SessionCalls:
         """Send any update, to a session that is brought back first if its workflow is closed."""
         check_sendable(request, "message")
         handle = self._handle(user_id, session_id)
+        sent = _Request(handle, request)
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
             try:
-                return await self._patiently(_updated(handle, name, request, result_type), handle.id)
+                return await self._patiently(sent.update(name, result_type), handle.id)
             except WorkflowUpdateFailedError as error:
                 refusal = None if _is_for_next_run(error) else _refusal(error)
                 if refusal is error:
@@ -129,7 +136,9 @@ class SessionCalls:
                 if error.status != RPCStatusCode.NOT_FOUND:
                     raise
                 await self._lifecycle.bring_back(user_id, session_id)
-        raise SessionUnreadable(f"session {session_id!r} closed {_UPDATE_ATTEMPTS} times under an update; try again")
+        raise SessionUnreadable(
+            f"session {session_id!r} did not take an update in {_UPDATE_ATTEMPTS} attempts; try again"
+        )
 
     async def wait(self, user_id: str, session_id: str, invocation_id: str) -> None:
         """Return when the session says that an invocation has given up the turn, or when it does not let wait for that.
@@ -279,7 +288,8 @@ def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:
         # A workflow task has just failed, so the server did not take it.
         return True
     # Whether it arrived is not known, but its request id makes two of it one.
-    return (_is_cut_off(error) or error.status == RPCStatusCode.ABORTED) and bool(getattr(request, "request_id", None))
+    passes = _is_cut_off(error) or _ABORTED in error.message
+    return passes and bool(getattr(request, "request_id", None))
 
 
 def _is_cut_off(error: RPCError) -> bool:
@@ -304,13 +314,38 @@ def check_sendable(value: BaseModel, what: str) -> None:
         ) from error
 
 
-async def _updated(handle: _Handle, name: str, request: BaseModel, result_type: type[_R]) -> _R:
-    """Execute an update; what is too large for it is sent ahead, for as long as the run's history takes more."""
-    if payload_size(request) > MAX_UPDATE_BYTES and await _history_bytes(handle) < _MAX_HISTORY_BYTES:
-        ahead = SentAhead(sent_ahead=str(uuid.uuid4()))
-        await handle.signal(SEND_AHEAD, args=[ahead.sent_ahead, request])  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-        request = ahead
-    return await handle.execute_update(name, request, result_type=result_type)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+class _Request:
+    """A request that is sent until the session has taken it: in an update, or, if it is large, ahead of it."""
+
+    def __init__(self, handle: _Handle, request: BaseModel) -> None:
+        self._handle = handle
+        self._request = request
+        may_be_ahead = isinstance(request, MessageInput | AnswerInput | StateChangeInput)
+        self._is_large = may_be_ahead and payload_size(request) > MAX_UPDATE_BYTES
+        self._ahead: SentAhead | None = None
+        self._id = str(uuid.uuid4())
+        """By which the run knows the update if it comes again."""
+
+    async def update(self, name: str, result_type: type[_R]) -> _R:
+        """Execute the update."""
+        carried = await self._carried()
+        try:
+            return await self._handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                name, carried, id=self._id, result_type=result_type
+            )
+        except WorkflowUpdateFailedError as error:
+            self._id = str(uuid.uuid4())
+            if _type_of(error) == NOT_HERE:
+                self._ahead = None
+            raise
+
+    async def _carried(self) -> BaseModel:
+        """Return what the update carries; what is large is sent ahead once, for as long as history takes more."""
+        if self._ahead is None and self._is_large and await _history_bytes(self._handle) < _MAX_HISTORY_BYTES:
+            ahead = SentAhead(sent_ahead=str(uuid.uuid4()))
+            await self._handle.signal(SEND_AHEAD, args=[ahead.sent_ahead, self._request])  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+            self._ahead = ahead
+        return self._ahead or self._request
 
 
 async def _history_bytes(handle: _Handle) -> int:
@@ -319,8 +354,11 @@ async def _history_bytes(handle: _Handle) -> int:
 
 def _is_for_next_run(error: WorkflowUpdateFailedError) -> bool:
     """Return whether the run continued as new under the update, or before it came, so that the next run takes it."""
-    cause = error.cause
-    return isinstance(cause, ApplicationError) and cause.type in ("AcceptedUpdateCompletedWorkflow", NOT_HERE)
+    return _type_of(error) in ("AcceptedUpdateCompletedWorkflow", NOT_HERE)
+
+
+def _type_of(error: WorkflowUpdateFailedError) -> str | None:
+    return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
 
 def _refusal(error: WorkflowUpdateFailedError) -> Exception:

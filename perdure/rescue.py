@@ -29,6 +29,12 @@ _NONDETERMINISM = "TMPRL1100"
 _IN_VAIN = 3
 """After so many the server, too, takes the workflow for stuck, and refuses what it would have to ask it."""
 
+_BY_SERVER = (
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+)
+"""How the server fails a task by itself: much came meanwhile, or anything before a run's end. The next takes it in."""
+
 _LOOKED_AT = 20
 """History events at the end among which a failed workflow task would stand."""
 
@@ -63,8 +69,7 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
                 await _decode(failed, client.data_converter)
             missing = failed.failure.application_failure_info.type == NOT_REGISTERED
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
-            if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND:
-                # The server did, since it holds back too much that came meanwhile; the next attempt takes that in.
+            if failed.cause in _BY_SERVER:
                 return await _why_late(client, workflow_id)
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
             return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)

@@ -54,7 +54,7 @@ from perdure.messages import (
     workflow_id,
 )
 from perdure.plan import Plan
-from perdure.projection import Projection
+from perdure.projection import Projection, split_state_delta
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 from perdure.state_messages import (
@@ -62,6 +62,7 @@ from perdure.state_messages import (
     ShareStateInput,
     StateChangeInput,
     StateChangeResult,
+    with_delta,
 )
 
 _Handle = WorkflowHandle[Any, Any]
@@ -116,6 +117,7 @@ class Sessions(SessionCalls):
         """Write into a session's state; returns the event that says so."""
         request = StateChangeInput(state_delta=delta, request_id=str(uuid.uuid4()))
         event = (await self.execute(user_id, session_id, CHANGE_STATE, request, StateChangeResult)).event
+        event = with_delta(event, split_state_delta(delta)[0])
         shared = shared_part(delta)
         if shared:
             write = ShareStateInput(user_id=user_id, write_id=event.id, delta=shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -67,3 +68,9 @@ class StateChangeResult(_Message):
     """What `change_state` returns."""
 
     event: Event
+    """Without its state delta if the request was sent ahead, since results of updates travel together, too."""
+
+
+def with_delta(event: Event, delta: Mapping[str, Any]) -> Event:
+    """Return an event with another state delta."""
+    return event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": dict(delta)})})

@@ -6,16 +6,28 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from temporalio.api.common.v1 import Payloads
+from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Input
 
 from perdure.errors import LogError
-from perdure.messages import CALL_MODEL, RESPOND, AnswerInput, CodeInput, ModelInput, SessionInput, ToolInput
-from perdure.sent_ahead import SEND_AHEAD, SentAhead
-from perdure.state_messages import SHARE_STATE, ShareStateInput
+from perdure.messages import (
+    CALL_MODEL,
+    RESPOND,
+    SEND_MESSAGE,
+    AnswerInput,
+    CodeInput,
+    ModelInput,
+    SessionInput,
+    ToolInput,
+)
+from perdure.sent_ahead import SEND_AHEAD, RequestsAhead, SentAhead
+from perdure.state_messages import CHANGE_STATE, SHARE_STATE, ShareStateInput
 
 Step = ModelInput | ToolInput | CodeInput
+
+_MAY_BE_AHEAD = frozenset({SEND_MESSAGE, RESPOND, CHANGE_STATE})
 
 
 def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
@@ -34,26 +46,38 @@ def requests(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, str, Any]]:
     Raises:
         LogError: A request is no JSON, or was sent ahead and is not there.
     """
-    ahead: dict[str, Any] = {}
+    ahead = RequestsAhead[Payload]()
     for event in history:
         signal = event.workflow_execution_signaled_event_attributes
-        if signal.signal_name == SEND_AHEAD and len(signal.input.payloads) == 2:
-            name, request = (read_json(Payloads(payloads=[payload])) for payload in signal.input.payloads)
-            ahead.setdefault(str(name), request)
+        if signal.signal_name == SEND_AHEAD:
+            _keep(ahead, signal.input.payloads)
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
             update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
-            request = read_json(update.args)
-            yield event.event_id, update.name, _sent(request, ahead)
+            yield event.event_id, update.name, _sent(update, ahead)
 
 
-def _sent(request: Any, ahead: Mapping[str, Any]) -> Any:
+def _keep(ahead: RequestsAhead[Payload], args: Sequence[Payload]) -> None:
+    """Keep what a signal brought as the session did, which dropped what it could not read."""
+    try:
+        name = read_json(Payloads(payloads=args[:1]))
+    except LogError:
+        return
+    if len(args) == 2 and isinstance(name, str):
+        ahead.keep(name, args[1], len(args[1].data))
+
+
+def _sent(update: Input, ahead: RequestsAhead[Payload]) -> Any:
+    request = read_json(update.args)
+    if update.name not in _MAY_BE_AHEAD:
+        return request
     try:
         name = SentAhead.model_validate(request).sent_ahead
     except ValueError:
         return request
-    if name not in ahead:
+    found = ahead.take(name)
+    if found is None:
         raise LogError("the history holds an update, but not the signal that brought its request")
-    return ahead[name]
+    return read_json(Payloads(payloads=[found]))
 
 
 def answered_ids(history: Sequence[HistoryEvent]) -> Iterator[str]:

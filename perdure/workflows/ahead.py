@@ -10,19 +10,16 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure.errors import InvalidMessage
-from perdure.sent_ahead import NOT_HERE, SentAhead
+from perdure.sent_ahead import NOT_HERE, RequestsAhead, SentAhead
 
 _R = TypeVar("_R")
 
-_MAX_KEPT = 20
-"""Requests that may wait for their updates, of which ten can be in flight; a client that has gone may leave one."""
 
-
-class RequestsAhead:
+class Ahead:
     """What signals brought for updates that are still to come. The next run starts without: a client sends it again."""
 
     def __init__(self) -> None:
-        self._requests: dict[str, RawValue] = {}
+        self._requests = RequestsAhead[RawValue]()
 
     def bring(self, args: Sequence[RawValue]) -> None:
         """Keep what a signal brings.
@@ -35,9 +32,7 @@ class RequestsAhead:
         name: object = workflow.payload_converter().from_payload(args[0].payload)
         if not isinstance(name, str):
             raise InvalidMessage("the name of a request that is sent ahead is a text")
-        self._requests.setdefault(name, args[1])
-        if len(self._requests) > _MAX_KEPT:
-            del self._requests[next(iter(self._requests))]
+        self._requests.keep(name, args[1], len(args[1].payload.data))
 
     def read(self, request: _R | SentAhead, kind: type[_R]) -> _R:
         """Return the request that an update stands for.
@@ -47,19 +42,19 @@ class RequestsAhead:
         """
         if not isinstance(request, SentAhead):
             return request
-        found = self._requests.get(request.sent_ahead)
+        found = self._requests.find(request.sent_ahead)
         if found is None:
             raise ApplicationError("the request is not here; send it again", type=NOT_HERE, non_retryable=True)
         try:
             return workflow.payload_converter().from_payload(found.payload, kind)
         except (RuntimeError, ValueError) as error:
             # Its text could quote the value.
-            kinds = f"{type(error).__name__}: the request that was sent ahead is no {kind.__name__}"
-            raise ApplicationError(kinds, type="InvalidMessage", non_retryable=True) from None
+            why = f"{type(error).__name__}: the request that was sent ahead is no {kind.__name__}"
+            raise ApplicationError(why, type=InvalidMessage.__name__, non_retryable=True) from None
 
     def take(self, request: _R | SentAhead, kind: type[_R]) -> _R:
         """Return the request that an accepted update stands for, and keep it no longer; raises what `read` does."""
         taken = self.read(request, kind)
         if isinstance(request, SentAhead):
-            del self._requests[request.sent_ahead]
+            self._requests.take(request.sent_ahead)
         return taken

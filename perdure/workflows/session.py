@@ -34,8 +34,8 @@ from perdure.messages import (
 from perdure.projection import split_state_delta
 from perdure.repeats import find_repeated
 from perdure.sent_ahead import SEND_AHEAD, SentAhead
-from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult
-from perdure.workflows.ahead import RequestsAhead
+from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult, with_delta
+from perdure.workflows.ahead import Ahead
 from perdure.workflows.arrival import Arrival
 from perdure.workflows.deadlines import Deadlines
 from perdure.workflows.limits import RunLimits
@@ -71,7 +71,7 @@ class SessionWorkflow(SessionQueries):
         seed = workflow.info().first_execution_run_id if start.derived_ids else None
         self._arrival = Arrival(start, seed)
         self._early: list[tuple[str, Sequence[RawValue]]] = []
-        self._ahead = RequestsAhead()
+        self._ahead = Ahead()
         self._limits = RunLimits()
         self._waits = TurnWaits()
         self._log = self._arrival.log
@@ -269,7 +269,7 @@ class SessionWorkflow(SessionQueries):
                 self._check_room()
             event = requests.state_event(change, workflow.time())
             self._log.append(StateChanged(event=event))
-        return StateChangeResult(event=event)
+        return StateChangeResult(event=with_delta(event, {}) if isinstance(sent, SentAhead) else event)
 
     @change_state.validator
     def _check_change(self, sent: StateChangeInput | SentAhead) -> None:

@@ -16,8 +16,19 @@ from perdure.errors import InvalidMessage
 from perdure.events import USER, user_content
 from perdure.lifecycle import Lifecycle
 from perdure.messages import RESPOND, SEND_MESSAGE, InvocationResult, MessageInput
-from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, SentAhead
-from tests.workflows.support import Gate, User, agent, calls, long_running, make_app, responses, serving, text
+from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, RequestsAhead, SentAhead
+from tests.workflows.support import (
+    Gate,
+    User,
+    agent,
+    calls,
+    eventually,
+    long_running,
+    make_app,
+    responses,
+    serving,
+    text,
+)
 from tests.workflows.test_encryption import encrypted
 from tests.workflows.test_large_journals import noise
 
@@ -87,6 +98,34 @@ async def test_many_large_answers_at_once(client: Client, app_name: str) -> None
         for number in range(AT_ONCE):
             assert responses(events, f"ask{number}")[-1] == {"said": noise(LARGE, number)}
         await check_none_was_ended(user)
+
+
+async def test_many_large_changes_of_state_at_once(client: Client, app_name: str) -> None:
+    """What they return is as large, and travels in the answer to one workflow task, too."""
+    async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
+        await user.create()
+        delta = {"same": noise(LARGE), "temp:gone": 1}
+        changed = await asyncio.gather(
+            *(user.runner.change_state(**user.who, state_delta=delta) for _ in range(AT_ONCE))
+        )
+        assert all(event.actions.state_delta == {"same": noise(LARGE)} for event in changed)
+        assert len({event.id for event in changed}) == AT_ONCE
+        assert (await user.view()).state == {"same": noise(LARGE)}
+        await check_none_was_ended(user)
+
+
+async def test_a_stop_gives_any_reason(client: Client, app_name: str) -> None:
+    gate = Gate()
+    clerk = agent("clerk", [calls("work"), text("done")], [gate.tool("work")])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        invocation = await user.send("go")
+        await gate.reached()
+        reason = "r" * (MAX_UPDATE_BYTES + 1)
+        assert (await user.stop(invocation, reason=reason)).reason == reason
+        gate.open()
+        result = await user.runner.resume(**user.who, invocation_id=invocation, request_id=reason)
+        assert (await user.settled(result.invocation.id)).status == "finished"
 
 
 async def test_only_what_is_large_is_sent_ahead(client: Client, app_name: str) -> None:
@@ -183,11 +222,42 @@ async def test_what_does_not_fit_is_dropped_or_refused(client: Client, app_name:
         assert await user.log() == ["user: hello", "clerk: hi"]
 
 
-async def test_requests_that_no_update_fetches_are_forgotten(client: Client, app_name: str) -> None:
-    async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
+async def test_a_session_is_taken_over_with_what_it_took_and_not_what_it_dropped(client: Client, app_name: str) -> None:
+    """A name may come again, be none, or stand for what no key opens; a request may have a key of that name."""
+    gate = Gate()
+    clerk = agent("clerk", [calls("work"), *[text("hi")] * 5], [gate.tool("work")])
+    async with serving(client, make_app(app_name, clerk)) as user:
         await user.create()
-        for number in range(25):
-            await signal(user, str(number), MESSAGE)
-        assert await why_refused(user, SEND_MESSAGE, "4") == NOT_HERE
-        result = await update(user, SEND_MESSAGE, "5")
-        assert (await user.settled(result.invocation.id)).status == "finished"
+        first = await user.send("go")
+        await gate.reached()
+        await signal(user, 1, MessageInput(content=user_content("no text")))
+        await signal(user, "junk", b"\xff\x00junk")
+        await signal(user, b"\xff\x00junk", MESSAGE)
+        for words in ("one", "two"):
+            await signal(user, "1", MessageInput(content=user_content(words)))
+            await update(user, SEND_MESSAGE, "1")
+        odd = {"content": {"role": "user", "parts": [{"text": "three"}]}, "sent_ahead": "x"}
+        await user.workflow.execute_update(SEND_MESSAGE, odd)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+        await Lifecycle(app_name, client, reenter=False).take_over("u", "s")
+        gate.open()
+        assert (await user.settled(first)).status == "finished"
+        await eventually(lambda: has_said(user, "three"))
+        assert [line for line in await user.log() if line.startswith("user")] == [
+            f"user: {words}" for words in ("go", "one", "two", "three")
+        ]
+
+
+async def has_said(user: User, words: str) -> bool:
+    return f"user: {words}" in await user.log()
+
+
+def test_what_came_first_is_forgotten_where_no_update_takes_it() -> None:
+    ahead = RequestsAhead[str]()
+    for number in range(25):
+        ahead.keep(str(number), f"request {number}", 1_000_000)
+    ahead.keep("7", "another of this name", 1_000_000)
+    assert [ahead.find(str(number)) for number in (4, 5, 7)] == [None, "request 5", "request 7"]
+    assert ahead.take("5") == "request 5"
+    assert ahead.take("5") is None
+    ahead.keep("25", "request 25", 1_000_000)
+    assert ahead.find("6") == "request 6"
