@@ -117,7 +117,9 @@ class Sessions(SessionCalls):
         """Write into a session's state; returns the event that says so."""
         request = StateChangeInput(state_delta=delta, request_id=str(uuid.uuid4()))
         event = (await self.execute(user_id, session_id, CHANGE_STATE, request, StateChangeResult)).event
-        event = with_delta(event, split_state_delta(delta)[0])
+        if not event.actions.state_delta:
+            # A large one does not come back.
+            event = with_delta(event, split_state_delta(delta)[0])
         shared = shared_part(delta)
         if shared:
             write = ShareStateInput(user_id=user_id, write_id=event.id, delta=shared)

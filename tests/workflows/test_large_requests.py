@@ -12,10 +12,11 @@ from temporalio.exceptions import ApplicationError
 
 from perdure import calls as client_calls
 from perdure.agents import ParallelAgent
+from perdure.client import Runner
 from perdure.errors import InvalidMessage
 from perdure.events import USER, user_content
 from perdure.lifecycle import Lifecycle
-from perdure.messages import RESPOND, SEND_MESSAGE, InvocationResult, MessageInput
+from perdure.messages import RESPOND, SEND_MESSAGE, InvocationResult, MessageInput, Trial
 from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, RequestsAhead, SentAhead
 from tests.workflows.support import (
     Gate,
@@ -178,6 +179,28 @@ async def test_what_another_run_got_is_sent_again(
         assert (await user.run("y" * MAX_UPDATE_BYTES)).status == "finished"
         assert await user.log() == ["user: " + "y" * MAX_UPDATE_BYTES, "clerk: hi"]
         assert lost
+
+
+async def test_large_messages_while_runs_hand_over(client: Client, app_name: str) -> None:
+    """A signal may come between the last task of a run and the next run; the server then gives that task out again."""
+    number = 12
+    async with serving(client, make_app(app_name, agent("clerk", [text("read")] * number)), cached=0) as user:
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=1))
+        await user.create()
+        messages = [noise(2 * MAX_UPDATE_BYTES, seed) for seed in range(number)]
+
+        async def send(place: int) -> str:
+            await asyncio.sleep(place * 0.1)
+            return await user.send(messages[place])
+
+        for invocation in await asyncio.gather(*map(send, range(number))):
+            assert (await user.settled(invocation, patience=60)).status == "finished"
+        assert sorted(line.removeprefix("user: ") for line in await user.log() if line != "clerk: read") == sorted(
+            messages
+        )
+        runs = [run.run_id async for run in client.list_workflows(f"WorkflowType = '{app_name}'")]
+        assert len(runs) > number / 2
+        await check_none_was_ended(user)
 
 
 async def test_what_a_taken_over_session_was_sent_is_in_its_history(client: Client, app_name: str) -> None:
