@@ -41,7 +41,7 @@ from perdure.messages import (
     Trial,
     workflow_id,
 )
-from perdure.search import APP, STATUS, USER_ID
+from perdure.search import APP, KEYS, STATUS, USER_ID
 from perdure.sharing import share_again
 
 _Handle = WorkflowHandle[Any, Any]
@@ -126,6 +126,17 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
         await asyncio.sleep(_NEXT_RUN_SECONDS)
 
 
+async def has_search_attributes(client: Client) -> bool:
+    """Return whether the namespace has Perdure's search attributes, by a question that whoever lists may ask."""
+    known = " OR ".join(f"{key.name} IS NOT NULL" for key in KEYS)
+    try:
+        await client.count_workflows(f"WorkflowId = '' AND ({known})")
+    except RPCError:
+        # The session shows its status later then, as soon as it has asked a worker.
+        return False
+    return True
+
+
 def _idle(app: str, user_id: str) -> TypedSearchAttributes:
     pairs = [SearchAttributePair(key, value) for key, value in ((APP, app), (USER_ID, user_id), (STATUS, "idle"))]
     return TypedSearchAttributes(pairs)
@@ -140,6 +151,8 @@ class Lifecycle:
         self._reenter = reenter
         self._trial = trial
         self._journals = JournalReader(app, client)
+        self._is_listed = False
+        """The namespace is known to have Perdure's search attributes."""
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -154,23 +167,28 @@ class Lifecycle:
         Raises:
             WorkflowAlreadyStartedError: There is one of this id.
         """
-        start, again = self._input(state=state), False
-        # Listed as idle at once, and not only after the first turn.
-        shown: TypedSearchAttributes | None = _idle(self._app, user_id)
-        while True:
+        start = self._input(state=state)
+        try:
+            await self._create(user_id, session_id, start, again=False)
+        except WorkflowAlreadyStartedError:
+            if await self.status(user_id, session_id) != DELETED:
+                raise
+            await self._create(user_id, session_id, start, again=True)
+
+    async def _create(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
+        """Start a session, which is listed as idle at once, if it can be, and not only after its first turn."""
+        self._is_listed = self._is_listed or await has_search_attributes(self._client)
+        if self._is_listed:
+            idle = _idle(self._app, user_id)
             try:
-                await self.start(user_id, session_id, start, again=again, search_attributes=shown)
-            except WorkflowAlreadyStartedError:
-                if again or await self.status(user_id, session_id) != DELETED:
-                    raise
-                again = True
+                await self.start(user_id, session_id, start, again=again, search_attributes=idle)
             except RPCError as error:
-                # The namespace lacks the search attributes.
-                if shown is None or error.status != RPCStatusCode.INVALID_ARGUMENT:
+                # The search attributes are so new that not every server knows them.
+                if error.status != RPCStatusCode.INVALID_ARGUMENT:
                     raise
-                shown = None
             else:
                 return
+        await self.start(user_id, session_id, start, again=again)
 
     async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool, **how: Any) -> _Handle:
         """Start a workflow; `again` after one that is closed. `how` is Temporal's. Returns a handle of this run."""
