@@ -142,6 +142,18 @@ def _idle(app: str, user_id: str) -> TypedSearchAttributes:
     return TypedSearchAttributes(pairs)
 
 
+async def _delete_run(client: Client, id: str, run_id: str) -> None:
+    request = DeleteWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+    )
+    try:
+        await client.workflow_service.delete_workflow_execution(request)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+
+
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
@@ -367,7 +379,7 @@ class Lifecycle:
         # Listings may be behind, but a description is not.
         runs.append((await handle.describe()).run_id)
         for run_id in dict.fromkeys(runs):
-            await self._delete_run(handle.id, run_id)
+            await _delete_run(self._client, handle.id, run_id)
 
     async def status(self, user_id: str, session_id: str) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""
@@ -386,14 +398,3 @@ class Lifecycle:
                 raise
             return None
         return "terminated"
-
-    async def _delete_run(self, id: str, run_id: str) -> None:
-        request = DeleteWorkflowExecutionRequest(
-            namespace=self._client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
-        )
-        try:
-            await self._client.workflow_service.delete_workflow_execution(request)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
