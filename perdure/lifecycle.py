@@ -19,7 +19,7 @@ from temporalio.client import (
     WorkflowHistoryEventFilterType,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -41,7 +41,7 @@ from perdure.messages import (
     Trial,
     workflow_id,
 )
-from perdure.search import APP, KEYS, STATUS, USER_ID
+from perdure.search import STATUS
 from perdure.sharing import share_again
 
 _Handle = WorkflowHandle[Any, Any]
@@ -126,34 +126,6 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
         await asyncio.sleep(_NEXT_RUN_SECONDS)
 
 
-async def has_search_attributes(client: Client) -> bool:
-    """Return whether the namespace has Perdure's search attributes, by a question that whoever lists may ask."""
-    known = " OR ".join(f"{key.name} IS NOT NULL" for key in KEYS)
-    try:
-        await client.count_workflows(f"WorkflowId = '' AND ({known})")
-    except RPCError:
-        # The session shows its status later then, as soon as it has asked a worker.
-        return False
-    return True
-
-
-def _idle(app: str, user_id: str) -> TypedSearchAttributes:
-    pairs = [SearchAttributePair(key, value) for key, value in ((APP, app), (USER_ID, user_id), (STATUS, "idle"))]
-    return TypedSearchAttributes(pairs)
-
-
-async def _delete_run(client: Client, id: str, run_id: str) -> None:
-    request = DeleteWorkflowExecutionRequest(
-        namespace=client.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
-    )
-    try:
-        await client.workflow_service.delete_workflow_execution(request)
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
-
-
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
@@ -163,8 +135,6 @@ class Lifecycle:
         self._reenter = reenter
         self._trial = trial
         self._journals = JournalReader(app, client)
-        self._is_listed = False
-        """The namespace is known to have Perdure's search attributes."""
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -181,40 +151,27 @@ class Lifecycle:
         """
         start = self._input(state=state)
         try:
-            await self._create(user_id, session_id, start, again=False)
+            await self.start(user_id, session_id, start, again=False)
         except WorkflowAlreadyStartedError:
             if await self.status(user_id, session_id) != DELETED:
                 raise
-            await self._create(user_id, session_id, start, again=True)
+            await self.start(user_id, session_id, start, again=True)
 
-    async def _create(self, user_id: str, session_id: str, start: SessionInput, *, again: bool) -> None:
-        """Start a session, which is listed as idle at once, if it can be, and not only after its first turn."""
-        self._is_listed = self._is_listed or await has_search_attributes(self._client)
-        if self._is_listed:
-            idle = _idle(self._app, user_id)
-            try:
-                await self.start(user_id, session_id, start, again=again, search_attributes=idle)
-            except RPCError as error:
-                # The search attributes are so new that not every server knows them.
-                if error.status != RPCStatusCode.INVALID_ARGUMENT:
-                    raise
-            else:
-                return
-        await self.start(user_id, session_id, start, again=again)
-
-    async def start(self, user_id: str, session_id: str, start: SessionInput, *, again: bool, **how: Any) -> _Handle:
-        """Start a workflow; `again` after one that is closed. `how` is Temporal's. Returns a handle of this run."""
+    async def start(
+        self, user_id: str, session_id: str, start: SessionInput, *, again: bool, memo: dict[str, str] | None = None
+    ) -> _Handle:
+        """Start a workflow; `again` after one that is closed. Returns a handle of this very run."""
         dead_after = self._trial.dead_after if self._trial is not None else None
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
         started = await self._client.start_workflow(
             self._app,
             start,
+            memo=memo,
             id=workflow_id(self._app, user_id, session_id),
             task_queue=self._app,
             id_reuse_policy=policy,
             task_timeout=timedelta(seconds=dead_after) if dead_after is not None else None,
             static_summary=f"session {session_id} of {user_id}",
-            **how,
         )
         return self._client.get_workflow_handle(started.id, run_id=started.result_run_id)
 
@@ -379,7 +336,7 @@ class Lifecycle:
         # Listings may be behind, but a description is not.
         runs.append((await handle.describe()).run_id)
         for run_id in dict.fromkeys(runs):
-            await _delete_run(self._client, handle.id, run_id)
+            await self._delete_run(handle.id, run_id)
 
     async def status(self, user_id: str, session_id: str) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""
@@ -398,3 +355,14 @@ class Lifecycle:
                 raise
             return None
         return "terminated"
+
+    async def _delete_run(self, id: str, run_id: str) -> None:
+        request = DeleteWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+        )
+        try:
+            await self._client.workflow_service.delete_workflow_execution(request)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise

@@ -39,6 +39,9 @@ class SentAhead(BaseModel):
 class RequestsAhead(Generic[_P]):
     """Requests by name, until an accepted update takes them; what came first goes first where they are too many."""
 
+    # Every session in a worker's cache has one.
+    __slots__ = ("_bytes", "_requests")
+
     def __init__(self) -> None:
         self._requests: dict[str, tuple[_P, int]] = {}
         self._bytes = 0

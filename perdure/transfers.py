@@ -12,14 +12,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError
 
 from perdure.errors import InvalidMessage, SessionExists
 from perdure.events import Event
 from perdure.exports import dump_lines, make_header, read_lines
 from perdure.journal import Entry, LogImported
-from perdure.lifecycle import DELETED, Lifecycle, has_search_attributes, missing
+from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.messages import InvocationResult, InvocationView
 from perdure.projection import Projection
+from perdure.search import KEYS
 from perdure.trajectory import drive_log
 from perdure.views import invocation_view
 
@@ -186,7 +188,7 @@ class Transfers:
         if not user_id or not session_id:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
         kept: str | None = None
-        known = await has_search_attributes(self._client)
+        known = await _has_search_attributes(self._client)
         for _ in range(_REPLACE_ATTEMPTS):
             status = await self._lifecycle.status(user_id, session_id)
             if status not in (None, DELETED):
@@ -210,3 +212,14 @@ class Transfers:
             f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already; choose another id, or replace"
             " it (its log is kept)"
         )
+
+
+async def _has_search_attributes(client: Client) -> bool:
+    """Return whether the namespace has Perdure's search attributes, by a question that whoever lists may ask."""
+    known = " OR ".join(f"{key.name} IS NOT NULL" for key in KEYS)
+    try:
+        await client.count_workflows(f"WorkflowId = '' AND ({known})")
+    except RPCError:
+        # The session shows its status later then, as soon as it has asked a worker.
+        return False
+    return True

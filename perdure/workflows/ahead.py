@@ -19,7 +19,7 @@ class Ahead:
     """What signals brought for updates that are still to come. The next run starts without: a client sends it again."""
 
     def __init__(self) -> None:
-        self._requests = RequestsAhead[RawValue]()
+        self._requests: RequestsAhead[RawValue] = RequestsAhead()
 
     def bring(self, args: Sequence[RawValue]) -> None:
         """Keep what a signal brings.

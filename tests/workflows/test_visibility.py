@@ -90,27 +90,6 @@ async def test_sessions_are_found_by_search_attributes(client: Client, app_name:
         await eventually(shows)
 
 
-async def test_a_session_is_listed_before_it_has_run(client: Client, app_name: str) -> None:
-    async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as first:
-        await first.create()
-        # The worker registers the search attributes.
-        await first.run("a")
-    fresh = first.other(user_id="n")
-    await fresh.create()
-
-    async def listed() -> bool:
-        found = await fresh.runner.sessions(user_id="n")
-        return [(session.status, session.pending_tools) for session in found] == [("idle", ())]
-
-    await eventually(listed)
-    query = f"PerdureApp = '{app_name}' AND PerdureUser = 'n' AND PerdureStatus = 'idle'"
-    assert [run.id async for run in client.list_workflows(query)] == [fresh.key]
-    # Also where there was one of this id.
-    await fresh.runner.delete_session(**fresh.who)
-    await fresh.create()
-    await eventually(listed)
-
-
 async def test_search_attributes_come_back_with_a_session(client: Client, app_name: str) -> None:
     clerk = agent("clerk", [calls("pick"), text("done")], [long_running("pick")])
     async with serving(client, make_app(app_name, clerk)) as user:
