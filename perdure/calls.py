@@ -41,16 +41,13 @@ from perdure.messages import (
     HANDS_OVER,
     LOADING,
     WAIT,
-    AnswerInput,
     InvocationInput,
     InvocationResult,
-    MessageInput,
     Trial,
     workflow_id,
 )
 from perdure.rescue import check_readable, why_stuck
-from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, SentAhead
-from perdure.state_messages import StateChangeInput
+from perdure.sent_ahead import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
 
 _Handle = WorkflowHandle[Any, Any]
 _R = TypeVar("_R", bound=BaseModel)
@@ -114,13 +111,13 @@ class SessionCalls:
 
     async def execute(self, user_id: str, session_id: str, name: str, request: BaseModel, result_type: type[_R]) -> _R:
         """Send any update, to a session that is brought back first if its workflow is closed."""
-        check_sendable(request, "message")
+        size = check_sendable(request, "message")
         handle = self._handle(user_id, session_id)
-        sent = _Request(handle, request)
+        sent = _Request(handle, name, request, size)
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
             try:
-                return await self._patiently(sent.update(name, result_type), handle.id)
+                return await self._patiently(sent.update(result_type), handle.id)
             except WorkflowUpdateFailedError as error:
                 refusal = None if _is_for_next_run(error) else _refusal(error)
                 if refusal is error:
@@ -285,7 +282,7 @@ class SessionCalls:
 def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:
     """Return whether an update failed for a reason that passes, and cannot be taken twice."""
     if error.status == RPCStatusCode.FAILED_PRECONDITION:
-        # A workflow task has just failed, so the server did not take it.
+        # A workflow task has just failed. If the server has the update all the same, it knows its id.
         return True
     # Whether it arrived is not known, but its request id makes two of it one.
     passes = _is_cut_off(error) or _ABORTED in error.message
@@ -297,8 +294,8 @@ def _is_cut_off(error: RPCError) -> bool:
     return error.status == RPCStatusCode.UNKNOWN and "transport error" in error.message
 
 
-def check_sendable(value: BaseModel, what: str) -> None:
-    """Raise `InvalidMessage` if a value does not fit into one payload, or would change on its way."""
+def check_sendable(value: BaseModel, what: str) -> int:
+    """Return the bytes of a value; raise `InvalidMessage` if it fits into no payload, or would change on its way."""
     size = payload_size(value)
     if size > MAX_PAYLOAD_BYTES:
         raise InvalidMessage(
@@ -312,26 +309,27 @@ def check_sendable(value: BaseModel, what: str) -> None:
             f"the {what} would not arrive as it is, since JSON has no NaN, no infinity and few levels ({error}); send"
             " such numbers as texts"
         ) from error
+    return size
 
 
 class _Request:
     """A request that is sent until the session has taken it: in an update, or, if it is large, ahead of it."""
 
-    def __init__(self, handle: _Handle, request: BaseModel) -> None:
+    def __init__(self, handle: _Handle, name: str, request: BaseModel, size: int) -> None:
         self._handle = handle
+        self._name = name
         self._request = request
-        may_be_ahead = isinstance(request, MessageInput | AnswerInput | StateChangeInput)
-        self._is_large = may_be_ahead and payload_size(request) > MAX_UPDATE_BYTES
+        self._is_large = name in MAY_BE_AHEAD and size > MAX_UPDATE_BYTES
         self._ahead: SentAhead | None = None
         self._id = str(uuid.uuid4())
         """By which the run knows the update if it comes again."""
 
-    async def update(self, name: str, result_type: type[_R]) -> _R:
+    async def update(self, result_type: type[_R]) -> _R:
         """Execute the update."""
         carried = await self._carried()
         try:
             return await self._handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-                name, carried, id=self._id, result_type=result_type
+                self._name, carried, id=self._id, result_type=result_type
             )
         except WorkflowUpdateFailedError as error:
             self._id = str(uuid.uuid4())

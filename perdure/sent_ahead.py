@@ -10,10 +10,16 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from perdure.messages import RESPOND, SEND_MESSAGE
+from perdure.state_messages import CHANGE_STATE
+
 _P = TypeVar("_P")
 
 SEND_AHEAD = "send_ahead"
 """The signal; its arguments are the name and the request."""
+
+MAY_BE_AHEAD = frozenset({SEND_MESSAGE, RESPOND, CHANGE_STATE})
+"""The updates that take requests so."""
 
 NOT_HERE = "NotSentAhead"
 """Type of the failure of an update whose request is not there: another run of the session got it."""
@@ -23,7 +29,7 @@ MAX_UPDATE_BYTES = 25_000
 given, and for results that the server held back."""
 
 _MAX_KEPT_BYTES = 20_000_000
-"""Of requests that wait for their updates: ten of the largest, and more. One that was refused stays, too."""
+"""Of requests that wait for their updates: ten of the largest. One that was refused stays, too."""
 
 
 class SentAhead(BaseModel):

@@ -1,4 +1,4 @@
-"""What the payloads of a session's history hold: what it was started with, its steps, its writes. Pure."""
+"""What the payloads of a session's history hold: what it was started with, asked for, its steps, its writes. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,11 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Input
 
 from perdure.errors import LogError
-from perdure.messages import (
-    CALL_MODEL,
-    RESPOND,
-    SEND_MESSAGE,
-    AnswerInput,
-    CodeInput,
-    ModelInput,
-    SessionInput,
-    ToolInput,
-)
-from perdure.sent_ahead import SEND_AHEAD, RequestsAhead, SentAhead
-from perdure.state_messages import CHANGE_STATE, SHARE_STATE, ShareStateInput
+from perdure.messages import CALL_MODEL, RESPOND, AnswerInput, CodeInput, ModelInput, SessionInput, ToolInput
+from perdure.sent_ahead import MAY_BE_AHEAD, SEND_AHEAD, RequestsAhead, SentAhead
+from perdure.state_messages import SHARE_STATE, ShareStateInput
 
 Step = ModelInput | ToolInput | CodeInput
-
-_MAY_BE_AHEAD = frozenset({SEND_MESSAGE, RESPOND, CHANGE_STATE})
 
 
 def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
@@ -68,7 +57,7 @@ def _keep(ahead: RequestsAhead[Payload], args: Sequence[Payload]) -> None:
 
 def _sent(update: Input, ahead: RequestsAhead[Payload]) -> Any:
     request = read_json(update.args)
-    if update.name not in _MAY_BE_AHEAD:
+    if update.name not in MAY_BE_AHEAD:
         return request
     try:
         name = SentAhead.model_validate(request).sent_ahead

@@ -23,7 +23,6 @@ from tests.workflows.support import (
     User,
     agent,
     calls,
-    eventually,
     long_running,
     make_app,
     responses,
@@ -42,9 +41,10 @@ AT_ONCE = 4
 MESSAGE = MessageInput(content=user_content("hello"))
 
 
-async def events_of(user: User, *kinds: EventType.ValueType) -> int:
-    """Return how many events of these kinds the history of a session's run has."""
-    return sum(event.event_type in kinds for event in (await user.workflow.fetch_history()).events)
+async def signals(user: User) -> int:
+    """Return how many signals the history of a session's run has."""
+    kind = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    return sum(event.event_type == kind for event in (await user.workflow.fetch_history()).events)
 
 
 async def signal(user: User, *args: Any) -> None:
@@ -132,22 +132,18 @@ async def test_a_stop_gives_any_reason(client: Client, app_name: str) -> None:
 async def test_only_what_is_large_is_sent_ahead(client: Client, app_name: str) -> None:
     async with serving(client, make_app(app_name, agent("clerk", [text("one"), text("two")]))) as user:
         await user.create()
-        await user.run("x" * (MAX_UPDATE_BYTES - 1_000))
+        small, large = "x" * (MAX_UPDATE_BYTES - 1_000), "y" * MAX_UPDATE_BYTES
+        await user.run(small)
         await user.runner.change_state(**user.who, state_delta={"small": 1})
-        assert not await events_of(user, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
-        await user.run("y" * MAX_UPDATE_BYTES, request_id="large")
+        assert not await signals(user)
+        await user.run(large, request_id="large")
         await user.runner.change_state(**user.who, state_delta={"large": "z" * MAX_UPDATE_BYTES})
-        assert await events_of(user, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED) == 2
+        assert await signals(user) == 2
         assert (await user.view()).state == {"small": 1, "large": "z" * MAX_UPDATE_BYTES}
         # Known again by its id, also where it is sent another time.
-        again = await user.send("y" * MAX_UPDATE_BYTES, request_id="large")
+        again = await user.send(large, request_id="large")
         assert len([view for view in (await user.view()).invocations if view.id == again]) == 1
-        assert await user.log() == [*short_log()]
-
-
-def short_log() -> list[str]:
-    large = ["x" * (MAX_UPDATE_BYTES - 1_000), "y" * MAX_UPDATE_BYTES]
-    return [f"user: {large[0]}", "clerk: one", f"user: {large[1]}", "clerk: two"]
+        assert await user.log() == [f"user: {small}", "clerk: one", f"user: {large}", "clerk: two"]
 
 
 async def test_a_run_near_its_end_gets_no_signal(
@@ -158,7 +154,7 @@ async def test_a_run_near_its_end_gets_no_signal(
     async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
         await user.create()
         assert (await user.run("y" * MAX_UPDATE_BYTES)).status == "finished"
-        assert not await events_of(user, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+        assert not await signals(user)
 
 
 async def test_what_another_run_got_is_sent_again(
@@ -264,14 +260,10 @@ async def test_a_session_is_taken_over_with_what_it_took_and_not_what_it_dropped
         await Lifecycle(app_name, client, reenter=False).take_over("u", "s")
         gate.open()
         assert (await user.settled(first)).status == "finished"
-        await eventually(lambda: has_said(user, "three"))
+        await user.logged("user: three")
         assert [line for line in await user.log() if line.startswith("user")] == [
             f"user: {words}" for words in ("go", "one", "two", "three")
         ]
-
-
-async def has_said(user: User, words: str) -> bool:
-    return f"user: {words}" in await user.log()
 
 
 def test_what_came_first_is_forgotten_where_no_update_takes_it() -> None:
