@@ -33,6 +33,7 @@ from perdure.api.app import create_app
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
+from perdure.event_loop import run_serving
 from perdure.http_server import listen, serve, url_of
 from perdure.messages import workflow_id
 from perdure.models.base import BaseLlm
@@ -210,9 +211,9 @@ async def main() -> None:
 if __name__ == "__main__":
     what, *rest = sys.argv[1:] or [""]
     if what == "--worker":
-        asyncio.run(serve_worker(rest[0], int(rest[1]), float(rest[2])))
+        run_serving(serve_worker(rest[0], int(rest[1]), float(rest[2])))
     elif what == "--api":
-        asyncio.run(serve_api(rest[0]))
+        run_serving(serve_api(rest[0]))
     elif what == "--follow":
         asyncio.run(follow_all(rest[0], int(rest[1]), int(rest[2]), rest[3:]))
     else:

@@ -11,7 +11,6 @@ is that of the bytes of history over the rounds, both as logarithms.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import random
@@ -27,11 +26,11 @@ from temporalio.client import Client
 from perdure.agents.definitions import App, LlmAgent
 from perdure.agents.tools import ToolContext
 from perdure.client import Runner
-from perdure.config import WorkerConfig
+from perdure.config import ConnectionConfig, WorkerConfig, connect
 from perdure.devserver import DevServer
+from perdure.event_loop import run_serving
 from perdure.messages import workflow_id
 from perdure.models.scripted import ScriptedModel
-from perdure.payloads import data_converter
 from perdure.worker import create_workers
 
 Row = dict[str, float]
@@ -144,7 +143,7 @@ async def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     async with DevServer() as server:
-        client = await Client.connect(server.address, data_converter=data_converter)
+        client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
         if not options.json:
             print(
                 f"{'rounds':>7} {'history':>12} {'events':>12} {'ratio':>6} {'history events':>15} {'s':>8} {'runs':>5}"
@@ -167,4 +166,4 @@ async def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run_serving(main())

@@ -3,7 +3,8 @@
     python plugin_sides.py temporal ADDRESS | dbos FOLDER
 
 For each line of standard input, a JSON object with `rounds` and `result_bytes`, it runs one turn and prints a line of
-JSON with its `seconds` and, on Temporal, the `history_bytes`. It imports nothing of Perdure.
+JSON with its `seconds` and, on Temporal, the `history_bytes`. With `"keep_session": true`, on DBOS, ADK's session is in
+a database, too, as it has to be if another process is to take the next turn. It imports nothing of Perdure.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
@@ -112,6 +113,7 @@ async def dbos(folder: str) -> None:
     """Take turns on DBOS, with its SQLite database in a folder."""
     from dbos import DBOS
     from dbos_google_adk import DBOSPlugin
+    from google.adk.sessions import DatabaseSessionService
 
     url = f"sqlite:///{Path(folder) / 'dbos.sqlite'}"
     DBOS(config={"name": "bench", "system_database_url": url, "log_level": "WARNING", "run_admin_server": False})
@@ -119,19 +121,21 @@ async def dbos(folder: str) -> None:
     @DBOS.step(name="look_up")
     async def look_up(size: int) -> str:
         """Look something up."""
-        return "x" * size
+        return TEXT[:size]
+
+    sessions = DatabaseSessionService(f"sqlite+aiosqlite:///{Path(folder) / 'sessions.sqlite'}")
 
     @DBOS.workflow()
-    async def run_turn(rounds: int, result_bytes: int) -> None:
+    async def run_turn(rounds: int, result_bytes: int, keep_session: bool) -> None:
         agent = LlmAgent(name="worker", model=f"scripted-{rounds}-{result_bytes}", tools=[look_up])
-        service = InMemorySessionService()
+        service = sessions if keep_session else InMemorySessionService()
         await _drive(Runner(app_name="bench", agent=agent, plugins=[DBOSPlugin()], session_service=service), "bench")
 
     DBOS.launch()
 
-    async def turn(rounds: int, result_bytes: int) -> dict[str, float]:
+    async def turn(rounds: int, result_bytes: int, *, keep_session: bool = False) -> dict[str, float]:
         start = time.perf_counter()
-        await run_turn(rounds, result_bytes)
+        await run_turn(rounds, result_bytes, keep_session)
         return {"seconds": time.perf_counter() - start}
 
     await _take_turns(turn)

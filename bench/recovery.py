@@ -34,6 +34,7 @@ from perdure.agents import App, FunctionTool, LlmAgent, ResumabilityConfig, Tool
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
+from perdure.event_loop import run_serving
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.worker import create_workers
@@ -198,6 +199,6 @@ async def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        asyncio.run(serve(*sys.argv[2:4]))
+        run_serving(serve(*sys.argv[2:4]))
     else:
         asyncio.run(main())

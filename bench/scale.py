@@ -39,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.client import Runner
     from perdure.config import ConnectionConfig, WorkerConfig, connect
     from perdure.devserver import DevServer, DevServerConfig
+    from perdure.event_loop import run_serving
     from perdure.models.scripted import ScriptedModel
     from perdure.worker import create_workers
 
@@ -278,6 +279,6 @@ async def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        asyncio.run(serve(sys.argv[2], int(sys.argv[3])))
+        run_serving(serve(sys.argv[2], int(sys.argv[3])))
     else:
         asyncio.run(main())

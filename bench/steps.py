@@ -29,9 +29,10 @@ with workflow.unsafe.imports_passed_through():
     from perdure.agents.definitions import App, LlmAgent
     from perdure.agents.tools import FunctionTool
     from perdure.client import Runner
+    from perdure.config import ConnectionConfig, connect
     from perdure.devserver import DevServer
+    from perdure.event_loop import run_serving
     from perdure.models.scripted import ScriptedModel
-    from perdure.payloads import data_converter
     from perdure.worker import create_workers
 
 APP = "bench_steps"
@@ -139,7 +140,7 @@ async def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     async with DevServer() as server:
-        client = await Client.connect(server.address, data_converter=data_converter)
+        client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
         apps = [make_app(options.rounds, options.result_bytes, local=local) for local in (False, True)]
         worker, local_worker = create_workers(client, apps)
         bare = Worker(client, task_queue="bench_bare", workflows=[BareWorkflow], activities=[bare_model, bare_tool])
@@ -163,4 +164,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run_serving(main())

@@ -32,11 +32,12 @@ from bench.processes import READY, percentile, print_report, process, ready
 from perdure.agents.definitions import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
+from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer
+from perdure.event_loop import run_serving
 from perdure.http_server import listen, serve, url_of
 from perdure.messages import workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
-from perdure.payloads import data_converter
 from perdure.streams import wire
 from perdure.streams.hub import TokenHub
 from perdure.streams.remote import StreamClient, split_address
@@ -70,7 +71,7 @@ def make_app(name: str) -> App:
 
 async def work(address: str) -> None:
     """Serve the app of another process, and tell what its model writes; prints where."""
-    client = await Client.connect(address, data_converter=data_converter)
+    client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
     hub = TokenHub()
     [worker] = create_workers(client, [make_app(THERE)], streams=hub)
     async with worker, StreamServer(hub) as server:
@@ -198,7 +199,7 @@ async def main() -> None:
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(DevServer())
-        client = await Client.connect(server.address, data_converter=data_converter)
+        client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
         hub = TokenHub()
         [worker] = create_workers(client, [make_app(HERE)], streams=hub)
         await stack.enter_async_context(worker)
@@ -245,4 +246,4 @@ async def _measure(bench: Bench, options: argparse.Namespace, address: str) -> d
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run_serving(main())

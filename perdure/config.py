@@ -22,7 +22,7 @@ from temporalio.converter import (
 )
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.runtime import Runtime
-from temporalio.service import TLSConfig
+from temporalio.service import GrpcCompression, TLSConfig
 
 from perdure.errors import ConnectionFailed, DefinitionError
 from perdure.payloads import data_converter
@@ -107,7 +107,9 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
                 resolved.address or DEFAULT_ADDRESS,
                 namespace=resolved.namespace or DEFAULT_NAMESPACE,
                 api_key=resolved.api_key,
-                tls=resolved.tls if resolved.tls is not None else False,
+                tls=resolved.tls or False,
+                # Large payloads are packed already: gzip pays for a network beyond one's own only (decision 113).
+                grpc_compression=GrpcCompression.GZIP if resolved.tls else GrpcCompression.NONE,
                 rpc_metadata=metadata,
                 data_converter=resolved.data_converter,
                 interceptors=resolved.interceptors,

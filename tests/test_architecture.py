@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "health": frozenset(),
     "metering": VALUES | {"observing"},
     "core_log": frozenset(),
+    "event_loop": frozenset(),
     "telemetry": VALUES | PURE | {"telemetry", "metering", "observing", "logs"},
     "payloads": frozenset({"brevity", "errors"}),
     "private_files": frozenset(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import Client
-from temporalio.service import TLSConfig
+from temporalio.service import GrpcCompression, TLSConfig
 
 from perdure.config import ConnectionConfig, WorkerConfig, connect
 from perdure.errors import ConnectionFailed
@@ -125,6 +125,12 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
 async def test_a_lazy_client_connects_at_its_first_call() -> None:
     client = await connect(ConnectionConfig(address="127.0.0.1:1"), lazy=True)
     assert isinstance(client, Client)
+
+
+@pytest.mark.parametrize(("tls", "compression"), [(False, GrpcCompression.NONE), (True, GrpcCompression.GZIP)])
+async def test_messages_are_compressed_over_tls_only(tls: bool, compression: GrpcCompression) -> None:
+    client = await connect(ConnectionConfig(address="127.0.0.1:1", tls=tls), lazy=True)
+    assert client.service_client.config.grpc_compression is compression
 
 
 @pytest.mark.server

@@ -124,7 +124,9 @@ def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, 
       perdure api travel.agent:app --stream-from workers:7400
       curl http://localhost:8000/list-apps
     """
-    return asyncio.run(_api(targets, host, port, connection, options))
+    from perdure.event_loop import run_serving
+
+    return run_serving(_api(targets, host, port, connection, options))
 
 
 async def _api(targets: Sequence[str], host: str, port: int, connection: Connection, options: dict[str, Any]) -> int:

@@ -103,7 +103,9 @@ def dev(
         connection = replace(connection, address=f"localhost:{temporal_port}")
     options["artifacts"] = options["artifacts"] or _default_artifacts(data)
     _check_worker(options)
-    return asyncio.run(_dev(targets, connection, ui_port, data, options))
+    from perdure.event_loop import run_serving
+
+    return run_serving(_dev(targets, connection, ui_port, data, options))
 
 
 @click.command()
@@ -127,7 +129,9 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
       PERDURE_STREAM_KEY=… perdure worker travel.agent:app --stream-listen 0.0.0.0:7400
     """
     _check_worker(options)
-    return asyncio.run(_worker(targets, connection, options))
+    from perdure.event_loop import run_serving
+
+    return run_serving(_worker(targets, connection, options))
 
 
 def _default_artifacts(data: Path | None) -> str:

@@ -1,0 +1,22 @@
+"""The event loop of the processes that serve: uvloop, where it runs, and asyncio's own elsewhere (decision 112)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # Not on Windows and PyPy.
+    new_event_loop = None
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+_T = TypeVar("_T")
+
+
+def run_serving(main: Coroutine[object, object, _T]) -> _T:
+    """Run a coroutine to its end in a new event loop, as `asyncio.run` does."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
