@@ -70,6 +70,8 @@ class ConnectionConfig:
     runtime: Runtime | None = field(default=None, repr=False)
     """Temporal's runtime, which says where metrics go: `perdure.telemetry.metrics`, or one of yours. Default: the
     process's own, without metrics."""
+    grpc_compression: bool | None = None
+    """Whether to compress what goes to the server and back, with gzip. Default: with TLS only."""
     timeout: timedelta = timedelta(seconds=10)
     """How long the server may take to answer. Default: 10 s."""
 
@@ -101,6 +103,8 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
         ConnectionFailed: No server answers at the address, or it refuses. The same call may succeed later.
     """
     resolved, metadata = _resolve(config or ConnectionConfig())
+    # It costs more than it saves within a network: journal slices are packed already (decision 113).
+    compress = bool(resolved.tls) if resolved.grpc_compression is None else resolved.grpc_compression
     try:
         async with asyncio.timeout(resolved.timeout.total_seconds()):
             return await Client.connect(
@@ -108,8 +112,7 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
                 namespace=resolved.namespace or DEFAULT_NAMESPACE,
                 api_key=resolved.api_key,
                 tls=resolved.tls or False,
-                # Large payloads are packed already: gzip pays for a network beyond one's own only (decision 113).
-                grpc_compression=GrpcCompression.GZIP if resolved.tls else GrpcCompression.NONE,
+                grpc_compression=GrpcCompression.GZIP if compress else GrpcCompression.NONE,
                 rpc_metadata=metadata,
                 data_converter=resolved.data_converter,
                 interceptors=resolved.interceptors,

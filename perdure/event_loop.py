@@ -1,8 +1,9 @@
-"""The event loop of the processes that serve: uvloop, where it runs, and asyncio's own elsewhere (decision 112)."""
+"""The event loop of the commands that serve: uvloop, where it runs, and asyncio's own elsewhere (decision 112)."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, TypeVar
 
 try:
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+VARIABLE = "PERDURE_EVENT_LOOP"
+"""The environment variable by which `asyncio` is chosen, for code that needs it."""
+
 
 def run_serving(main: Coroutine[object, object, _T]) -> _T:
     """Run a coroutine to its end in a new event loop, as `asyncio.run` does."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    factory = None if os.environ.get(VARIABLE) == "asyncio" else new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)

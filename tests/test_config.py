@@ -127,9 +127,20 @@ async def test_a_lazy_client_connects_at_its_first_call() -> None:
     assert isinstance(client, Client)
 
 
-@pytest.mark.parametrize(("tls", "compression"), [(False, GrpcCompression.NONE), (True, GrpcCompression.GZIP)])
-async def test_messages_are_compressed_over_tls_only(tls: bool, compression: GrpcCompression) -> None:
-    client = await connect(ConnectionConfig(address="127.0.0.1:1", tls=tls), lazy=True)
+@pytest.mark.parametrize(
+    ("tls", "asked", "compression"),
+    [
+        (False, None, GrpcCompression.NONE),
+        (True, None, GrpcCompression.GZIP),
+        (False, True, GrpcCompression.GZIP),
+        (True, False, GrpcCompression.NONE),
+    ],
+)
+async def test_messages_are_compressed_over_tls_or_if_one_says_so(
+    tls: bool, asked: bool | None, compression: GrpcCompression
+) -> None:
+    config = ConnectionConfig(address="127.0.0.1:1", tls=tls, grpc_compression=asked)
+    client = await connect(config, lazy=True)
     assert client.service_client.config.grpc_compression is compression
 
 

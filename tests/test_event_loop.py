@@ -17,10 +17,14 @@ raise RuntimeError(f"loaded by {type(asyncio.get_running_loop()).__module__}")
 """
 
 
+needs_uvloop = pytest.mark.skipif(event_loop.new_event_loop is None, reason="uvloop is not for this platform")
+
+
 async def _loop() -> str:
     return type(asyncio.get_running_loop()).__module__
 
 
+@needs_uvloop
 def test_what_a_coroutine_returns_comes_from_a_loop_of_uvloop() -> None:
     assert event_loop.run_serving(_loop()) == "uvloop"
 
@@ -30,6 +34,12 @@ def test_without_uvloop_it_is_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
     assert event_loop.run_serving(_loop()).startswith("asyncio.")
 
 
+def test_asyncios_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(event_loop.VARIABLE, "asyncio")
+    assert event_loop.run_serving(_loop()).startswith("asyncio.")
+
+
+@needs_uvloop
 @pytest.mark.process
 @pytest.mark.parametrize("command", ["worker", "dev", "api"])
 def test_the_commands_that_serve_run_on_it(tmp_path: Path, command: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,10 +72,12 @@ def codec(
         config = CodecServerConfig(tokens=tokens, origins=tuple(url.rstrip("/") for url in origins), host=host)
     except DefinitionError as error:
         raise click.UsageError(str(error)) from error
+    from perdure.event_loop import run_serving
+
     app = create_codec_app(found, config)
     with listening(host, port, "the codec endpoint") as listener:
         click.echo(f"perdure: decrypting at {url_of(listener)}", err=True)
-        asyncio.run(_serve(app, listener))
+        run_serving(_serve(app, listener))
     return ExitCode.FINISHED
 
 

@@ -39,6 +39,7 @@ class Connection:
     payload_storage: str | None = None
     payload_codec: str | None = None
     encryption_keys: Path | None = None
+    grpc_compression: bool | None = None
 
     @property
     def flags(self) -> str:
@@ -70,6 +71,7 @@ class Connection:
             if storage
             else None,
             payload_codec=self.codec(),
+            grpc_compression=self.grpc_compression,
         )
 
     def codec(self) -> PayloadCodec | None:
@@ -167,6 +169,12 @@ def connection_options(command: Command) -> Command:
         type=click.Path(path_type=Path),
         help="File of the keys that encrypt histories.  [default: the keys in PERDURE_ENCRYPTION_KEYS, else none]",
     )
+    @click.option(
+        "--grpc-compression/--no-grpc-compression",
+        default=None,
+        envvar="PERDURE_GRPC_COMPRESSION",
+        help="Whether to compress what goes to Temporal and back.  [default: with TLS only]",
+    )
     @functools.wraps(command)
     def wrapped(
         *args: Any,
@@ -177,6 +185,7 @@ def connection_options(command: Command) -> Command:
         payload_storage: str | None,
         payload_codec: str | None,
         encryption_keys: Path | None,
+        grpc_compression: bool | None,
         **options: Any,
     ) -> int:
         connection = Connection(
@@ -187,6 +196,7 @@ def connection_options(command: Command) -> Command:
             payload_storage=payload_storage,
             payload_codec=payload_codec,
             encryption_keys=encryption_keys,
+            grpc_compression=grpc_compression,
         )
         return command(*args, connection=connection, **options)
 

@@ -418,9 +418,10 @@ async def _health_beside(
     async with AsyncExitStack() as stack:
         try:
             server = await stack.enter_async_context(HealthServer(*address, why_not))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise click.ClickException(
-                f"--health: cannot listen on {address[0]}:{address[1]}: {error.strerror or error}; name another port"
+                f"--health: cannot listen on {address[0]}:{address[1]}: {reason}; name another port"
             ) from error
         click.echo(f"perdure: health at http://{address[0]}:{server.port}/readyz", err=True)
         yield

@@ -95,9 +95,10 @@ async def told(address: str | None, codec: PayloadCodec | None) -> AsyncGenerato
     server = StreamServer(hub, *_split(address, "--stream-listen"), key=stream_key(), codec=codec)
     try:
         await server.__aenter__()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise click.ClickException(
-            f"token streams cannot be offered at {address}: {error.strerror or error}; name another by --stream-listen"
+            f"token streams cannot be offered at {address}: {reason}; name another by --stream-listen"
         ) from error
     try:
         yield hub

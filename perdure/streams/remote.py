@@ -128,7 +128,7 @@ class StreamClient:
 async def _resolve(host: str, port: int) -> set[_Address] | None:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         _log.debug("name of workers not found", host=host, reason=str(error))
         return None
     return {(str(address[0]), int(address[1])) for *_, address in found}

@@ -11,7 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from click import ClickException
 
+from perdure.cli.streaming import told
 from perdure.encryption import EncryptionCodec
 from perdure.keys import Key, KeyRing
 from perdure.streams import remote, wire
@@ -427,3 +429,20 @@ async def test_a_name_may_stand_for_other_workers_tomorrow(monkeypatch: pytest.M
         ports[:] = [split_address(servers[2].address)[1]]
         known = True
         await eventually(lambda: client.connected == 1)
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "x" * 70])
+async def test_a_name_that_leads_nowhere_keeps_no_other_from_being_found(host: str) -> None:
+    """Python refuses to encode names with an empty or a long label, by an error of its own."""
+    async with (
+        StreamServer(TokenHub(), "127.0.0.1", 0) as server,
+        StreamClient(TokenHub(), [f"{host}:7400", server.address]) as client,
+    ):
+        assert await client.connects(10)
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b"])
+async def test_tokens_that_cannot_be_offered_are_told_of(host: str) -> None:
+    with pytest.raises(ClickException, match=rf"cannot be offered at {host}:7400: .+; name another"):
+        async with told(f"{host}:7400", None):
+            pass
