@@ -7,9 +7,11 @@
 One turn at a time, by turns, in one run: Perdure and Temporal's plug-in on the same development server, with tools as
 activities; Perdure with the tool as a local activity, and DBOS's plug-in with the tool as a step, on SQLite: once with
 the session in memory, as its documentation has it, where the conversation ends with the process, and once with the
-session in ADK's `DatabaseSessionService`, on SQLite too, since Perdure keeps it as well. Perdure's loop is that of
-`perdure worker`. Seconds count from the client's request to the last event. `history_bytes` is what one turn leaves in
-Temporal's history. The last line is JSON; `faster` is the other side's time divided by Perdure's.
+session in ADK's `DatabaseSessionService`, on SQLite too, since Perdure keeps it as well. All databases are files:
+ADK has SQLite wait for the disk, Temporal's development server leaves that to the operating system. Perdure's loop and
+compression are those of `perdure worker`; the plug-ins have their SDKs' defaults, asyncio's loop, and gzip on Temporal.
+Seconds count from the request to the last event. `history_bytes` is what one turn leaves in Temporal's history.
+The last line is JSON; `faster` is the other side's time divided by Perdure's.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ async def main() -> None:
     options = parser.parse_args()
     rounds, size, python = options.rounds, options.result_bytes, options.plugin_python
     with tempfile.TemporaryDirectory() as folder:
-        async with DevServer(DevServerConfig(headless=True)) as server:
+        # On a file, as the databases of DBOS and ADK are.
+        async with DevServer(DevServerConfig(headless=True, data_file=Path(folder) / "temporal.db")) as server:
             client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
             apps = [make_app(APP, rounds, size, local=False), make_app(LOCAL_APP, rounds, size, local=True)]
             worker, local_worker = create_workers(client, apps)
