@@ -84,7 +84,7 @@ async def compare(turns: dict[str, Turn], repeat: int) -> dict[str, dict[str, fl
     """Return the median of each way, all taken by turns."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in turns}
     for index in range(repeat + 1):
-        # Forth and back, since the server is slower for who comes after a pause of its own.
+        # Forth and back, so that none always comes after a pause of the server, or after the same other way.
         for name, turn in list(turns.items()) if index % 2 else reversed(turns.items()):
             result = await turn()
             if index:  # The first round warms up.

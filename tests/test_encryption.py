@@ -171,7 +171,8 @@ async def test_the_command_line_takes_keys_from_a_file_or_the_environment(
     assert isinstance(connection.config().payload_codec, EncryptionCodec)
     assert connection.flags == f" --encryption-keys {path}"
     monkeypatch.setenv(KEYS_VARIABLE, NEW.line)
-    connection = Connection(address=None, namespace=None, profile=None, config_file=None)
+    connection = Connection(address=None, namespace=None, profile=None, config_file=None, grpc_compression=False)
+    assert connection.flags == " --no-grpc-compression"
     found = connection.config().payload_codec
     assert isinstance(found, EncryptionCodec)
     assert found.encrypt(PLAIN).metadata["encryption-key-id"] == b"new"

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from perdure.cli.addresses import taking
 from perdure.cli.artifacts import artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
@@ -220,12 +221,8 @@ def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket
         from perdure.http_server import listen
     except ModuleNotFoundError as error:
         raise _explained(error) from error
-    try:
+    with taking(f"{what} cannot listen on {host}:{port}", "name another port by --port"):
         return listen(host, port)
-    except OSError as error:
-        raise click.ClickException(
-            f"{what} cannot listen on {host}:{port}: {error.strerror or error}; name another port by --port"
-        ) from error
 
 
 def url_of(listener: socket.socket) -> str:

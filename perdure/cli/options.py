@@ -53,7 +53,8 @@ class Connection:
             "--payload-codec": self.payload_codec,
             "--encryption-keys": self.encryption_keys,
         }
-        return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
+        flags = "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
+        return flags + {None: "", True: " --grpc-compression", False: " --no-grpc-compression"}[self.grpc_compression]
 
     def config(self) -> ConnectionConfig:
         """Return the settings for `perdure.config.connect`."""

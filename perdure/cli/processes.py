@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perdure.cli.addresses import taking
 from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, url_of, warn_of
 from perdure.cli.api import serve as serve_api
 from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
@@ -416,13 +417,8 @@ async def _health_beside(
         return None if await pulse.beats() else "Temporal does not answer"
 
     async with AsyncExitStack() as stack:
-        try:
+        with taking(f"--health: cannot listen on {address[0]}:{address[1]}", "name another port"):
             server = await stack.enter_async_context(HealthServer(*address, why_not))
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise click.ClickException(
-                f"--health: cannot listen on {address[0]}:{address[1]}: {reason}; name another port"
-            ) from error
         click.echo(f"perdure: health at http://{address[0]}:{server.port}/readyz", err=True)
         yield
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perdure.cli.addresses import taking
 from perdure.cli.options import Command
 from perdure.cli.output import printable, show_event
 
@@ -93,13 +94,8 @@ async def told(address: str | None, codec: PayloadCodec | None) -> AsyncGenerato
 
     hub = TokenHub()
     server = StreamServer(hub, *_split(address, "--stream-listen"), key=stream_key(), codec=codec)
-    try:
+    with taking(f"token streams cannot be offered at {address}", "name another by --stream-listen"):
         await server.__aenter__()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise click.ClickException(
-            f"token streams cannot be offered at {address}: {reason}; name another by --stream-listen"
-        ) from error
     try:
         yield hub
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from click import ClickException
 
 from perdure.api.auth_config import AuthConfig
 from perdure.api.auth_watch import EVERY
@@ -147,6 +148,11 @@ def test_a_port_that_is_taken_is_explained(
         code = run_command([command, f"{app_name}.py", "--port", port, "--address", temporal_server])
     assert code == 1
     assert f"the HTTP API cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_a_host_that_is_no_name_is_told_of() -> None:
+    with pytest.raises(ClickException, match=r"the HTTP API cannot listen on a\.\.b:0: .+; name another port"):
+        listening("a..b", 0)
 
 
 @pytest.mark.parametrize("url", ["localhost:8233", "javascript:alert(1)", "http://", ""])

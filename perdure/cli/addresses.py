@@ -1,0 +1,24 @@
+"""How a command that serves says that an address cannot be listened on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import click
+
+
+@contextmanager
+def taking(what: str, remedy: str) -> Generator[None]:
+    """Say of an address that cannot be had what it was for, why, and the remedy.
+
+    Raises:
+        click.ClickException: It cannot be had.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"{what}: {error.strerror or error}; {remedy}") from error
+    except UnicodeError as error:
+        # A host name with an empty or a long label, which Python does not encode.
+        raise click.ClickException(f"{what}: {error}; {remedy}") from error
