@@ -59,12 +59,13 @@ class ToolCalls:
             if request is not None:
                 step.requests.append(await self._log(request))
         response = response_event(calls, outputs, long_running)
-        if response is not None:
-            step.responses.append(await self._log(response))
-        answered = {response.id for event in step.responses for response in event.get_function_responses()}
+        answered = {part.id for part in response.get_function_responses()} if response is not None else set[str]()
         for call in calls:
             if call.id in long_running and call.id not in answered:
+                # First: cut off behind the response event, these would seem not to have run, and take no answer.
                 self._scope.keep(call.id or "", outputs[call.id or ""])
+        if response is not None:
+            step.responses.append(await self._log(response))
 
     def to_confirm(self, step: Step) -> bool:
         """Return whether confirmations were asked for whose tools have not run yet."""

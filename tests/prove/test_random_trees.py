@@ -187,3 +187,12 @@ async def test_a_random_tree_can_be_cut_anywhere(tree: Tree, mode: Mode, proof_c
     prover = RandomProver(proof_client, ProofConfig(at_once=4, most_cuts=_CUTS))
     report = await prover.prove_tree(tree, mode)
     assert report.ok, f"{tree}\n{report}"
+
+
+async def test_a_silent_long_running_call_beside_a_quick_tool_can_be_cut_anywhere(proof_client: Client) -> None:
+    # Found by the long profile: the round's response event says nothing of the call that has returned nothing.
+    calls: list[dict[str, Any]] = [{"name": "look", "args": {}}, {"name": "wait", "args": {}}]
+    steps: list[dict[str, Any]] = [{"calls": calls}, {"text": "seen"}, {"text": "more"}]
+    root: dict[str, Any] = {"kind": "llm", "name": "llm1", "tools": ["look", "wait"], "script": steps}
+    report = await RandomProver(proof_client, ProofConfig()).prove_tree(Tree(root, True, False), "prefix")
+    assert report.ok, report
