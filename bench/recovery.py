@@ -1,6 +1,6 @@
 """How soon a turn goes on after SIGKILL of its worker, with Perdure's default timeouts.
 
-    python -m bench.recovery [--repeat 5] [--sessions 100] [--tool-seconds 6] [--json]
+    python -m bench.recovery [--repeat 5] [--sessions 100] [--tool-seconds 6] [--many 80] [--rounds 60] [--json]
 
 The worker is killed in the middle of a model call, of a tool, or of a local tool, at a random moment of the first two
 seconds. A local tool's death is noticed by the workflow task timeout, Temporal's 10 s, so `worst` leaves it out.
@@ -8,7 +8,11 @@ seconds. A local tool's death is noticed by the workflow task timeout, Temporal'
 `step` until the step begins again, `turn` until the turn's last event has reached the client.
 
 `false_alarms` is the price of short timeouts: sessions at once, each with a tool that takes some seconds, while the
-worker is as busy as it can be with short turns; it counts the tools that ran more than once. The last line is JSON.
+worker is as busy as it can be with short turns; it counts the tools that ran more than once.
+
+`many`: sessions that are all in a tool after some rounds when their worker is killed, and all let go at once when the
+new one is up, which has to replay them all: seconds until they have ended, and those that their clients took for stuck.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -28,19 +32,25 @@ from pathlib import Path
 from typing import Any
 
 from google.genai import types
+from temporalio.client import Client
 
-from bench.processes import READY, print_report, process, ready
+from bench.processes import READY, cpu_seconds, print_report, process, ready
 from perdure.agents import App, FunctionTool, LlmAgent, ResumabilityConfig, ToolContext
 from perdure.client import Runner
-from perdure.config import ConnectionConfig, connect
+from perdure.config import ConnectionConfig, WorkerConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
+from perdure.errors import SessionStuck
 from perdure.event_loop import run_serving
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.worker import create_workers
 
 APP = "bench_recovery"
+MANY_APP = "bench_recovery_many"
+_OPEN = "open"
+"""File that lets the tools of `many` go."""
 _POLL = 0.005
+_SLOW_POLL = 0.5
 _SHORT_TURNS = 20
 
 
@@ -93,11 +103,32 @@ def make_app(folder: Path) -> App:
     return App(name=APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
 
 
-async def serve(address: str, folder: str) -> None:
+def make_many_app(folder: Path, rounds: int) -> App:
+    def look_up(query: str) -> str:
+        """Look something up."""
+        return query * 50
+
+    async def wait(tool_context: ToolContext) -> str:
+        """Wait until all may go on."""
+        _began(folder, tool_context.state["key"])
+        # Another process writes it.
+        while not (folder / _OPEN).exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        return "waited"
+
+    looks: list[Any] = [{"calls": [{"name": "look_up", "args": {"query": f"some words {i} "}}]} for i in range(rounds)]
+    model = ScriptedModel([*looks, {"calls": [{"name": "wait", "args": {}}]}, {"text": "done"}])
+    agent = LlmAgent(name="worker", model=model, tools=[look_up, wait])
+    return App(name=MANY_APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
+
+
+async def serve(address: str, folder: str, rounds: str) -> None:
     """Be a worker."""
     client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
-    [worker] = create_workers(client, [make_app(Path(folder))])
-    async with worker:
+    apps = [make_app(Path(folder)), make_many_app(Path(folder), int(rounds))]
+    async with AsyncExitStack() as stack:
+        for worker in create_workers(client, apps, WorkerConfig(max_concurrent_activities=1000)):
+            await stack.enter_async_context(worker)
         print(READY, flush=True)
         await asyncio.Event().wait()
 
@@ -105,13 +136,16 @@ async def serve(address: str, folder: str) -> None:
 class Bench:
     """Kills workers on one server."""
 
-    def __init__(self, address: str, runner: Runner, folder: Path) -> None:
+    def __init__(self, address: str, client: Client, folder: Path, rounds: int) -> None:
         self._address = address
-        self._runner = runner
+        self._runner = Runner(APP, client)
+        self._many = Runner(MANY_APP, client)
         self._folder = folder
+        self._rounds = rounds
+        self._stuck = 0
 
     def worker(self) -> Any:
-        return process("bench.recovery", "--serve", self._address, str(self._folder))
+        return process("bench.recovery", "--serve", self._address, str(self._folder), str(self._rounds))
 
     async def turn(self, kind: str, key: str, seconds: float = 0.0) -> float:
         """Run a turn; returns when its last event came, by the wall clock."""
@@ -172,33 +206,85 @@ class Bench:
         again = sum(len(self.began(key)) > 1 for key in keys)
         return {"tools": sessions, "seconds": seconds, "short_turns_meanwhile": short, "ran_again": again}
 
+    async def many(self, sessions: int) -> dict[str, Any]:
+        """Return how soon many sessions have ended that a new worker has to replay at once."""
+        keys = [f"many-{uuid.uuid4()}" for _ in range(sessions)]
+        async with self.worker() as first:
+            await ready(first)
+            turns = [asyncio.create_task(self._many_turn(key)) for key in keys]
+            # Another process writes them.
+            while not all(self.began(key) for key in keys):  # noqa: ASYNC110
+                await asyncio.sleep(_SLOW_POLL)
+            first.kill()
+        async with self.worker() as second:
+            await ready(second)
+            while not all(len(self.began(key)) > 1 for key in keys):  # noqa: ASYNC110
+                await asyncio.sleep(_SLOW_POLL)
+            opened = time.time()
+            (self._folder / _OPEN).touch()
+            ends = sorted([ended - opened for ended in await asyncio.gather(*turns)])
+            cpu = cpu_seconds(second.pid)
+        return {
+            "sessions": sessions,
+            "rounds": self._rounds,
+            "turn_median": ends[sessions // 2],
+            "turn_worst": ends[-1],
+            "taken_for_stuck": self._stuck,
+            "worker_cpu_seconds": cpu,
+        }
+
+    async def _many_turn(self, key: str) -> float:
+        await self._many.create_session(user_id="u", session_id=key, state={"key": key})
+        try:
+            async for _ in self._many.run_async(user_id="u", session_id=key, new_message="go", live=False):
+                pass
+        except SessionStuck:
+            self._stuck += 1
+            # Nobody tells.
+            while not await self._is_over(key):  # noqa: ASYNC110
+                await asyncio.sleep(_SLOW_POLL)
+        return time.time()
+
+    async def _is_over(self, key: str) -> bool:
+        try:
+            return (await self._many.get_session(user_id="u", session_id=key)).status not in ("running", "queued")
+        except SessionStuck:
+            return False
+
 
 async def main() -> None:
     """Run the benchmark and print a table and JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--sessions", type=int, default=100)
+    parser.add_argument("--repeat", type=int, default=5, help="kills of each kind; 0 leaves them out")
+    parser.add_argument("--sessions", type=int, default=100, help="of the false alarms; 0 leaves them out")
     parser.add_argument("--tool-seconds", type=float, default=6.0)
+    parser.add_argument("--many", type=int, default=80, help="sessions that are replayed at once; 0 leaves it out")
+    parser.add_argument("--rounds", type=int, default=60, help="of each of these sessions")
     parser.add_argument("--json", action="store_true", help="only the line of JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         async with DevServer(DevServerConfig(headless=True)) as server:
             client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
-            bench = Bench(server.address, Runner(APP, client), Path(folder))
+            bench = Bench(server.address, client, Path(folder), options.rounds)
             report: dict[str, Any] = {
                 f"{kind}_{'standby' if standby else 'restart'}": await bench.recovery(
                     kind, standby=standby, repeat=options.repeat
                 )
                 for kind in ("model", "tool", "local")
                 for standby in (True, False)
+                if options.repeat
             }
-            report["false_alarms"] = await bench.false_alarms(options.sessions, options.tool_seconds)
-    report["worst"] = max(row["turn_worst"] for name, row in report.items() if name.startswith(("model", "tool")))
+            if options.sessions:
+                report["false_alarms"] = await bench.false_alarms(options.sessions, options.tool_seconds)
+            if options.many:
+                report["many"] = await bench.many(options.many)
+    if options.repeat:
+        report["worst"] = max(row["turn_worst"] for name, row in report.items() if name.startswith(("model", "tool")))
     print_report(report, table=not options.json)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        run_serving(serve(*sys.argv[2:4]))
+        run_serving(serve(*sys.argv[2:5]))
     else:
         asyncio.run(main())

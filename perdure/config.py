@@ -176,8 +176,10 @@ class WorkerConfig:
     """Model calls and tools of one app at work at the same time. Default: 100."""
     tool_threads: int = 32
     """Threads for tools that are plain functions; more of them wait for a free one. Default: 32."""
-    max_concurrent_workflow_tasks: int = 100
-    """Workflow tasks of one app at work at the same time. Default: 100."""
+    max_concurrent_workflow_tasks: int | None = None
+    """Workflow tasks of one app at work at the same time, at least 2. Python computes one after the other in any case,
+    and many at once, when a restarted worker replays its sessions, outlast Temporal's ten seconds for each of them. A
+    task takes a place as long as its local tools run. Default: 6, and 24 for an app with local tools."""
     max_cached_workflows: int = 1000
     """Sessions of one app kept in memory; one that is not replays its history at its next step, which is dear: keep
     it above the number of sessions that are active at a time. 0 replays always, for tests. Default: 1000."""

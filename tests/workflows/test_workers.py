@@ -11,12 +11,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from perdure.agents import FunctionTool
+from perdure.config import WorkerConfig
 from perdure.events import REQUEST_RECONCILE
+from perdure.worker import create_workers
 from tests.workflows.crashing_worker import HANG, ONCE
 from tests.workflows.support import (
     Counted,
@@ -52,6 +55,20 @@ async def worker(address: str, app: str, folder: Path) -> AsyncGenerator[Process
 def lines(folder: Path, name: str) -> list[str]:
     path = folder / name
     return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize(("local", "given", "tasks"), [(False, None, 6), (True, None, 24), (True, 3, 3)])
+async def test_a_worker_has_few_workflow_tasks_at_a_time(
+    client: Client, app_name: str, local: bool, given: int | None, tasks: int
+) -> None:
+    # With Temporal's 100, all sessions of a restarted worker are replayed at once, and none of them in time.
+    def quick() -> str:
+        return "done"
+
+    app = make_app(app_name, agent("worker", [text("hello")], [FunctionTool(quick, local=local)]))
+    (made,) = create_workers(client, [app], WorkerConfig(max_concurrent_workflow_tasks=given))
+    config: Any = made.config()
+    assert config["max_concurrent_workflow_tasks"] == tasks
 
 
 @pytest.mark.parametrize("during", ["second", "model1"])
