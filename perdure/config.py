@@ -7,7 +7,10 @@ A connection takes its address, namespace, TLS and API key from Temporal's own p
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import re
+import time
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -37,6 +40,9 @@ DEFAULT_ADDRESS = "localhost:7233"
 
 DEFAULT_NAMESPACE = "default"
 """The namespace if nothing says otherwise."""
+
+_EXIT_PAUSE = 0.1
+"""Seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +98,16 @@ class ConnectionConfig:
         return _resolve(self)[0]
 
 
+@functools.cache
+def _pause_at_exit() -> None:
+    """Have the process wait a moment when it ends, for the threads of Temporal's core.
+
+    They take the interpreter's lock to drop what was cancelled; those that come once Python is shutting down let it
+    hang for good, or abort it (sdk-python issue 300).
+    """
+    atexit.register(time.sleep, _EXIT_PAUSE)
+
+
 async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False) -> Client:
     """Return a Temporal client that speaks Perdure's payloads.
 
@@ -102,6 +118,7 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
     Raises:
         ConnectionFailed: No server answers at the address, or it refuses. The same call may succeed later.
     """
+    _pause_at_exit()
     resolved, metadata = _resolve(config or ConnectionConfig())
     # It costs more than it saves within a network: journal slices are packed already (decision 113).
     compress = bool(resolved.tls) if resolved.grpc_compression is None else resolved.grpc_compression

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -149,6 +151,32 @@ async def test_it_connects_to_a_running_server(temporal_server: str) -> None:
     client = await connect(ConnectionConfig(address=temporal_server))
     assert await client.service_client.check_health()
     assert client.namespace == "default"
+
+
+CUT_SHORT = """
+import asyncio, sys
+from perdure.config import ConnectionConfig, connect
+
+async def main():
+    client = await connect(ConnectionConfig(address=sys.argv[1]))
+    asked = [asyncio.create_task(client.get_workflow_handle(f"w{i}").describe()) for i in range(100)]
+    await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.server
+@pytest.mark.process
+async def test_a_program_ends_that_leaves_while_it_asks(temporal_server: str) -> None:
+    # Without a pause at its exit it hung as a rule.
+    program = await asyncio.create_subprocess_exec(sys.executable, "-c", CUT_SHORT, temporal_server)
+    try:
+        assert await asyncio.wait_for(program.wait(), 30) == 0
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
 
 
 def test_configs_are_frozen() -> None:
