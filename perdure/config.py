@@ -194,9 +194,11 @@ class WorkerConfig:
     tool_threads: int = 32
     """Threads for tools that are plain functions; more of them wait for a free one. Default: 32."""
     max_concurrent_workflow_tasks: int | None = None
-    """Workflow tasks of one app at work at the same time, at least 2. Python computes one after the other in any case,
-    and many at once, when a restarted worker replays its sessions, outlast Temporal's ten seconds for each of them. A
-    task takes a place as long as its local tools run. Default: 6, and 24 for an app with local tools."""
+    """Workflow tasks of one app at work at the same time, at least 2; polls that have nothing yet, mostly four for
+    sessions in memory, count too. Python computes one after the other in any case, and many at once, when a restarted
+    worker replays its sessions, outlast Temporal's ten seconds for each. A task takes a place as long as its local
+    tools run; what waits longer than `sticky_timeout` for a place may be replayed by another worker. Default: 6, and
+    24 for an app with local tools."""
     max_cached_workflows: int = 1000
     """Sessions of one app kept in memory; one that is not replays its history at its next step, which is dear: keep
     it above the number of sessions that are active at a time. 0 replays always, for tests. Default: 1000."""
@@ -237,7 +239,12 @@ class WorkerConfig:
     mends it; for tests, which would hang. Default: off."""
 
     def __post_init__(self) -> None:
-        """Check that a versioned worker says which version it is, and that no other says how it is versioned."""
+        """Check that it can work, and that it says which version it is if, and only if, it is versioned."""
+        if self.max_concurrent_workflow_tasks is not None and self.max_concurrent_workflow_tasks < 2:
+            raise DefinitionError(
+                f"a worker cannot have {self.max_concurrent_workflow_tasks} workflow tasks at a time; give at least 2:"
+                " Temporal polls for sessions in memory and for others"
+            )
         if (self.deployment is None) != (self.build_id is None):
             raise DefinitionError(
                 f"a worker of deployment {self.deployment!r} has build id {self.build_id!r}; give both a"

@@ -282,14 +282,14 @@ class Rebuilder:
         request = confirmation_request(calls, outputs, self._request_ids(calls, len(asked)))
         long_running = calling.long_running_tool_ids or frozenset[str]()
         response = response_event(calls, outputs, long_running)
-        for event in (request, response):
-            if event is not None:
-                self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
         answered = {part.id for part in response.get_function_responses()} if response is not None else set[str]()
         for call in calls:
             if call.id in long_running and call.id not in answered and call.id not in invocation.kept:
                 kept = ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=outputs[call.id or ""])
                 self.projection.apply(kept)
+        for event in (request, response):
+            if event is not None:
+                self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
 
     def _output(self, invocation: Invocation, node: LlmNode, call: types.FunctionCall) -> ToolOutput | None:
         plan = self.projection.plan_of(invocation)

@@ -138,7 +138,7 @@ def _worker(
         max_cached_workflows=config.max_cached_workflows,
         max_concurrent_activities=config.max_concurrent_activities,
         max_concurrent_local_activities=config.max_concurrent_activities,
-        max_concurrent_workflow_tasks=config.max_concurrent_workflow_tasks or _workflow_tasks(registry.plan),
+        max_concurrent_workflow_tasks=_workflow_tasks(registry.plan, config.max_concurrent_workflow_tasks),
         sticky_queue_schedule_to_start_timeout=config.sticky_timeout,
         max_heartbeat_throttle_interval=config.max_heartbeat_interval,
         default_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
@@ -148,8 +148,10 @@ def _worker(
     )
 
 
-def _workflow_tasks(plan: Plan) -> int:
+def _workflow_tasks(plan: Plan, given: int | None) -> int:
     """Return how many workflow tasks run at a time, so that replays after a restart end in time (decision 114)."""
+    if given is not None:
+        return given
     nodes = (node for node in plan.nodes.values() if isinstance(node, LlmNode))
     waits = any(tool.local for node in nodes for tool in node.tools)
     return _TASKS_WITH_LOCAL_TOOLS if waits else _TASKS

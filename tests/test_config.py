@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.service import GrpcCompression, TLSConfig
 
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.errors import ConnectionFailed
+from perdure.errors import ConnectionFailed, DefinitionError
 
 PROFILES = """
 [profile.default]
@@ -177,6 +177,12 @@ async def test_a_program_ends_that_leaves_while_it_asks(temporal_server: str) ->
         if program.returncode is None:
             program.kill()
             await program.wait()
+
+
+@pytest.mark.parametrize("tasks", [-1, 0, 1])
+def test_a_worker_needs_places_for_workflow_tasks(tasks: int) -> None:
+    with pytest.raises(DefinitionError, match="at least 2"):
+        WorkerConfig(max_concurrent_workflow_tasks=tasks)
 
 
 def test_configs_are_frozen() -> None:
