@@ -47,7 +47,7 @@ from perdure.messages import (
 from perdure.plan import LlmNode
 from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.requests import by_branch, check_answer, expired_answer, named, state_event
-from perdure.responses import confirmation_request, requested_confirmation, response_event
+from perdure.responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.state_messages import ShareStateInput, StateChangeInput
 from perdure.views import expired_cause
 
@@ -282,9 +282,8 @@ class Rebuilder:
         request = confirmation_request(calls, outputs, self._request_ids(calls, len(asked)))
         long_running = calling.long_running_tool_ids or frozenset[str]()
         response = response_event(calls, outputs, long_running)
-        answered = {part.id for part in response.get_function_responses()} if response is not None else set[str]()
-        for call in calls:
-            if call.id in long_running and call.id not in answered and call.id not in invocation.kept:
+        for call in silent_calls(calls, outputs, long_running):
+            if call.id not in invocation.kept:
                 kept = ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=outputs[call.id or ""])
                 self.projection.apply(kept)
         for event in (request, response):

@@ -69,17 +69,26 @@ def confirmation_request(
     )
 
 
+def silent_calls(
+    calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], long_running: frozenset[str]
+) -> list[types.FunctionCall]:
+    """Return the long-running calls whose tools returned nothing yet: no response event tells of them."""
+    waiting = [call for call in calls if call.id in long_running and not outputs[call.id or ""].result]
+    return [call for call in waiting if requested_confirmation(call, outputs[call.id or ""]) is None]
+
+
 def response_event(
     calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], long_running: frozenset[str]
 ) -> Event | None:
     """Return the one event that holds all responses in call order, its actions merged; `None` without any part."""
     parts: list[types.Part] = []
     actions: list[EventActions] = []
+    silent = {call.id for call in silent_calls(calls, outputs, long_running)}
     for call in calls:
+        if call.id in silent:
+            continue
         output = outputs[call.id or ""]
         asked = requested_confirmation(call, output)
-        if asked is None and call.id in long_running and not output.result:
-            continue
         result = _AWAITS_CONFIRMATION if output.needs_confirmation else wrap_result(output.result)
         response = types.FunctionResponse(id=call.id, name=call.name, response=result)
         parts.append(types.Part(function_response=response))

@@ -24,6 +24,7 @@ from perdure.responses import (
     parse_confirmation,
     requested_confirmation,
     response_event,
+    silent_calls,
 )
 from perdure.runs import Step
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
@@ -58,12 +59,10 @@ class ToolCalls:
             request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
             if request is not None:
                 step.requests.append(await self._log(request))
+        for call in silent_calls(calls, outputs, long_running):
+            # First: cut off behind the response event, these would seem not to have run, and take no answer.
+            self._scope.keep(call.id or "", outputs[call.id or ""])
         response = response_event(calls, outputs, long_running)
-        answered = {part.id for part in response.get_function_responses()} if response is not None else set[str]()
-        for call in calls:
-            if call.id in long_running and call.id not in answered:
-                # First: cut off behind the response event, these would seem not to have run, and take no answer.
-                self._scope.keep(call.id or "", outputs[call.id or ""])
         if response is not None:
             step.responses.append(await self._log(response))
 
