@@ -201,9 +201,10 @@ class WorkerConfig:
     max_cached_workflows: int = 1000
     """Sessions of one app kept in memory; one that is not replays its history at its next step, which is dear: keep
     it above the number of sessions that are active at a time. 0 replays always, for tests. Default: 1000."""
-    sticky_timeout: timedelta = timedelta(seconds=1)
-    """How long a session's next step waits for the worker that has it in memory, before any other takes it. Default:
-    1 s."""
+    sticky_timeout: timedelta = timedelta(seconds=2)
+    """How long a session's next step waits for the worker that has it in memory, before any other takes it and replays
+    the session. Of a worker that dies while it runs a tool or calls a model, the session is taken at once as that runs
+    again; other sessions wait for so long. Default: 2 s."""
     max_heartbeat_interval: timedelta = timedelta(seconds=1)
     """Longest pause between two heartbeats that the server gets from a running tool, and so until a stop reaches it.
     Default: 1 s, which leaves room for a busy worker before the heartbeat timeout of 2.5 s."""

@@ -22,6 +22,7 @@ from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
 from perdure.detours import Detours
+from perdure.lost_workers import LostWorkers
 from perdure.messages import Rollout
 from perdure.metering import StepMeter
 from perdure.payloads import adapt
@@ -132,7 +133,7 @@ def _worker(
             ToolActivity(registry, journals, code, rollout, config.artifacts).run,
         ],
         workflow_runner=workflow_runner([registry]),
-        interceptors=[StepMeter(), Detours()],
+        interceptors=[StepMeter(), Detours(), LostWorkers(client)],
         identity=config.identity,
         **_version(registry, config),
         max_cached_workflows=config.max_cached_workflows,

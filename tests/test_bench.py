@@ -87,11 +87,19 @@ async def test_followers() -> None:
 @pytest.mark.skipif(not os.environ.get("PERDURE_SLOW_TESTS"), reason="slow")
 async def test_recovery() -> None:
     """A turn goes on after each kind of kill, and before the timeouts that other systems have."""
-    report = await run("bench.recovery", "--repeat", "1", "--sessions", "3", "--tool-seconds", "1")
+    small = ("--sessions", "3", "--tool-seconds", "1", "--many", "3", "--rounds", "2")
+    report = await run("bench.recovery", "--repeat", "1", *small)
     kills = {f"{step}_{how}" for step in ("model", "tool", "local") for how in ("standby", "restart")}
-    assert set(report) == kills | {"false_alarms", "worst"}
+    assert set(report) == kills | {"false_alarms", "many", "worst"}
     assert all(0 < report[kill]["step_worst"] <= report[kill]["turn_worst"] for kill in kills)
     assert report["false_alarms"]["ran_again"] == 0
+
+
+@pytest.mark.timeout(300)
+async def test_workers() -> None:
+    report = await run("bench.workers", "--workers", "2", "--sessions", "3", "--rounds", "2")
+    assert set(report) == {"sticky_1_s", "sticky_2_s"}
+    assert all(row["steps_per_second"] > 0 for row in report.values())
 
 
 @pytest.mark.timeout(300)

@@ -134,9 +134,10 @@ class JournalCache:
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         while True:
             handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            page = await handle.query(
-                JOURNAL, PageInput(since=since, max_bytes=MAX_PART_BYTES), result_type=JournalPage
-            )
+            request = PageInput(since=since, max_bytes=MAX_PART_BYTES)
+            # The session may have to be replayed first, behind many others.
+            with beating():
+                page = await handle.query(JOURNAL, request, result_type=JournalPage)
             if page.carried is None:
                 return page
             run_id = page.carried.run_id

@@ -44,6 +44,12 @@ def _worker_options(command: Command) -> Command:
         click.option("--tool-threads", type=click.IntRange(min=1), help="Threads for tools that are not async."),
         click.option("--max-sessions", type=click.IntRange(min=0), help="Sessions kept in memory, per app."),
         click.option("--max-workflow-tasks", type=click.IntRange(min=2), help="Sessions computed at a time, per app."),
+        click.option(
+            "--sticky-timeout",
+            type=click.FloatRange(min=0.1),
+            metavar="SECONDS",
+            help="How long a session waits for the worker that has it in memory.  [default: 2]",
+        ),
         listen_option,
         click.option("--deployment", metavar="NAME", help="Deployment that this worker is a version of."),
         click.option("--build-id", metavar="ID", help="Which version of the deployment it is."),
@@ -249,10 +255,15 @@ def _worker_config(options: dict[str, Any]) -> WorkerConfig:
         "deployment": options["deployment"],
         "build_id": options["build_id"],
         "versioning": options["versioning"],
-        "graceful_shutdown_timeout": timedelta(seconds=options["grace"]) if options["grace"] is not None else None,
+        "sticky_timeout": _seconds(options["sticky_timeout"]),
+        "graceful_shutdown_timeout": _seconds(options["grace"]),
         "artifacts": open_artifacts(options["artifacts"]),
     }
     return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
+
+
+def _seconds(given: float | None) -> timedelta | None:
+    return timedelta(seconds=given) if given is not None else None
 
 
 async def _reach(

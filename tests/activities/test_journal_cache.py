@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
+from temporalio.testing import ActivityEnvironment
 
-from perdure.activities import session
+from perdure.activities import code, session
 from perdure.activities.session import JournalCache
 from perdure.agents import FunctionTool, LongRunningFunctionTool
 from perdure.events import USER, Event, user_content
@@ -104,6 +105,25 @@ async def test_a_copy_may_be_dropped_while_its_session_waits(client: Client, mon
     assert await see(cache, "last", 0, 3) == ["last 0", "last 1"]
     # What was handed over does not wait in its new run.
     assert cache.ready == [("s9", "next"), ("last", "run")]
+
+
+async def test_who_asks_for_a_log_that_is_long_in_coming_heartbeats(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a model call would be taken for lost, and run again, while its session is replayed behind many others."""
+    beats: list[object] = []
+    monkeypatch.setattr(code, "_BEAT_SECONDS", 0.01)
+
+    async def query(self: object, *args: object, **kwargs: object) -> JournalPage:
+        while len(beats) < 3:  # noqa: ASYNC110 -- heartbeats come from elsewhere
+            await asyncio.sleep(0.01)
+        return JournalPage(packed=pack(journal_of("s", 30)), offset=0, total=31)
+
+    monkeypatch.setattr(WorkflowHandle, "query", query)
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: beats.append(details)
+    found = await asyncio.wait_for(environment.run(see, JournalCache(client, max_bytes=8_000), "s", 20, 31), 10)
+    assert found == [f"s {n}" for n in range(30)]
 
 
 async def test_what_is_offered_is_taken_while_the_log_is_asked_for(

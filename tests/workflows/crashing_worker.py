@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.agents import App, FunctionTool, LlmAgent, ResumabilityConfig, ToolContext
-from perdure.config import ConnectionConfig, connect
+from perdure.config import ConnectionConfig, WorkerConfig, connect
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.worker import run_workers
@@ -23,6 +23,11 @@ HANG = "hang"
 
 ONCE = "once"
 """In a folder of this name the agent calls the at-most-once tool `pay`, and nothing else."""
+
+KEPT = "kept"
+"""With a folder of this name, the server waits for longer than a test for the worker that has a session in memory."""
+
+_LONG = timedelta(minutes=5)
 
 
 async def step(folder: Path, name: str, key: str) -> None:
@@ -76,7 +81,8 @@ def build(name: str, folder: Path) -> App:
 
 async def main(address: str, name: str, folder: str) -> None:
     client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
-    await run_workers(client, [build(name, Path(folder))])
+    config = WorkerConfig(sticky_timeout=_LONG) if Path(folder).name == KEPT else None
+    await run_workers(client, [build(name, Path(folder))], config)
 
 
 if __name__ == "__main__":

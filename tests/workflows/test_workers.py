@@ -20,7 +20,7 @@ from perdure.agents import FunctionTool
 from perdure.config import WorkerConfig
 from perdure.events import REQUEST_RECONCILE
 from perdure.worker import create_workers
-from tests.workflows.crashing_worker import HANG, ONCE
+from tests.workflows.crashing_worker import HANG, KEPT, ONCE
 from tests.workflows.support import (
     Counted,
     Gate,
@@ -93,6 +93,26 @@ async def test_a_killed_workers_step_runs_elsewhere(
     runs = {name: lines(tmp_path, name) for name in ("first", "second", "model0", "model1", "model2")}
     assert {name: len(found) for name, found in runs.items() if len(found) > 1} == {during: 2}
     assert len(set(runs[during])) == 1
+
+
+@pytest.mark.parametrize("during", ["second", "model1"])
+async def test_a_session_does_not_wait_for_the_worker_that_was_killed(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path, during: str
+) -> None:
+    folder = tmp_path / KEPT
+    folder.mkdir()
+    (folder / HANG).write_text(during)
+    user = User(client, app_name)
+    async with worker(temporal_server, app_name, folder) as process:
+        await user.create()
+        await user.send("a")
+        await eventually(lambda: len(lines(folder, during)) == 1)
+        process.kill()
+        await process.wait()
+    (folder / HANG).unlink()
+    async with worker(temporal_server, app_name, folder):
+        # The session is not asked, since a question would wait for the worker, too.
+        await eventually(lambda: len(lines(folder, "model2")) == 1)
 
 
 async def test_a_killed_workers_at_most_once_tool_does_not_run_elsewhere(
