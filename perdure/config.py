@@ -203,8 +203,9 @@ class WorkerConfig:
     it above the number of sessions that are active at a time. 0 replays always, for tests. Default: 1000."""
     sticky_timeout: timedelta = timedelta(seconds=2)
     """How long a session's next step waits for the worker that has it in memory, before any other takes it and replays
-    the session. Of a worker that dies while it runs a tool or calls a model, the session is taken at once as that runs
-    again; other sessions wait for so long. Default: 2 s."""
+    the session. A session whose worker dies in a model call or a tool is taken at once as that is tried again; what
+    comes to other sessions of that worker in the next ten seconds, or behind a tool that is not tried again, waits for
+    so long. Default: 2 s."""
     max_heartbeat_interval: timedelta = timedelta(seconds=1)
     """Longest pause between two heartbeats that the server gets from a running tool, and so until a stop reaches it.
     Default: 1 s, which leaves room for a busy worker before the heartbeat timeout of 2.5 s."""
@@ -244,6 +245,11 @@ class WorkerConfig:
             raise DefinitionError(
                 f"a worker cannot have {self.max_concurrent_workflow_tasks} workflow tasks at a time; give at least 2:"
                 " Temporal polls for sessions in memory and for others"
+            )
+        if self.sticky_timeout <= timedelta(0):
+            raise DefinitionError(
+                f"a session cannot wait {self.sticky_timeout.total_seconds():g} s for its worker; give a sticky_timeout"
+                " above 0"
             )
         if (self.deployment is None) != (self.build_id is None):
             raise DefinitionError(

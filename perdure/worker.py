@@ -14,6 +14,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from perdure.activities.code import CodeRunner
+from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
 from perdure.activities.plan import PlanActivities, SearchAttributes
 from perdure.activities.session import JournalActivity, JournalCache
@@ -22,7 +23,6 @@ from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
 from perdure.detours import Detours
-from perdure.lost_workers import LostWorkers
 from perdure.messages import Rollout
 from perdure.metering import StepMeter
 from perdure.payloads import adapt

@@ -67,7 +67,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "payloads": frozenset({"brevity", "errors"}),
     "private_files": frozenset(),
     "detours": frozenset(),
-    "lost_workers": frozenset({"logs"}),
     "keys": frozenset({"errors", "private_files"}),
     "codec_server": frozenset({"errors", "http_server"}),
     "http_server": frozenset(),

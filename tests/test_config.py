@@ -185,6 +185,11 @@ def test_a_worker_needs_places_for_workflow_tasks(tasks: int) -> None:
         WorkerConfig(max_concurrent_workflow_tasks=tasks)
 
 
+def test_a_session_waits_for_its_worker_for_some_time() -> None:
+    with pytest.raises(DefinitionError, match="above 0"):
+        WorkerConfig(sticky_timeout=timedelta(0))
+
+
 def test_configs_are_frozen() -> None:
     with pytest.raises(AttributeError):
         WorkerConfig().max_cached_workflows = 1  # pyright: ignore[reportAttributeAccessIssue]  # the point of the test

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import chain, islice, takewhile
 
 from temporalio import activity
@@ -40,6 +42,9 @@ _PACKED_AT_ONCE = 5
 
 _MAX_PACKED_BYTES = 200_000
 """A longer journal stays as it is: to pack it would hold the worker up."""
+
+_FETCH_TIMEOUT = timedelta(seconds=30)
+"""How long a session may take to give a part of its journal, before the call that needs it is tried again."""
 
 _Key = tuple[str, str]
 """Workflow and run id."""
@@ -112,13 +117,16 @@ class JournalCache:
     async def at(self, workflow_id: str, run_id: str, part: JournalSlice) -> Snapshot:
         """Return a session as it was when `part` was sent."""
         copy = self._use((workflow_id, run_id))
-        async with copy.lock:
-            while copy.length < part.offset:
-                page = await self._fetch(workflow_id, run_id, copy.length)
-                entries = await asyncio.to_thread(unpack, page.packed)
-                self._at_most += copy.extend(page.offset, entries)
-            self._at_most += copy.extend(part.offset, part.unpacked())
-            projection = copy.at(part.length)
+        # The session may have to be replayed first, behind many others.
+        waits = copy.length < part.offset or copy.lock.locked()
+        with beating() if waits else nullcontext():
+            async with copy.lock:
+                while copy.length < part.offset:
+                    page = await self._fetch(workflow_id, run_id, copy.length)
+                    entries = await asyncio.to_thread(unpack, page.packed)
+                    self._at_most += copy.extend(page.offset, entries)
+                self._at_most += copy.extend(part.offset, part.unpacked())
+                projection = copy.at(part.length)
         self._evict()
         return Snapshot(projection, copy.memo)
 
@@ -134,10 +142,12 @@ class JournalCache:
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         while True:
             handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            request = PageInput(since=since, max_bytes=MAX_PART_BYTES)
-            # The session may have to be replayed first, behind many others.
-            with beating():
-                page = await handle.query(JOURNAL, request, result_type=JournalPage)
+            page = await handle.query(
+                JOURNAL,
+                PageInput(since=since, max_bytes=MAX_PART_BYTES),
+                result_type=JournalPage,
+                rpc_timeout=_FETCH_TIMEOUT,
+            )
             if page.carried is None:
                 return page
             run_id = page.carried.run_id

@@ -12,17 +12,18 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, ResetStickyTaskQueueRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from perdure.activities.code import beating
 from perdure.logs import get_logger
 
 __all__ = ["LostWorkers"]
 
 _PATIENCE = timedelta(seconds=1)
-"""Without it, the session waits for the sticky timeout, which is not much longer; and nothing heartbeats meanwhile."""
+"""Without it, the session waits for the sticky timeout, which is not much longer."""
 
 _log = get_logger("perdure.worker")
 
@@ -48,7 +49,8 @@ class _Retried(ActivityInboundInterceptor):
         info = activity.info()
         if info.attempt > 1 and not info.is_local and info.workflow_id is not None:
             # Before the work, which may ask the session for its journal.
-            await _release(self._client, info)
+            with beating():
+                await _release(self._client, info)
         return await super().execute_activity(input)
 
 
@@ -60,10 +62,12 @@ async def _release(client: Client, info: activity.Info) -> None:
             DescribeWorkflowExecutionRequest(namespace=namespace, execution=run), timeout=_PATIENCE
         )
         pending = (item for item in described.pending_activities if item.activity_id == info.activity_id)
-        # What raised an error has a worker that lives, and has the session in memory.
-        if any(item.last_failure.HasField("timeout_failure_info") for item in pending):
+        # What raised an error, or took too long, has a worker that lives, and has the session in memory.
+        kinds = [item.last_failure.timeout_failure_info.timeout_type for item in pending]
+        if TimeoutType.TIMEOUT_TYPE_HEARTBEAT in kinds:
             await service.reset_sticky_task_queue(
                 ResetStickyTaskQueueRequest(namespace=namespace, execution=run), timeout=_PATIENCE
             )
-    except RPCError as error:
-        _log.debug("a session waits for the worker that had it", reason=error.status.name)
+    except Exception as error:
+        # The work does not depend on it.
+        _log.debug("a session waits for the worker that had it", reason=type(error).__name__)
