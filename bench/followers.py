@@ -27,7 +27,7 @@ from typing import Any
 import httpx2
 from temporalio.client import Client
 
-from bench.processes import READY, cpu_seconds, percentile, print_report, process, read_line, ready
+from bench.processes import READY, cpu_seconds, percentile, print_report, process, read_line, ready, tell_ready
 from perdure.agents import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
@@ -62,7 +62,7 @@ async def serve_worker(address: str, rounds: int, pace: float) -> None:
     """Be the worker."""
     [worker] = create_workers(await connected(address), [make_app(rounds, pace)], WorkerConfig())
     async with worker:
-        print(READY, flush=True)
+        tell_ready()
         await asyncio.Event().wait()
 
 

@@ -43,6 +43,15 @@ async def read_line(child: Process) -> str:
     return line.decode().strip()
 
 
+def tell_ready() -> None:
+    """Say that this process has started; what it prints from here on goes where its errors go.
+
+    Nobody reads on: with the pipe full of warnings, it would stand still for good.
+    """
+    print(READY, flush=True)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
 async def ready(child: Process) -> Process:
     """Wait until a worker's process says that it has started."""
     while await read_line(child) != READY:

@@ -34,7 +34,7 @@ from typing import Any
 from google.genai import types
 from temporalio.client import Client
 
-from bench.processes import READY, cpu_seconds, print_report, process, ready
+from bench.processes import cpu_seconds, print_report, process, ready, tell_ready
 from perdure.agents import App, FunctionTool, LlmAgent, ResumabilityConfig, ToolContext
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
@@ -129,7 +129,7 @@ async def serve(address: str, folder: str, rounds: str) -> None:
     async with AsyncExitStack() as stack:
         for worker in create_workers(client, apps, WorkerConfig(max_concurrent_activities=1000)):
             await stack.enter_async_context(worker)
-        print(READY, flush=True)
+        tell_ready()
         await asyncio.Event().wait()
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
 import statistics
 import sys
 import time
@@ -34,7 +33,7 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 with workflow.unsafe.imports_passed_through():
-    from bench.processes import READY, cpu_seconds, percentile, print_report, process, ready, resident_kb
+    from bench.processes import cpu_seconds, percentile, print_report, process, ready, resident_kb, tell_ready
     from perdure.agents import App, FunctionTool, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
     from perdure.client import Runner
     from perdure.config import ConnectionConfig, WorkerConfig, connect
@@ -119,9 +118,7 @@ async def serve(address: str, sessions: int) -> None:
             await stack.enter_async_context(worker)
         # Else what the imports left is freed some time later, and sessions seem to take that much less.
         gc.collect()
-        print(READY, flush=True)
-        # Nobody reads on: with the pipe full of warnings, the worker would stand still for good.
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        tell_ready()
         await asyncio.Event().wait()
 
 

@@ -28,7 +28,7 @@ from google.genai import types
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from bench.processes import READY, percentile, print_report, process, ready
+from bench.processes import percentile, print_report, process, ready, tell_ready
 from perdure.agents.definitions import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
@@ -76,7 +76,7 @@ async def work(address: str) -> None:
     [worker] = create_workers(client, [make_app(THERE)], streams=hub)
     async with worker, StreamServer(hub) as server:
         print(server.address)
-        print(READY, flush=True)
+        tell_ready()
         await asyncio.to_thread(sys.stdin.read)
 
 

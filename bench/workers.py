@@ -23,7 +23,7 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from bench.processes import READY, cpu_seconds, print_report, process, ready
+from bench.processes import cpu_seconds, print_report, process, ready, tell_ready
 from perdure.agents import App, LlmAgent, ResumabilityConfig
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
@@ -51,7 +51,7 @@ async def serve(address: str, name: str, rounds: str, sticky: str) -> None:
     config = WorkerConfig(sticky_timeout=timedelta(seconds=float(sticky)))
     working = asyncio.create_task(run_workers(client, [app], config, started=started))
     await started.wait()
-    print(READY, flush=True)
+    tell_ready()
     await working
 
 
