@@ -6,6 +6,7 @@ python -m tests.workflows.crashing_worker ADDRESS APP FOLDER
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -23,6 +24,9 @@ HANG = "hang"
 
 ONCE = "once"
 """In a folder of this name the agent calls the at-most-once tool `pay`, and nothing else."""
+
+SERVES = "serves"
+"""A file of this name gets a line for each worker that asks for work."""
 
 KEPT = "kept"
 """With a folder of this name, the server waits for longer than a test for the worker that has a session in memory."""
@@ -82,7 +86,11 @@ def build(name: str, folder: Path) -> App:
 async def main(address: str, name: str, folder: str) -> None:
     client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
     config = WorkerConfig(sticky_timeout=_LONG) if Path(folder).name == KEPT else None
-    await run_workers(client, [build(name, Path(folder))], config)
+    started = asyncio.Event()
+    working = asyncio.create_task(run_workers(client, [build(name, Path(folder))], config, started=started))
+    await asyncio.wait({working, asyncio.create_task(started.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    await step(Path(folder), SERVES, str(os.getpid()))
+    await working
 
 
 if __name__ == "__main__":

@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
 from perdure.agents import FunctionTool
 from perdure.config import WorkerConfig
 from perdure.events import REQUEST_RECONCILE
 from perdure.worker import create_workers
-from tests.workflows.crashing_worker import HANG, KEPT, ONCE
+from tests.workflows.crashing_worker import HANG, KEPT, ONCE, SERVES
 from tests.workflows.support import (
     Counted,
     Gate,
@@ -98,14 +95,6 @@ async def test_a_killed_workers_step_runs_elsewhere(
     assert len(set(runs[during])) == 1
 
 
-async def workers_of(client: Client, app: str) -> int:
-    queue = TaskQueue(name=app)
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-    )
-    return len({poller.identity for poller in (await client.workflow_service.describe_task_queue(request)).pollers})
-
-
 async def test_a_session_does_not_wait_for_the_worker_that_was_killed(
     client: Client, temporal_server: str, app_name: str, tmp_path: Path
 ) -> None:
@@ -113,17 +102,13 @@ async def test_a_session_does_not_wait_for_the_worker_that_was_killed(
     folder.mkdir()
     (folder / HANG).write_text("second")
     user = User(client, app_name)
-
-    async def both_serve() -> bool:
-        return await workers_of(client, app_name) == 2
-
     async with worker(temporal_server, app_name, folder) as process:
         await user.create()
         await user.send("a")
         await eventually(lambda: len(lines(folder, "second")) == 1)
         # Up before the kill: ten seconds after it, the server itself knows that nobody is there.
         async with worker(temporal_server, app_name, folder):
-            await eventually(both_serve)
+            await eventually(lambda: len(lines(folder, SERVES)) == 2)
             process.kill()
             await process.wait()
             (folder / HANG).unlink()
