@@ -11,7 +11,8 @@ seconds. A local tool's death is noticed by the workflow task timeout, Temporal'
 worker is as busy as it can be with short turns; it counts the tools that ran more than once.
 
 `many`: sessions that are all in a tool after some rounds when their worker is killed, and all let go at once when the
-new one is up, which has to replay them all: seconds until they have ended, and those that their clients took for stuck.
+new one is up, which has to replay them all: seconds until they have ended, and those that their clients took for stuck;
+`many_local`: the same with a local tool in each round.
 The last line is JSON.
 """
 
@@ -47,6 +48,7 @@ from perdure.worker import create_workers
 
 APP = "bench_recovery"
 MANY_APP = "bench_recovery_many"
+MANY_LOCAL_APP = "bench_recovery_many_local"
 _OPEN = "open"
 """File that lets the tools of `many` go."""
 _POLL = 0.005
@@ -103,7 +105,7 @@ def make_app(folder: Path) -> App:
     return App(name=APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
 
 
-def make_many_app(folder: Path, rounds: int) -> App:
+def make_many_app(folder: Path, rounds: int, *, local: bool) -> App:
     def look_up(query: str) -> str:
         """Look something up."""
         return query * 50
@@ -118,14 +120,19 @@ def make_many_app(folder: Path, rounds: int) -> App:
 
     looks: list[Any] = [{"calls": [{"name": "look_up", "args": {"query": f"some words {i} "}}]} for i in range(rounds)]
     model = ScriptedModel([*looks, {"calls": [{"name": "wait", "args": {}}]}, {"text": "done"}])
-    agent = LlmAgent(name="worker", model=model, tools=[look_up, wait])
-    return App(name=MANY_APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
+    agent = LlmAgent(name="worker", model=model, tools=[FunctionTool(look_up, local=local), wait])
+    return App(
+        name=MANY_LOCAL_APP if local else MANY_APP,
+        root_agent=agent,
+        resumability_config=ResumabilityConfig(is_resumable=True),
+    )
 
 
 async def serve(address: str, folder: str, rounds: str) -> None:
     """Be a worker."""
     client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
-    apps = [make_app(Path(folder)), make_many_app(Path(folder), int(rounds))]
+    many = [make_many_app(Path(folder), int(rounds), local=local) for local in (False, True)]
+    apps = [make_app(Path(folder)), *many]
     async with AsyncExitStack() as stack:
         for worker in create_workers(client, apps, WorkerConfig(max_concurrent_activities=1000)):
             await stack.enter_async_context(worker)
@@ -139,10 +146,9 @@ class Bench:
     def __init__(self, address: str, client: Client, folder: Path, rounds: int) -> None:
         self._address = address
         self._runner = Runner(APP, client)
-        self._many = Runner(MANY_APP, client)
+        self._client = client
         self._folder = folder
         self._rounds = rounds
-        self._stuck = 0
 
     def worker(self) -> Any:
         return process("bench.recovery", "--serve", self._address, str(self._folder), str(self._rounds))
@@ -206,12 +212,14 @@ class Bench:
         again = sum(len(self.began(key)) > 1 for key in keys)
         return {"tools": sessions, "seconds": seconds, "short_turns_meanwhile": short, "ran_again": again}
 
-    async def many(self, sessions: int) -> dict[str, Any]:
+    async def many(self, app: str, sessions: int) -> dict[str, Any]:
         """Return how soon many sessions have ended that a new worker has to replay at once."""
         keys = [f"many-{uuid.uuid4()}" for _ in range(sessions)]
+        runner, stuck = Runner(app, self._client), list[str]()
+        (self._folder / _OPEN).unlink(missing_ok=True)
         async with self.worker() as first:
             await ready(first)
-            turns = [asyncio.create_task(self._many_turn(key)) for key in keys]
+            turns = [asyncio.create_task(_many_turn(runner, key, stuck)) for key in keys]
             # Another process writes them.
             while not all(self.began(key) for key in keys):  # noqa: ASYNC110
                 await asyncio.sleep(_SLOW_POLL)
@@ -229,27 +237,29 @@ class Bench:
             "rounds": self._rounds,
             "turn_median": ends[sessions // 2],
             "turn_worst": ends[-1],
-            "taken_for_stuck": self._stuck,
+            "taken_for_stuck": len(stuck),
             "worker_cpu_seconds": cpu,
         }
 
-    async def _many_turn(self, key: str) -> float:
-        await self._many.create_session(user_id="u", session_id=key, state={"key": key})
-        try:
-            async for _ in self._many.run_async(user_id="u", session_id=key, new_message="go", live=False):
-                pass
-        except SessionStuck:
-            self._stuck += 1
-            # Nobody tells.
-            while not await self._is_over(key):  # noqa: ASYNC110
-                await asyncio.sleep(_SLOW_POLL)
-        return time.time()
 
-    async def _is_over(self, key: str) -> bool:
-        try:
-            return (await self._many.get_session(user_id="u", session_id=key)).status not in ("running", "queued")
-        except SessionStuck:
-            return False
+async def _many_turn(runner: Runner, key: str, stuck: list[str]) -> float:
+    await runner.create_session(user_id="u", session_id=key, state={"key": key})
+    try:
+        async for _ in runner.run_async(user_id="u", session_id=key, new_message="go", live=False):
+            pass
+    except SessionStuck:
+        stuck.append(key)
+        # Nobody tells.
+        while not await _is_over(runner, key):  # noqa: ASYNC110
+            await asyncio.sleep(_SLOW_POLL)
+    return time.time()
+
+
+async def _is_over(runner: Runner, key: str) -> bool:
+    try:
+        return (await runner.get_session(user_id="u", session_id=key)).status not in ("running", "queued")
+    except SessionStuck:
+        return False
 
 
 async def main() -> None:
@@ -277,7 +287,8 @@ async def main() -> None:
             if options.sessions:
                 report["false_alarms"] = await bench.false_alarms(options.sessions, options.tool_seconds)
             if options.many:
-                report["many"] = await bench.many(options.many)
+                report["many"] = await bench.many(MANY_APP, options.many)
+                report["many_local"] = await bench.many(MANY_LOCAL_APP, options.many)
     if options.repeat:
         report["worst"] = max(row["turn_worst"] for name, row in report.items() if name.startswith(("model", "tool")))
     print_report(report, table=not options.json)

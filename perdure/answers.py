@@ -13,7 +13,7 @@ from google.genai import types
 
 from perdure.events import Event, EventActions
 from perdure.journal import ToolOutput
-from perdure.plan import LlmNode, Plan, ToolPlan
+from perdure.plan import TRANSFER, LlmNode, Plan, ToolPlan
 from perdure.responses import error_output
 
 
@@ -83,7 +83,7 @@ def instant_output(plan: Plan, node: LlmNode, call: types.FunctionCall, *, decid
         decided: A person has confirmed it.
     """
     tool = node.tool(call.name or "")
-    kind = tool.kind if tool is not None else "transfer" if call.name == "transfer_to_agent" else "unknown"
+    kind = tool.kind if tool is not None else "transfer" if call.name == TRANSFER else "unknown"
     if kind == "transfer":
         return _transfer(plan, node, call.args or {})
     if kind == "exit_loop":

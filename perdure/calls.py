@@ -62,9 +62,9 @@ _HAND_OVER = 3.0
 _SAY_AFTER = 3.0
 """Seconds without an answer after which a client says that it waits for a worker."""
 _STUCK_AFTER = 2.0
+"""Seconds from then to the first look at why there is no answer."""
 _LAST_STUCK_AFTER = 15.0
-"""Seconds after that, at first and at last, between two looks at why there is no answer: each adds to a server's work
-that may only be busy."""
+"""The longest pause between two such looks: each is work for a server that may only be busy."""
 
 _MAX_HISTORY_BYTES = 20_000_000
 """A run with more gets no signal, which it could not refuse: Temporal ends it at 50 MB, and many may come at once."""
@@ -95,10 +95,10 @@ _HIDDEN_ATTEMPTS = 20
 class SessionCalls:
     """What can be asked of the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
+    def __init__(self, app: str, client: Client, *, trial: Trial | None = None) -> None:
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, reenter=reenter, trial=trial)
+        self._lifecycle = Lifecycle(app, client, trial=trial)
         self._served: asyncio.Task[bool]
         self._served_until = 0.0
 
@@ -167,7 +167,7 @@ class SessionCalls:
             await asyncio.sleep(pause)
             pause = _FIRST_PAUSE if took > _HAND_OVER else pause * 2
 
-    async def _patiently(self, request: Coroutine[Any, Any, Any], workflow_id: str, pause: float = _STUCK_AFTER) -> Any:
+    async def _patiently(self, request: Coroutine[Any, Any, _R], workflow_id: str, pause: float = _STUCK_AFTER) -> _R:
         """Await a request, and say so if it waits for a worker.
 
         Args:
@@ -219,8 +219,8 @@ class SessionCalls:
             return True
 
     async def query(
-        self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[Any], closed: bool
-    ) -> Any:
+        self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[_R], closed: bool
+    ) -> _R:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
         handle = self._handle(user_id, session_id)
         condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
+from functools import partial
 from typing import Any
 
 from google.genai import types
@@ -13,7 +14,7 @@ from temporalio.client import Client
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import InvalidMessage, InvocationRunning, SessionNotFound
 from perdure.events import USER, Event, user_content
-from perdure.inspecting import Inspecting
+from perdure.inspecting import Inspecting, SessionKeys
 from perdure.messages import (
     RESPOND,
     RESUME,
@@ -47,7 +48,6 @@ class Runner(Transferring, Inspecting):
         client: Client,
         *,
         auto_create_session: bool = False,
-        reenter: bool = False,
         trial: Trial | None = None,
         streams: TokenHub | None = None,
     ) -> None:
@@ -57,7 +57,6 @@ class Runner(Transferring, Inspecting):
             app_name: The app.
             client: A client of the Temporal server.
             auto_create_session: Create a session that does not exist when it gets its first message. As in ADK.
-            reenter: Let new sessions drop their coroutines at every pause; for tests.
             trial: What new sessions are to do more often than they would; for proofs and tests.
             streams: Where the tokens come from that `streaming` shows: the hub of the workers in this process, or one
                 that a `StreamClient` fills. Default: none, so all events come whole.
@@ -65,8 +64,8 @@ class Runner(Transferring, Inspecting):
         self.app_name = app_name
         self._auto_create = auto_create_session
         self._client = adapt(client)
-        self._sessions = Sessions(app_name, self._client, reenter=reenter, trial=trial)
-        self._transfers = Transfers(app_name, self._client, reenter=reenter)
+        self._sessions = Sessions(app_name, self._client, trial=trial)
+        self._transfers = Transfers(app_name, self._client, trial=trial)
         self._reader = LogReader(app_name, self._client, self._sessions, streams)
 
     @classmethod
@@ -138,13 +137,13 @@ class Runner(Transferring, Inspecting):
                 the id of the event that will hold all of it. They are not in the log, and come only where `streams`
                 were given. Where a model call is tried again, the text begins anew, under a greater
                 `custom_metadata["perdure:attempt"]`.
-            live: Yield events as they are logged, not at the end, for which the worker pays less: see `follow`.
+            live: Yield events as they are logged; at the end, with `False`, they cost the worker less: see `follow`.
 
         Raises:
             RequestRefused: The session did not take it; the subclass says why.
             InvocationFailed: A step failed.
         """
-        session: dict[str, Any] = {"user_id": user_id, "session_id": session_id}
+        session: SessionKeys = {"user_id": user_id, "session_id": session_id}
         with ExitStack() as unless_sent:
             unless_sent.callback(self.expect_tokens(**session) if streaming else lambda: None)
             if new_message is None:
@@ -153,16 +152,16 @@ class Runner(Transferring, Inspecting):
                 result = await self.resume(**session, invocation_id=invocation_id, request_id=request_id)
             else:
                 content = user_content(new_message) if isinstance(new_message, str) else new_message
-                where: dict[str, Any] = {**session, "request_id": request_id}
+                respond, send = partial(self.respond, **session), partial(self.send_message, **session)
                 if any(part.function_response for part in content.parts or []):
-                    result = await self.respond(responses=content, invocation_id=invocation_id, **where)
+                    result = await respond(responses=content, invocation_id=invocation_id, request_id=request_id)
                 elif invocation_id is not None:
                     raise InvalidMessage("an invocation_id goes with function responses, or with no message to resume")
                 else:
-                    result = await self.send_message(message=content, state_delta=state_delta, **where)
+                    result = await send(message=content, state_delta=state_delta, request_id=request_id)
             unless_sent.pop_all()
-        session |= {"invocation_id": result.invocation.id, "since": result.offset, "streaming": streaming, "live": live}
-        async with aclosing(self.follow(**session)) as events:
+        follow = partial(self.follow, **session, invocation_id=result.invocation.id, since=result.offset)
+        async with aclosing(follow(streaming=streaming, live=live)) as events:
             async for event in events:
                 yield event
 

@@ -193,19 +193,18 @@ class WorkerConfig:
     """Model calls and tools of one app at work at the same time. Default: 100."""
     tool_threads: int = 32
     """Threads for tools that are plain functions; more of them wait for a free one. Default: 32."""
-    max_concurrent_workflow_tasks: int | None = None
+    max_concurrent_workflow_tasks: int = 6
     """Workflow tasks of one app at work at the same time, at least 2. Python computes one after the other in any case,
     and many at once, when a restarted worker replays its sessions, outlast Temporal's ten seconds for each. A task
     takes a place as long as its local tools run; what waits longer than `sticky_timeout` for a place may be replayed by
-    another worker. Default: 6, and 24 for an app with local tools."""
+    another worker. Default: 6."""
     max_cached_workflows: int = 1000
     """Sessions of one app kept in memory; one that is not replays its history at its next step, which is dear: keep
     it above the number of sessions that are active at a time. 0 replays always, for tests. Default: 1000."""
     sticky_timeout: timedelta = timedelta(seconds=2)
-    """How long a session's next step waits for the worker that has it in memory, before any other takes it and replays
-    the session. A session whose worker dies in a model call or a tool is taken at once as that is tried again; what
-    comes to other sessions of that worker in the next ten seconds, or behind a tool that is not tried again, waits for
-    so long. Default: 2 s."""
+    """How long a session's next step waits for the worker that has the session in memory; then any worker takes it, and
+    replays the session. Where a worker died in a model call or a tool, the retry of that moves the session at once. Its
+    other sessions, and tools that are not retried, wait so long if they go on within ten seconds. Default: 2 s."""
     max_heartbeat_interval: timedelta = timedelta(seconds=1)
     """Longest pause between two heartbeats that the server gets from a running tool, and so until a stop reaches it.
     Default: 1 s, which leaves room for a busy worker before the heartbeat timeout of 2.5 s."""
@@ -241,7 +240,7 @@ class WorkerConfig:
 
     def __post_init__(self) -> None:
         """Check that it can work, and that it says which version it is if, and only if, it is versioned."""
-        if self.max_concurrent_workflow_tasks is not None and self.max_concurrent_workflow_tasks < 2:
+        if self.max_concurrent_workflow_tasks < 2:
             raise DefinitionError(
                 f"a worker cannot have {self.max_concurrent_workflow_tasks} workflow tasks at a time; give at least 2:"
                 " Temporal polls for sessions in memory and for others"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from perdure.errors import InvalidMessage
-from perdure.events import REQUEST_RECONCILE, Event
+from perdure.events import REQUEST_RECONCILE, Event, asked_about
 from perdure.journal import ToolOutput
 
 NOT_HAPPENED: Mapping[str, Any] = {
@@ -161,8 +161,7 @@ def times_asked(events: Iterable[Event], call_id: str) -> int:
 
 def target_of(args: Mapping[str, Any]) -> str:
     """Return the id of the tool call that a request is about, from the request's arguments."""
-    original = args.get("originalFunctionCall")
-    return str(original.get("id", "")) if isinstance(original, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
+    return str(asked_about(args).get("id", ""))
 
 
 def _asks(event: Event, call: types.FunctionCall) -> bool:

@@ -6,7 +6,8 @@ Contents are `google.genai.types`. Nothing here reads a clock or draws an id: a 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field, alias_generators, field_serializer, field_validator
@@ -21,6 +22,9 @@ REQUEST_CONFIRMATION = "adk_request_confirmation"
 
 REQUEST_RECONCILE = "perdure_reconcile"
 """The long-running call by which an agent asks what became of a tool call that was cut off."""
+
+QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_RECONCILE})
+"""The calls that ask a person about another call; no tool has these names."""
 
 _ADK_MODEL = ConfigDict(
     frozen=True,
@@ -207,3 +211,12 @@ def is_on_branch(branch: str | None, other: str | None) -> bool:
     It sees events without a branch, of its own, and of dot-wise prefixes of it; without a branch it sees all.
     """
     return branch is None or other is None or branch == other or branch.startswith(f"{other}.")
+
+
+def asked_about(args: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the call that a question is about (its `id`, `name` and `args`), from the question's arguments.
+
+    It is empty if they hold none: an imported log, or a model, may put anything there.
+    """
+    found: Any = (args or {}).get("originalFunctionCall")
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}

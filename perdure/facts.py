@@ -23,6 +23,11 @@ def shared_part(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if key.startswith(SHARED)}
 
 
+def stored_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without the `temp:` keys, which no log holds."""
+    return {key: value for key, value in state.items() if not key.startswith(TEMP)}
+
+
 @dataclass
 class SessionFacts:
     """What a journal says of its session. The projection fills it in; everything else only asks."""

@@ -6,22 +6,22 @@ goes on. docs/export-import.md says what is checked and why.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from google.genai import types
 
 from perdure.doubts import is_doubt_request, target_of
 from perdure.errors import InvalidTrajectory, LogError
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
+from perdure.events import QUESTIONS, USER, Event, asked_about
+from perdure.facts import TEMP, stored_part
 from perdure.journal import MAX_EVENT_BYTES, EventLogged, payload_size
 from perdure.plan import LlmNode, LoopNode, Plan
-from perdure.projection import TEMP, Invocation, Projection
+from perdure.projection import Invocation, Projection
 from perdure.responses import is_confirmation_request
 
 MAX_IMPORT_BYTES = 50_000_000
 """What all events and entries of one import may have together, as JSON."""
 
-_QUESTIONS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
 
 _LAST_TIME = 253_402_300_799.0
 """The end of the year 9999, in seconds since the epoch; no calendar goes on from there."""
@@ -99,13 +99,12 @@ class LogChecks:
 
     def _check_question(self, event: Event, request: types.FunctionCall, where: str) -> None:
         """Check that a person is asked about the very call that would run, and about nothing else at once."""
-        found: Any = (request.args or {}).get("originalFunctionCall")
-        asked = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+        asked = asked_about(request.args)
         known = self._calls.get(str(asked.get("id")))
         if known is not None:
             call, author = known
             same = (asked.get("name"), asked.get("args") or {}) == (call.name, call.args or {})
-            asks = request.name in _QUESTIONS and request.id in (event.long_running_tool_ids or ())
+            asks = request.name in QUESTIONS and request.id in (event.long_running_tool_ids or ())
             if same and asks and author == event.author:
                 return
         raise InvalidTrajectory(
@@ -128,7 +127,7 @@ def without_temp(event: Event) -> Event:
     delta = event.actions.state_delta
     if not any(key.startswith(TEMP) for key in delta):
         return event
-    kept = {key: value for key, value in delta.items() if not key.startswith(TEMP)}
+    kept = stored_part(delta)
     return event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": kept})})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import TypedDict
 
 from temporalio.client import Client
 
@@ -23,6 +24,13 @@ from perdure.sessions import ListedSession, Sessions
 from perdure.waiting import Wanted, all_waiting
 
 _logger = get_logger("perdure.client")
+
+
+class SessionKeys(TypedDict):
+    """The arguments by which a `Runner` finds a session."""
+
+    user_id: str
+    session_id: str
 
 
 class Inspecting:

@@ -22,7 +22,7 @@ from perdure.plan import Plan
 _M = TypeVar("_M", bound=BaseModel)
 
 MAX_PAYLOAD_BYTES = 1_900_000
-"""What one payload may hold: a little under the 2 MB at which Temporal refuses it, mostly without an end."""
+"""What one payload may hold: a little under Temporal's 2 MB; what is over those is mostly tried again for ever."""
 
 MAX_PART_BYTES = 1_500_000
 """What one part of a journal may hold unpacked: a workflow reads it in a step, and one of 2 s counts as a deadlock."""

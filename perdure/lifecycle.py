@@ -129,10 +129,9 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, reenter: bool, trial: Trial | None = None) -> None:
+    def __init__(self, app: str, client: Client, *, trial: Trial | None = None) -> None:
         self._app = app
         self._client = client
-        self._reenter = reenter
         self._trial = trial
         self._journals = JournalReader(app, client)
 
@@ -141,7 +140,7 @@ class Lifecycle:
 
     def _input(self, **given: Any) -> SessionInput:
         """Return what every new run of a session starts with, beside what this one is given."""
-        return SessionInput(reenter=self._reenter, trial=self._trial, derived_ids=True, **given)
+        return SessionInput(trial=self._trial, derived_ids=True, **given)
 
     async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> None:
         """Start a new session.

@@ -107,6 +107,8 @@ class Trial(_Message):
     """Continue as new after this many activities. Default: when the server suggests it."""
     dead_after: float | None = None
     """Seconds after which a silent worker counts as dead: heartbeat timeout and workflow task timeout at the most."""
+    reenter: bool = False
+    """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
 
 
 class SessionInput(_Message):
@@ -125,9 +127,9 @@ class SessionInput(_Message):
     search_attributes: bool = False
     """An earlier run found that Perdure's search attributes exist in this namespace."""
     derived_ids: bool = False
-    """Ids of function calls are derived, so that history tells them (see `answers.py`); not so in version 0.1.0."""
+    """Ids of function calls are derived, so that history tells them (see `answers.py`); not so in early histories."""
     reenter: bool = False
-    """Drop an invocation's coroutines at every pause, so that each answer re-enters from the projection."""
+    """As `Trial.reenter`, in early histories."""
     trial: Trial | None = None
 
 

@@ -20,7 +20,7 @@ from perdure.invocations import Invocation
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode, ToolPlan
 from perdure.projection import Projection
 from perdure.responses import confirmation_targets, parse_confirmation
-from perdure.runs import Run, Step, build_runs, last_step
+from perdure.runs import Run, Standing, build_runs, current_child, last_step, times_looped
 
 CallNext = Literal[
     "result kept",
@@ -110,7 +110,7 @@ class _Outlook:
     def _sequential(self, node: SequentialNode, branch: str | None, past: Run | None) -> AgentStep:
         if not node.sub_agents:
             return _step(node, branch, "ends", "has no sub-agents")
-        current, index = _current(node, past)
+        current, index = current_child([child.name for child in node.sub_agents], past)
         if current is None:
             return self._enters(node, branch, "begins with its first sub-agent", node.sub_agents[0], None)
         done = tuple(child.name for child in node.sub_agents[:index])
@@ -121,13 +121,13 @@ class _Outlook:
     def _loop(self, node: LoopNode, branch: str | None, past: Run | None) -> AgentStep:
         if not node.sub_agents:
             return _step(node, branch, "ends", "has no sub-agents")
-        current, index = _current(node, past)
+        current, index = current_child([child.name for child in node.sub_agents], past)
         if current is None:
             return self._enters(node, branch, "begins its first iteration", node.sub_agents[0], None)
-        state: dict[str, Any] = (past.state if past is not None else None) or {}
-        iteration = int(state.get("times_looped", 0)) + 1
         of = f" of {node.max_iterations} at the most" if node.max_iterations is not None else ""
-        words = f"goes on in iteration {iteration}{of}, with sub-agent {index + 1} of {len(node.sub_agents)}"
+        words = (
+            f"goes on in iteration {times_looped(past) + 1}{of}, with sub-agent {index + 1} of {len(node.sub_agents)}"
+        )
         return self._enters(node, branch, words, None, self._resumed(node.sub_agents[index], branch, past))
 
     def _parallel(self, node: ParallelNode, branch: str | None, past: Run | None) -> AgentStep:
@@ -174,7 +174,7 @@ class _Outlook:
         return _step(node, branch, "enters", words, below=(below,) if below is not None else ())
 
     def _llm(self, node: LlmNode, branch: str | None, past: Run | None) -> AgentStep:
-        step = last_step(past.own) if past is not None else Step()
+        step = last_step(past.own) if past is not None else Standing()
         if step.ended:
             return _step(node, branch, "ends", "has given its last answer, and ends")
         calling = step.calling
@@ -201,7 +201,7 @@ class _Outlook:
         return _step(node, branch, "calls its model", f"calls {node.model}, its call {number} in this session")
 
     def _behind_response(
-        self, node: LlmNode, branch: str | None, past: Run | None, calling: Event, step: Step
+        self, node: LlmNode, branch: str | None, past: Run | None, calling: Event, step: Standing
     ) -> AgentStep:
         awaited = tuple(self._awaited(calling, step))
         if any(call.next == "awaits an answer" for call in awaited):
@@ -220,7 +220,7 @@ class _Outlook:
             return _step(node, branch, "ends", "ends with the response of its tools")
         return self._calls_model(node, branch)
 
-    def _before_response(self, node: LlmNode, call: types.FunctionCall, step: Step) -> NextCall:
+    def _before_response(self, node: LlmNode, call: types.FunctionCall, step: Standing) -> NextCall:
         """Return what becomes of a call whose response is not logged."""
         call_id = call.id or ""
         if call_id in self._invocation.kept:
@@ -232,7 +232,7 @@ class _Outlook:
             return self._call(call, "asks for approval" if output.needs_confirmation else "built in")
         return self._started(node.tool(call.name or ""), call, step)
 
-    def _started(self, tool: ToolPlan | None, call: types.FunctionCall, step: Step) -> NextCall:
+    def _started(self, tool: ToolPlan | None, call: types.FunctionCall, step: Standing) -> NextCall:
         """Return what becomes of a call whose tool may have been started."""
         call_id = call.id or ""
         if tool is None or not tool.at_most_once:
@@ -248,7 +248,7 @@ class _Outlook:
             return self._call(call, "runs")
         return self._call(call, "asks what became of it" if call_id in self._invocation.started else "runs")
 
-    def _awaited(self, calling: Event, step: Step) -> Iterator[NextCall]:
+    def _awaited(self, calling: Event, step: Standing) -> Iterator[NextCall]:
         """Yield the calls, and the approvals, that a person answers."""
         targets = confirmation_targets(step.requests)
         by_target = {target: request for request, target in targets.items()}
@@ -264,7 +264,7 @@ class _Outlook:
         known = self._projection.calls.get(call_id)
         return known is not None and known.answer != "open"
 
-    def _confirmed(self, node: LlmNode, calling: Event, step: Step) -> Iterator[NextCall]:
+    def _confirmed(self, node: LlmNode, calling: Event, step: Standing) -> Iterator[NextCall]:
         """Yield the calls that a person has decided about, and whose final response is not logged."""
         done = {response.id for event in step.responses[1:] for response in event.get_function_responses()}
         requests = {target: request for request, target in confirmation_targets(step.requests).items()}
@@ -296,13 +296,6 @@ class _Outlook:
     def _call(self, call: types.FunctionCall, next: CallNext) -> NextCall:
         runs = self._projection.tool_runs.get(call.id or "")
         return NextCall(id=call.id or "", tool=call.name or "", next=next, attempts=runs.attempts if runs else 0)
-
-
-def _current(node: SequentialNode | LoopNode, past: Run | None) -> tuple[str | None, int]:
-    """Return the sub-agent at which a checkpoint stands, and its place; `None` without one."""
-    current = (past.state or {}).get("current_sub_agent") if past is not None else None
-    names = [child.name for child in node.sub_agents]
-    return (current, names.index(current)) if current in names else (None, 0)
 
 
 def _step(

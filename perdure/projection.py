@@ -11,8 +11,8 @@ from typing import Any, assert_never
 from google.genai import types
 
 from perdure.doubts import lets_run_again, target_of
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
-from perdure.facts import SHARED, TEMP, SessionFacts
+from perdure.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
+from perdure.facts import SHARED, TEMP, SessionFacts, stored_part
 from perdure.field_sets import share_field_sets
 from perdure.invocations import Call, Invocation, Turn, restart_deadline, set_deadline
 from perdure.journal import (
@@ -44,8 +44,6 @@ from perdure.ledger import add_run
 from perdure.messages import PendingCall
 from perdure.plan import Plan
 
-_REQUESTS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
-
 
 class Projection(SessionFacts):
     """A session, folded from its journal. `apply` is the only thing that changes it."""
@@ -64,7 +62,7 @@ class Projection(SessionFacts):
         self.entries.append(entry)
         match entry:
             case SessionCreated():
-                self.state.update(_stored(entry.state))
+                self.state.update(stored_part(entry.state))
             case EventLogged():
                 self._log(entry)
             case MessageAccepted() | AnswerAccepted():
@@ -213,7 +211,7 @@ def _long_running_call(event: Event, call: types.FunctionCall, plan: Plan | None
         since=event.timestamp,
     )
     # A request of the framework has no tool of its own whose response could be late.
-    made = Call(pending, responded=call.name in _REQUESTS)
+    made = Call(pending, responded=call.name in QUESTIONS)
     set_deadline(made, plan, event.timestamp)
     share_field_sets(made.pending)
     return made
@@ -298,14 +296,9 @@ def _take_over(session: Projection, entry: LogImported) -> None:
 
 def _asked_about(call: PendingCall) -> str:
     """Return the id of the call that a confirmation asks about; empty if this is none."""
-    asked: Any = call.args.get("originalFunctionCall") if call.name == REQUEST_CONFIRMATION else None
-    return str(asked.get("id", "")) if isinstance(asked, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
-
-
-def _stored(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if not key.startswith(TEMP)}
+    return target_of(call.args) if call.name == REQUEST_CONFIRMATION else ""
 
 
 def split_state_delta(delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a state delta into what an event may log and the `temp:` keys."""
-    return _stored(delta), {key: value for key, value in delta.items() if key.startswith(TEMP)}
+    return stored_part(delta), {key: value for key, value in delta.items() if key.startswith(TEMP)}

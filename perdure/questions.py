@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 
 from google.genai import types
 from temporalio.api.common.v1 import Payloads
-from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 
 from perdure.answers import call_ids
@@ -26,6 +25,7 @@ from perdure.doubts import (
     times_asked,
 )
 from perdure.events import Event
+from perdure.failures import failure_text
 from perdure.journal import ToolOutput
 from perdure.messages import AnswerInput, ToolInput
 from perdure.plan import LlmNode, Plan, ToolPlan
@@ -77,7 +77,7 @@ class Questions:
         plan = self._journal.projection.plan_of(invocation)
         if not is_silent or call.function_call_id not in invocation.started or plan is None or not plan.resumable:
             return False
-        self._reasons[call.function_call_id] = _reason(failure)
+        self._reasons[call.function_call_id] = failure_text(failure)
         return True
 
     def cancelled(self, event_id: int) -> None:
@@ -141,10 +141,3 @@ class Questions:
         runs = self._journal.projection.tool_runs.get(call_id)
         reason = self._reasons.get(call_id) or (runs and runs.cause) or CUT_OFF
         return f"{reason}; {self._undecided[call_id]}" if call_id in self._undecided else reason
-
-
-def _reason(failure: Failure) -> str:
-    if failure.HasField("timeout_failure_info"):
-        kind = TimeoutType.Name(failure.timeout_failure_info.timeout_type)
-        return f"timed out ({kind.removeprefix('TIMEOUT_TYPE_').lower().replace('_', '-')} timeout)"
-    return f"{failure.application_failure_info.type}: {failure.message}"

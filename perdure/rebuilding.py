@@ -56,7 +56,7 @@ _SAME_TIME = 0.002
 
 
 class Drawn:
-    """Ids that a run drew at random: version 0.1.0 did, and its history tells them here and there only."""
+    """Ids that a run drew at random, as development versions did; its history tells them here and there only."""
 
     def __init__(self, tools: Sequence[ToolInput], answered: Sequence[str]) -> None:
         """Take what the whole history tells.

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from perdure.errors import InvalidMessage
-from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
+from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation, asked_about
 from perdure.journal import ToolOutput
 
 _AWAITS_CONFIRMATION = {"error": "This tool call requires confirmation, please approve or reject."}
@@ -133,7 +133,7 @@ def _asks(event: Event, call: types.FunctionCall) -> bool:
 def confirmation_targets(requests: Iterable[Event]) -> dict[str, str]:
     """Return, by the id of each confirmation request, the id of the tool call that it asks about."""
     return {
-        call.id or "": str((call.args or {}).get("originalFunctionCall", {}).get("id", ""))
+        call.id or "": str(asked_about(call.args).get("id", ""))
         for request in requests
         for call in request.get_function_calls()
         if _asks(request, call)

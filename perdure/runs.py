@@ -7,7 +7,7 @@ other agent's run as its child, also where that is the agent that handed over to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,21 @@ class Run:
     def last_child(self, agent: str) -> Run | None:
         """Return the newest run of a sub-agent."""
         return next((run for run in reversed(self.children) if run.agent == agent), None)
+
+
+def current_child(names: Sequence[str], past: Run | None) -> tuple[str | None, int]:
+    """Return the sub-agent at which the checkpoint of a sequential or loop agent stands, and its place.
+
+    `None` without a checkpoint, or if it names no sub-agent, as an imported one may.
+    """
+    current = (past.state or {}).get("current_sub_agent") if past is not None else None
+    return (current, names.index(current)) if current in names else (None, 0)
+
+
+def times_looped(past: Run | None) -> int:
+    """Return how many iterations a loop agent had finished at its checkpoint; an imported one may hold anything."""
+    looped = (past.state or {}).get("times_looped") if past is not None else None
+    return looped if isinstance(looped, int) and looped >= 0 else 0
 
 
 def build_runs(plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKept]) -> Run:
@@ -145,7 +160,7 @@ def _upwards(run: Run | None) -> Iterator[Run]:
 
 
 @dataclass
-class Step:
+class Standing:
     """Where an LLM agent stands: before a model call, or behind one whose calls are not done with."""
 
     calling: Event | None = None
@@ -160,18 +175,18 @@ class Step:
     """The model's answer ended the agent's turn."""
 
 
-def last_step(own: Iterable[Event]) -> Step:
+def last_step(own: Iterable[Event]) -> Standing:
     """Return where an LLM agent stood, by the events of its run."""
-    step = Step()
+    step = Standing()
     for event in own:
         if is_confirmation_request(event):
             step.requests.append(event)
         elif is_doubt_request(event):
             step.doubts.append(event)
         elif event.get_function_calls():
-            step = Step(calling=event)
+            step = Standing(calling=event)
         elif event.get_function_responses():
             step.responses.append(event)
         else:
-            step = Step(ended=True)
+            step = Standing(ended=True)
     return step

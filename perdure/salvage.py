@@ -16,6 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.answers import derived_id
 from perdure.errors import LogError, RequestRefused
+from perdure.failures import failure_text
 from perdure.journal import (
     Entry,
     Failure,
@@ -270,17 +271,14 @@ class _Reader:
             self._stops[event.event_id] = InvocationInput.model_validate(data)
         if not fresh:
             return
-        match update:
-            case name if name == SEND_MESSAGE:
-                self.journal.message(MessageInput.model_validate(data), self._told_id(event), time)
-            case name if name == RESPOND:
-                self._answer(AnswerInput.model_validate(data), self._told_id(event), time)
-            case name if name == CHANGE_STATE:
-                self.journal.state_changed(StateChangeInput.model_validate(data), time)
-            case name if name == RESUME:
-                accept_resume(self.projection, InvocationInput.model_validate(data))
-            case _:
-                return
+        if update == SEND_MESSAGE:
+            self.journal.message(MessageInput.model_validate(data), self._told_id(event), time)
+        elif update == RESPOND:
+            self._answer(AnswerInput.model_validate(data), self._told_id(event), time)
+        elif update == CHANGE_STATE:
+            self.journal.state_changed(StateChangeInput.model_validate(data), time)
+        elif update == RESUME:
+            accept_resume(self.projection, InvocationInput.model_validate(data))
 
     def _told_id(self, accepted: HistoryEvent) -> str:
         return _invocation_id(accepted, self._results.get(accepted.event_id), self._seed)
@@ -382,9 +380,7 @@ def _waits(projection: Projection, invocation: Invocation) -> bool:
 
 def _failed(call: Step, failure: FailureProto) -> Failure:
     step = "model" if isinstance(call, ModelInput) else call.tool if isinstance(call, ToolInput) else call.name
-    kind = failure.application_failure_info.type
-    cause = f"{kind}: {failure.message}" if kind else failure.message
-    return Failure(agent=call.agent or "?", step=step, cause=cause)
+    return Failure(agent=call.agent or "?", step=step, cause=failure_text(failure))
 
 
 def _first_entries(history: Sequence[HistoryEvent], start: SessionInput, begun: Sequence[Entry]) -> Sequence[Entry]:

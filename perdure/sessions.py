@@ -28,7 +28,7 @@ from perdure.errors import (
     SessionUnreadable,
 )
 from perdure.events import Event
-from perdure.facts import shared_part
+from perdure.facts import shared_part, stored_part
 from perdure.lifecycle import DELETED, missing
 from perdure.messages import (
     EFFECTS,
@@ -110,8 +110,7 @@ class Sessions(SessionCalls):
         if shared:
             request = ShareStateInput(user_id=user_id, write_id=str(uuid.uuid4()), delta=shared)
             await share_state(self._client, self._app, request)
-        stored = {key: value for key, value in state.items() if not key.startswith("temp:")}
-        return SessionView(app_name=self._app, user_id=user_id, id=session_id, state=stored, status="idle")
+        return SessionView(app_name=self._app, user_id=user_id, id=session_id, state=stored_part(state), status="idle")
 
     async def change_state(self, user_id: str, session_id: str, delta: dict[str, Any]) -> Event:
         """Write into a session's state; returns the event that says so."""

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from google.genai import types
 
 from perdure.doubts import is_doubt_request, target_of
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
+from perdure.events import QUESTIONS, USER, Event
 from perdure.journal import take
 from perdure.messages import Effect, EffectsPage, Outcome, PageInput
 from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode
 from perdure.projection import Invocation, Projection
 from perdure.responses import confirmation_targets, is_confirmation_request
-
-_FRAMEWORK = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
 
 
 def effects_page(projection: Projection, request: PageInput) -> EffectsPage:
@@ -69,7 +67,7 @@ def build_effects(projection: Projection) -> Iterator[Effect]:
             continue
         invocation = projection.invocations.get(event.invocation_id)
         for call in event.get_function_calls():
-            if call.name not in _FRAMEWORK and not _is_built_in(projection, invocation, event.author, call.name or ""):
+            if call.name not in QUESTIONS and not _is_built_in(projection, invocation, event.author, call.name or ""):
                 yield _effect(projection, facts, event, call)
 
 

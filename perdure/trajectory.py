@@ -15,6 +15,7 @@ from google.genai import types
 from perdure.doubts import is_doubt_request
 from perdure.errors import InvalidTrajectory, RequestRefused
 from perdure.events import USER, Event
+from perdure.facts import stored_part
 from perdure.imports import LogChecks, in_doubt, unanswered, waiting
 from perdure.journal import (
     AnswerAccepted,
@@ -35,7 +36,7 @@ from perdure.journal import (
     ToolOutput,
 )
 from perdure.messages import AnswerInput, MessageInput
-from perdure.projection import TEMP, Invocation, Projection
+from perdure.projection import Invocation, Projection
 from perdure.requests import check_answer, check_message, is_state_event
 from perdure.responses import is_confirmation_request
 
@@ -177,7 +178,7 @@ class _Builder:
         self._resumable = resumable
         self._current: str | None = None
         self._over: set[str] = set()
-        stored = {key: value for key, value in state.items() if not key.startswith(TEMP)}
+        stored = stored_part(state)
         self.append(SessionCreated(state=stored))
 
     def append(self, *entries: Entry) -> None:

@@ -19,7 +19,7 @@ from perdure.events import Event
 from perdure.exports import dump_lines, make_header, read_lines
 from perdure.journal import Entry, LogImported
 from perdure.lifecycle import DELETED, Lifecycle, missing
-from perdure.messages import InvocationResult, InvocationView
+from perdure.messages import InvocationResult, InvocationView, Trial
 from perdure.projection import Projection
 from perdure.search import KEYS
 from perdure.trajectory import drive_log
@@ -172,10 +172,10 @@ def _fresh() -> str:
 class Transfers:
     """Puts whole journals in the place of sessions, and reads them."""
 
-    def __init__(self, app: str, client: Client, *, reenter: bool) -> None:
+    def __init__(self, app: str, client: Client, *, trial: Trial | None = None) -> None:
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, reenter=reenter)
+        self._lifecycle = Lifecycle(app, client, trial=trial)
 
     async def read(self, user_id: str, session_id: str) -> list[Entry]:
         """Return a session's journal."""

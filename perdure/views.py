@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure import events
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
 from perdure.journal import pack_part, payload_size, take
 from perdure.messages import (
     PAGE_BYTES,
@@ -172,13 +172,13 @@ def _shortened(calls: Sequence[PendingCall], most: int) -> tuple[PendingCall, ..
     return tuple(shortened(call, most) for call in calls)
 
 
+QUESTION_WORDS = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}
+"""What a question asks for, before the name of the tool that it is about."""
+
+
 def awaited_tool(call: PendingCall) -> str:
     """Return the tool that an open call is about: of a confirmation, the one to be confirmed."""
-    if call.name not in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
-        return call.name
-    asked: Any = call.args.get("originalFunctionCall")
-    # An imported log may hold anything there.
-    return str(asked.get("name", call.name)) if isinstance(asked, dict) else call.name  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
+    return str(asked_about(call.args).get("name", call.name)) if call.name in QUESTIONS else call.name
 
 
 def time_text(timestamp: float) -> str:

@@ -245,7 +245,7 @@ class _Lister:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False
             raise
-        sessions = Sessions(run.workflow_type, self._client, reenter=False)
+        sessions = Sessions(run.workflow_type, self._client)
         return newest.run_id == run.run_id and await sessions.is_left(listed(run))
 
 
@@ -282,7 +282,7 @@ class _Asker:
 
     async def _ask_app(self, app: str, sessions: list[ListedSession]) -> None:
         if app not in self._apps:
-            self._apps[app] = Sessions(app, self._client, reenter=False)
+            self._apps[app] = Sessions(app, self._client)
             if not await self._apps[app].is_served():
                 self._silent.add(app)
         if app in self._silent:

@@ -26,16 +26,12 @@ from perdure.detours import Detours
 from perdure.messages import Rollout
 from perdure.metering import StepMeter
 from perdure.payloads import adapt
-from perdure.plan import LlmNode, Plan
 from perdure.sandbox import workflow_runner
 from perdure.streams.hub import TokenHub
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
 
 _HEARTBEAT_SECONDS = 1
-_TASKS = 6
-_TASKS_WITH_LOCAL_TOOLS = 24
-"""A task that runs a local tool waits for it, and lets the others compute."""
 
 
 def create_workers(
@@ -139,7 +135,7 @@ def _worker(
         max_cached_workflows=config.max_cached_workflows,
         max_concurrent_activities=config.max_concurrent_activities,
         max_concurrent_local_activities=config.max_concurrent_activities,
-        max_concurrent_workflow_tasks=_workflow_tasks(registry.plan, config.max_concurrent_workflow_tasks),
+        max_concurrent_workflow_tasks=config.max_concurrent_workflow_tasks,
         sticky_queue_schedule_to_start_timeout=config.sticky_timeout,
         max_heartbeat_throttle_interval=config.max_heartbeat_interval,
         default_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
@@ -147,15 +143,6 @@ def _worker(
         debug_mode=config.debug,
         workflow_failure_exception_types=[Exception] if config.fail_workflows_on_defects else [],
     )
-
-
-def _workflow_tasks(plan: Plan, given: int | None) -> int:
-    """Return how many workflow tasks run at a time, so that replays after a restart end in time (decision 114)."""
-    if given is not None:
-        return given
-    nodes = (node for node in plan.nodes.values() if isinstance(node, LlmNode))
-    waits = any(tool.local for node in nodes for tool in node.tools)
-    return _TASKS_WITH_LOCAL_TOOLS if waits else _TASKS
 
 
 class _Version(TypedDict, total=False):

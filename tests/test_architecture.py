@@ -47,6 +47,7 @@ PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "tra
         "salvage",
         "starts",
         "questions",
+        "failures",
         "steps",
         "explaining",
         "outlook",
@@ -103,7 +104,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"inspecting", "config", "payloads", "sessions", "reading", "logs", "transfers", "streams"},
     "api": VALUES
     | PURE
-    | {"api", "artifacts", "http_server", "client", "sessions", "waiting", "transfers", "logs"}
+    | {"api", "artifacts", "http_server", "client", "inspecting", "sessions", "waiting", "transfers", "logs"}
     | {"agents.compile", "agents.definitions", "health", "metering", "private_files", "streams"},
 }
 """By group or module, which modules and folders of Perdure it may import; what is not named here may import all."""

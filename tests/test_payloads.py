@@ -128,7 +128,7 @@ SAMPLES: list[BaseModel] = [
         journal=pack(ENTRIES),
         interrupted="terminated",
         reenter=True,
-        trial=messages.Trial(steps_per_run=1),
+        trial=messages.Trial(steps_per_run=1, reenter=True),
     ),
     messages.Trial(steps_per_run=1, dead_after=1.5),
     messages.MessageInput(content=CONTENT, state_delta=AWKWARD, request_id="r"),

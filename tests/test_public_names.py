@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import perdure
 import perdure.agents
+from perdure import errors
 
 
 def test_every_public_name_is_there() -> None:
@@ -19,6 +21,15 @@ def test_every_public_name_is_there() -> None:
 
 def test_the_package_offers_what_its_agents_offer() -> None:
     assert set(perdure.agents.__all__) <= set(perdure.__all__)
+
+
+def test_every_error_that_users_may_catch_is_a_public_name() -> None:
+    classes = [
+        name
+        for name, found in vars(errors).items()
+        if inspect.isclass(found) and issubclass(found, Warning | Exception)
+    ]
+    assert set(classes) <= set(perdure.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

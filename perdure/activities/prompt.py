@@ -16,12 +16,10 @@ from typing import Any, Literal
 from google.genai import types
 
 from perdure.errors import ModelError
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, is_on_branch
+from perdure.events import QUESTIONS, USER, Event, is_on_branch
 from perdure.plan import TRANSFER, LlmNode, Node, Plan
 
-_HIDDEN = frozenset(
-    {REQUEST_CONFIRMATION, REQUEST_RECONCILE, "adk_request_credential", "adk_request_input", "adk_framework"}
-)
+_HIDDEN = QUESTIONS | {"adk_request_credential", "adk_request_input", "adk_framework"}
 """Calls between a framework and its user, of which no model hears."""
 
 _OWN_IDS = "adk-"

@@ -17,7 +17,7 @@ from perdure.agents.guard import check_custom_agent, code_reference
 from perdure.agents.tools import as_tool
 from perdure.agents.validation import check_agent_name
 from perdure.errors import DefinitionError, DefinitionWarning
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.events import QUESTIONS
 from perdure.models.base import BaseLlm, LLMRegistry
 from perdure.plan import (
     TRANSFER,
@@ -177,7 +177,7 @@ def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
             raise DefinitionError(
                 f"agent {agent.name!r}: a tool is named {plan.name!r}, which no model can call; define it with def"
             )
-        if plan.name in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
+        if plan.name in QUESTIONS:
             raise DefinitionError(f"agent {agent.name!r}: the tool name {plan.name!r} is reserved; rename the function")
         if any(plan.name == other.name for other in plans):
             raise DefinitionError(

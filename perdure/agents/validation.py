@@ -41,14 +41,29 @@ def check_agent_name(name: str) -> None:
         raise DefinitionError(f"no agent can be named {USER!r}: that is the author of the user's events")
 
 
-# fmt: off
-_ONLY_IN_ADK = (
-    "before_agent_callback", "after_agent_callback", "before_model_callback", "after_model_callback",
-    "before_tool_callback", "after_tool_callback", "on_model_error_callback", "on_tool_error_callback",
-    "global_instruction", "static_instruction", "input_schema", "output_schema", "planner", "code_executor",
-    "plugins", "events_compaction_config", "context_cache_config",
-)
-# fmt: on
+_IN_A_TOOL = "check or change things in the tool itself, or ask first: FunctionTool(fn, require_confirmation=…)"
+_IN_A_MODEL = "a BaseLlm of your own, around another, sees every request and answer (docs/models.md)"
+_IN_AN_AGENT = "a custom agent around it runs code before and after (docs/custom-agents.md)"
+_ONLY_IN_ADK = {
+    "before_agent_callback": _IN_AN_AGENT,
+    "after_agent_callback": _IN_AN_AGENT,
+    "before_model_callback": _IN_A_MODEL,
+    "after_model_callback": _IN_A_MODEL,
+    "on_model_error_callback": _IN_A_MODEL,
+    "before_tool_callback": _IN_A_TOOL,
+    "after_tool_callback": _IN_A_TOOL,
+    "on_tool_error_callback": "return what the model is to know of an error from the tool (docs/tools.md)",
+    "global_instruction": "put it into the instruction of each agent",
+    "static_instruction": "put it into the instruction",
+    "input_schema": "say in the instruction what the agent gets",
+    "output_schema": "set response_mime_type and response_json_schema in generate_content_config",
+    "planner": "set thinking_config in generate_content_config",
+    "code_executor": "write a tool that runs the code",
+    "plugins": "leave them out; --otel shows what happens, and a BaseLlm of your own changes what models get",
+    "events_compaction_config": "set include_contents='none' where an agent needs no history",
+    "context_cache_config": "leave it out; Gemini caches the beginnings of prompts by itself",
+}
+"""Fields of ADK's that Perdure has not, and what does their work."""
 
 
 def _explain(cls: type[Definition], data: Any, error: ValidationError) -> str:
@@ -72,7 +87,7 @@ def _explain(cls: type[Definition], data: Any, error: ValidationError) -> str:
 
 def _explain_unknown(cls: type[Definition], field: str) -> str:
     if field in _ONLY_IN_ADK:
-        return f"has no field {field!r}: ADK does, but Perdure does not offer it"
+        return f"has no field {field!r}: ADK does, but Perdure does not offer it; {_ONLY_IN_ADK[field]}"
     names = list(cls.model_fields)
     close = difflib.get_close_matches(field, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(names)}"

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.schemas import SaveArtifactRequest
-from perdure.api.v1 import IdempotencyKey
+from perdure.api.where import IdempotencyKey
 from perdure.artifacts.service import ArtifactService, ArtifactVersion
 
 _BASE = "/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts"

@@ -13,14 +13,13 @@ from fastapi import HTTPException
 from perdure.api.access import APP
 from perdure.api.identity import OPERATOR, Identity
 from perdure.attribution import ATTRIBUTION, attribution
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
+from perdure.events import QUESTIONS, Event
 from perdure.journal import ActivityKept
 
 _Json = dict[str, Any]
 
 _MARK = "perdure"
 """The key of an export's lines that are no events."""
-_QUESTIONS = (REQUEST_CONFIRMATION, REQUEST_RECONCILE)
 _ASKING = (
     "requestedToolConfirmations",
     "requested_tool_confirmations",
@@ -93,7 +92,7 @@ def _check_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if key == ATTRIBUTION:
             raise _operators_only(f"says who answered ({ATTRIBUTION!r})")
         # Calls, responses and what is asked about, however they are nested and spelled, have a name.
-        if key == "name" and isinstance(value, str) and value in _QUESTIONS:
+        if key == "name" and isinstance(value, str) and value in QUESTIONS:
             raise _operators_only(f"holds {value!r}, whose answer lets a call run")
         if key in _ASKING and value:
             raise _operators_only(f"asks whether a call may run ({key!r})")

@@ -66,8 +66,8 @@ class Backend:
         self.silence = Silence()
         """Who did not answer the inbox of late."""
         self._client = client
-        self._apps: list[tuple[float, frozenset[str]]] = []
-        """When it was last listed which apps have sessions, and which; in a list, so that limited backends share it."""
+        self._apps: tuple[float, frozenset[str]] | None = None
+        """When it was last listed which apps have sessions, and which."""
         self._kept_plans: dict[tuple[str, str], Plan] = {}
         self._streams = streams
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
@@ -99,7 +99,7 @@ class Backend:
     async def apps(self) -> list[str]:
         """Return the names of the apps that the server was given, and of those that have sessions, as far as known."""
         now = asyncio.get_running_loop().time()
-        if not self._apps or now - self._apps[0][0] > _APPS_STAY:
+        if self._apps is None or now - self._apps[0] > _APPS_STAY:
             try:
                 found = frozenset(await list_apps(self._client))
             except RPCError as error:
@@ -107,8 +107,8 @@ class Backend:
                     raise
                 # The namespace has no search attributes.
                 found = frozenset[str]()
-            self._apps[:] = [(now, found)]
-        return sorted(self._apps[0][1] | set(self.plans))
+            self._apps = now, found
+        return sorted(self._apps[1] | set(self.plans))
 
     @property
     def namespace(self) -> str:

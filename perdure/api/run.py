@@ -33,7 +33,7 @@ router = APIRouter(tags=["run"])
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _Started:
     """An invocation that was set going."""
 
     runner: Runner
@@ -103,7 +103,7 @@ async def run_sse(
     return StreamingResponse(frames, media_type="text/event-stream")
 
 
-async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, streaming: bool = False) -> _Turn:
+async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, streaming: bool = False) -> _Started:
     app = body.app_name or backend.default_app
     if not app:
         raise HTTPException(400, "app_name is required when ADK_DEFAULT_APP_NAME is not set")
@@ -121,7 +121,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
         except SessionNotFound as error:
             raise HTTPException(404, f"Session not found: {body.session_id}") from error
         unless_sent.pop_all()
-    return _Turn(runner, body.user_id, body.session_id, result, streaming)
+    return _Started(runner, body.user_id, body.session_id, result, streaming)
 
 
 def _only_answers(message: types.Content | None) -> bool:
@@ -185,7 +185,7 @@ async def _resume(body: RunAgentRequest, runner: Runner, sender: _Sender) -> Inv
     return result
 
 
-async def _frames(turn: _Turn, backend: Backend, *, whole: bool, standing: Standing) -> AsyncIterator[str]:
+async def _frames(turn: _Started, backend: Backend, *, whole: bool, standing: Standing) -> AsyncIterator[str]:
     try:
         async with aclosing(until_gone(turn.events(), backend.closing, standing=standing)) as events:
             async for event in events:

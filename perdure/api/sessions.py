@@ -18,12 +18,13 @@ from perdure.api.identity import Identity, IdentityOf
 from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest, reserved_key
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event, EventActions
+from perdure.events import QUESTIONS, Event, EventActions
+from perdure.projection import split_state_delta
 from perdure.sessions import ListedSession
 
 _BASE = "/apps/{app_name}/users/{user_id}/sessions"
 _ONE = _BASE + "/{session_id}"
-_RESERVED_CALLS = frozenset({REQUEST_CONFIRMATION, REQUEST_RECONCILE, "adk_request_input", "adk_request_credential"})
+_RESERVED_CALLS = QUESTIONS | {"adk_request_input", "adk_request_credential"}
 _ASKED_AT_ONCE = 10
 
 router = APIRouter(tags=["sessions"])
@@ -109,7 +110,7 @@ async def change_state(
             session = await backend.session(runner, user_id, session_id)
     except SessionNotFound as error:
         raise HTTPException(404, NOT_FOUND) from error
-    temp = {key: value for key, value in body.state_delta.items() if key.startswith("temp:")}
+    _, temp = split_state_delta(body.state_delta)
     return _json(session.model_copy(update={"state": session.state | temp}).to_json())
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 from fastapi import Depends, Header, HTTPException
 
 from perdure.api.backend import BackendOf, Segment
 from perdure.api.identity import OPERATOR, Identity
 from perdure.client import Runner
+from perdure.inspecting import SessionKeys
 
 SESSION = "/apps/{app_name}/users/{user_id}/sessions/{session_id}"
 INVOCATION = SESSION + "/invocations/{invocation_id}"
@@ -24,13 +25,6 @@ IdempotencyKey = Annotated[
 ]
 
 
-class Keys(TypedDict):
-    """The arguments by which `Runner` finds a session."""
-
-    user_id: str
-    session_id: str
-
-
 @dataclass(frozen=True)
 class Where:
     """A session."""
@@ -41,9 +35,9 @@ class Where:
     runner: Runner
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> SessionKeys:
         """The arguments by which the runner finds it."""
-        return Keys(user_id=self.user_id, session_id=self.session_id)
+        return SessionKeys(user_id=self.user_id, session_id=self.session_id)
 
     @property
     def names(self) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ import click
 from perdure.cli.addresses import taking
 from perdure.cli.artifacts import artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
-from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
 from perdure.cli.streaming import from_option, heard
 from perdure.cli.telemetry import Telemetry, telemetry, telemetry_options
 from perdure.errors import DefinitionError
@@ -85,9 +85,7 @@ def api_options(command: Command) -> Command:
             help="How long a request waits for a worker before it is answered with 503.",
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 @click.command()

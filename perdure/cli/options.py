@@ -9,10 +9,10 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from temporalio.converter import PayloadCodec
 
     from perdure.config import ConnectionConfig
+    from perdure.inspecting import SessionKeys
     from perdure.keys import KeyRing
 
 _T = TypeVar("_T")
@@ -121,13 +122,6 @@ def found_in_module(name: str, usual: str, kind: type[_T], option: str) -> _T:
     return found
 
 
-class SessionKeys(TypedDict):
-    """The arguments by which `Runner` finds a session."""
-
-    user_id: str
-    session_id: str
-
-
 @dataclass(frozen=True)
 class SessionName:
     """A session as the command line names it."""
@@ -142,7 +136,7 @@ class SessionName:
 
     def keys(self, session_id: str) -> SessionKeys:
         """Return the arguments by which `Runner` finds the session."""
-        return SessionKeys(user_id=self.user, session_id=session_id)
+        return {"user_id": self.user, "session_id": session_id}
 
 
 def connection_options(command: Command) -> Command:
@@ -204,6 +198,13 @@ def connection_options(command: Command) -> Command:
     return wrapped
 
 
+def with_options(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+    """Give a command options, in the order in which its help is to show them."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def log_options(command: Command) -> Command:
     """Give a command that serves the options of its log: `log_level` and `log_json`."""
     options: list[Callable[[Command], Command]] = [
@@ -218,9 +219,7 @@ def log_options(command: Command) -> Command:
             "--log-json/--log-text", default=None, help="Form of the log lines.  [default: text on a terminal]"
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def stop_on_signal(and_then: Callable[[], None] | None = None) -> asyncio.Event:

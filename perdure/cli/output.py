@@ -148,13 +148,13 @@ def printable(text: str) -> str:
 
 def call_text(call: PendingCall) -> str:
     """Return an open call in words: the tool and its arguments; of an approval, those that it is about."""
-    from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+    from perdure.events import asked_about
+    from perdure.views import QUESTION_WORDS
 
-    what = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}.get(call.name)
-    asked: Any = call.args.get("originalFunctionCall") if what else None
-    if not isinstance(asked, dict):
+    what, asked = QUESTION_WORDS.get(call.name), asked_about(call.args)
+    if not what or not asked:
         return f"{call.name}({_arguments(call.args)})"
-    return f"{what} {asked.get('name')}({_arguments(asked.get('args') or {})})"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
+    return f"{what} {asked.get('name')}({_arguments(asked.get('args') or {})})"
 
 
 def _arguments(args: dict[str, Any]) -> str:

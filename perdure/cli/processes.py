@@ -16,7 +16,7 @@ from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, ur
 from perdure.cli.api import serve as serve_api
 from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
-from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
 from perdure.cli.restarting import Restart
 from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
@@ -59,9 +59,7 @@ def _worker_options(command: Command) -> Command:
             help="Whether a session stays with its version until it continues as new.  [default: auto-upgrade]",
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 @click.command()

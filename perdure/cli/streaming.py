@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.cli.addresses import taking
-from perdure.cli.options import Command
+from perdure.cli.options import Command, with_options
 from perdure.cli.output import printable, show_event
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def stream_options(command: Command) -> Command:
         click.option("--stream", is_flag=True, help="Print what models write as they write it."),
         from_option,
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def stream_key() -> str:

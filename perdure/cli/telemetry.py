@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perdure.cli.options import Command
+from perdure.cli.options import Command, with_options
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -41,9 +41,7 @@ def telemetry_options(command: Command) -> Command:
             help="Serve metrics for Prometheus there, under /metrics.  [default: none]",
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def health_options(command: Command) -> Command:
@@ -58,9 +56,7 @@ def health_options(command: Command) -> Command:
         ),
         grace_option,
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 grace_option = click.option(

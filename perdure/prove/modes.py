@@ -123,7 +123,7 @@ class Stage:
         async with self.slots, AsyncExitStack() as stack:
             process = await stack.enter_async_context(WorkerProcess(work))
             supervisor = asyncio.create_task(_restart(stack, process, self.work(work.app_name)))
-            await self._play(player, supervisor, self._whole(player, like))
+            await self.play(player, supervisor, self._whole(player, like))
             if kill is not None and not supervisor.done():
                 player.outcome.problems.append("the worker was never killed")
             supervisor.cancel()
@@ -138,7 +138,7 @@ class Stage:
         await player.finish()
         await player.count_history()
 
-    async def _play(self, player: Player, supervisor: asyncio.Task[None], run: Coroutine[Any, Any, None]) -> None:
+    async def play(self, player: Player, supervisor: asyncio.Task[None], run: Coroutine[Any, Any, None]) -> None:
         """Play until the run is over, or its worker cannot be started."""
         playing = asyncio.create_task(run)
         try:
@@ -279,7 +279,7 @@ async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length:
         await player.play(turns[len(player.outcome.turns) :], reference)
         await player.finish()
 
-    await stage._play(player, ended, run())  # pyright: ignore[reportPrivateUsage] -- the same module
+    await stage.play(player, ended, run())
     ledger = Ledger(work.ledger)
     player.outcome.steps = [step for step in ledger.steps if step.workflow == player.workflow]
     problems = differences(reference, player.outcome, stage.authors, done)
@@ -310,7 +310,7 @@ async def _drive(stage: Stage, work: Work, ended: asyncio.Task[None], cut: BareC
         await player.play(stage.scenario.turns[cut.turn + 1 :], reference)
         await player.finish()
 
-    await stage._play(player, ended, run())  # pyright: ignore[reportPrivateUsage] -- the same module
+    await stage.play(player, ended, run())
     outcome, allowed = player.outcome, cut.allowed
     outcome.steps = [step for step in Ledger(work.ledger).steps if step.workflow == player.workflow]
     problems = differences(reference, outcome, stage.authors, cut.done)

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.events import REQUEST_CONFIRMATION, USER, Event, EventActions, is_on_branch
+from perdure.events import REQUEST_CONFIRMATION, USER, Event, EventActions, asked_about, is_on_branch
 
 Item = dict[str, Any]
 """An event in normal form, or `FAILED`."""
@@ -161,7 +161,7 @@ class Names:
         return part
 
     def _confirmation(self, args: Item) -> Item:
-        original: Item = args.get("originalFunctionCall") or {}
+        original = asked_about(args)
         if "id" not in original:
             return args
         return {**args, "originalFunctionCall": {**original, "id": self._call(original["id"])}}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perdure.events import USER, Event
+from perdure.facts import stored_part
 from perdure.journal import ActivityKept, Entry, EventLogged, InvocationSettled, ModelCalled, ToolKept
 from perdure.plan import Plan
 from perdure.projection import Projection
@@ -114,7 +115,7 @@ def differences(
     wanted, wanted_names = normalized(reference.events, authors)
     got, got_names = normalized(outcome.events, authors)
     lines += _section("log", wanted, got)
-    lines += _section("final state", [_kept(reference.state)], [_kept(outcome.state)])
+    lines += _section("final state", [stored_part(reference.state)], [stored_part(outcome.state)])
     missing = effects(reference.steps)
     missing.subtract(done or Counter())
     expected = _renamed(+missing, wanted_names)
@@ -233,10 +234,6 @@ def plan_in(entries: Iterable[Entry]) -> Plan | None:
     """Return the plan of a journal."""
     projection = Projection.fold(entries)
     return projection.plans.get(projection.newest_plan or "")
-
-
-def _kept(state: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if not key.startswith("temp:")}
 
 
 def _section(title: str, expected: Sequence[Any], actual: Sequence[Any]) -> list[str]:

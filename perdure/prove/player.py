@@ -12,6 +12,7 @@ from temporalio.client import Client, WorkflowHandle
 from perdure.client import Runner
 from perdure.errors import InvocationFailed, PerdureError, RequestRefused
 from perdure.events import USER, Event, user_content
+from perdure.inspecting import SessionKeys
 from perdure.journal import AnswerAccepted, Entry, MessageAccepted, ResumeAccepted
 from perdure.lifecycle import Lifecycle
 from perdure.messages import Trial, workflow_id
@@ -30,9 +31,9 @@ class Player:
         self, client: Client, app_name: str, *, user_id: str = "u", session_id: str = "s", trial: Trial | None = None
     ) -> None:
         self.runner = Runner(app_name, client, trial=trial)
-        self.lifecycle = Lifecycle(app_name, client, reenter=False, trial=trial)
+        self.lifecycle = Lifecycle(app_name, client, trial=trial)
         self.workflow = workflow_id(app_name, user_id, session_id)
-        self.who: dict[str, Any] = {"user_id": user_id, "session_id": session_id}
+        self.who: SessionKeys = {"user_id": user_id, "session_id": session_id}
         self._client = client
         self.outcome = Outcome()
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 import asyncio
 
 from perdure.plan import LoopNode, ParallelNode, SequentialNode
-from perdure.runs import Run
+from perdure.runs import Run, current_child, times_looped
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
 
 
 async def run_sequential(scope: Scope, node: SequentialNode, branch: str | None, past: Run | None) -> bool:
     """Run the sub-agents one after the other, a checkpoint before each."""
-    names = [child.name for child in node.sub_agents]
-    start, current, escalated = 0, None, False
-    if past is not None and past.state is not None:
-        current = past.state.get("current_sub_agent")
-        start = names.index(current) if current in names else 0
-        escalated = past.escalated
+    current, start = current_child([child.name for child in node.sub_agents], past)
+    escalated = past is not None and past.state is not None and past.escalated
     for child in node.sub_agents[start:]:
         resumed = past.last_child(child.name) if past is not None and child.name == current else None
         if child.name != current:
@@ -34,11 +30,8 @@ async def run_sequential(scope: Scope, node: SequentialNode, branch: str | None,
 async def run_loop(scope: Scope, node: LoopNode, branch: str | None, past: Run | None) -> bool:
     """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
     names = [child.name for child in node.sub_agents]
-    iteration, start, current, scheduled = 0, 0, None, scope.effects.scheduled
-    if past is not None and past.state is not None:
-        iteration = int(past.state.get("times_looped", 0))
-        current = past.state.get("current_sub_agent")
-        start = names.index(current) if current in names else 0
+    current, start = current_child(names, past)
+    iteration, scheduled = times_looped(past), scope.effects.scheduled
     while names and (node.max_iterations is None or iteration < node.max_iterations):
         for child in node.sub_agents[start:]:
             resumed = past.last_child(child.name) if past is not None and child.name == current else None

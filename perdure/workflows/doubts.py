@@ -25,7 +25,7 @@ from perdure.errors import InvalidMessage
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
-from perdure.runs import Step
+from perdure.runs import Standing
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
@@ -41,7 +41,7 @@ _NOT_RESUMABLE = (
 
 
 async def run_once(
-    scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput, step: Step
+    scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput, step: Standing
 ) -> ToolOutput | Doubt:
     """Return what an at-most-once call returned: now, or as somebody said who knows; else the doubt about it.
 
@@ -65,7 +65,7 @@ async def run_once(
     return await _reconcile(scope, tool, call, given)
 
 
-def is_up_to_a_person(scope: Scope, call_id: str, step: Step) -> bool:
+def is_up_to_a_person(scope: Scope, call_id: str, step: Standing) -> bool:
     """Return whether it was asked what became of a call, and no answer lets it start again: so it does not run."""
     request_id = last_request(step.doubts, call_id)
     answer = scope.projection.answer_to(request_id) if request_id is not None else None
@@ -107,7 +107,7 @@ def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:
     return [next(scope.log.call_ids("doubt", *target)) for target in targets]
 
 
-async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Doubt], step: Step) -> None:
+async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Doubt], step: Standing) -> None:
     """Ask a person about calls in doubt, where nobody asked yet, and wait for all of the answers.
 
     Raises:

@@ -15,6 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 from perdure.detours import any_worker
 from perdure.doubts import INTERRUPTED
 from perdure.errors import PerdureError
+from perdure.failures import error_text, timeout_text
 from perdure.journal import ToolOutput
 from perdure.messages import (
     CALL_MODEL,
@@ -385,12 +386,7 @@ def cause_of(error: FailureError) -> str:
     """Return why an activity failed, in words."""
     cause = _inner(error)
     if isinstance(cause, ApplicationError):
-        # Perdure's own errors are sentences; anything else is known by its type.
-        return cause.message if cause.type in _SENTENCES else f"{cause.type}: {cause.message}"
+        return error_text(cause.type, cause.message)
     if isinstance(cause, TimeoutError):
-        kind = cause.type.name.lower().replace("_", "-") if cause.type else "unknown"
-        return f"timed out ({kind} timeout)"
+        return timeout_text(cause.type.name if cause.type else "unknown")
     return str(cause or error)
-
-
-_SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"})

@@ -8,7 +8,7 @@ from perdure.journal import ModelCalled
 from perdure.messages import ModelInput
 from perdure.plan import TRANSFER, LlmNode
 from perdure.responses import confirmation_targets, is_confirmation_request
-from perdure.runs import Run, Step, last_step
+from perdure.runs import Run, Standing, last_step
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_calls import ToolCalls
@@ -32,15 +32,15 @@ class _LlmRun:
         self._escalated = past.escalated
         self._step = last_step(past.own) if past.own else self._confirmed_elsewhere()
 
-    def _confirmed_elsewhere(self) -> Step:
+    def _confirmed_elsewhere(self) -> Standing:
         """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
         projection = self._scope.projection
         for response in self._scope.invocation.message.get_function_responses():
             request = projection.event_of_call(response.id or "")
             if request is not None and request.author == self._node.name and is_confirmation_request(request):
                 target = confirmation_targets([request])[response.id or ""]
-                return Step(calling=projection.event_of_call(target), requests=[request])
-        return Step()
+                return Standing(calling=projection.event_of_call(target), requests=[request])
+        return Standing()
 
     async def run(self) -> bool:
         while not self._step.ended:
@@ -59,7 +59,7 @@ class _LlmRun:
         if step.calling is not None:
             await self._respond(step, step.calling)
         if step.calling is None or self._goes_back_to_model(step, step.calling):
-            self._step = Step()
+            self._step = Standing()
             return
         if not step.responses:
             # Only where nothing pauses: a long-running tool that returned nothing ends the turn.
@@ -68,9 +68,9 @@ class _LlmRun:
         actions = step.responses[-1].actions
         if actions.transfer_to_agent is not None:
             await self._hand_over(actions.transfer_to_agent)
-        self._step = Step(ended=bool(actions.transfer_to_agent or actions.skip_summarization))
+        self._step = Standing(ended=bool(actions.transfer_to_agent or actions.skip_summarization))
 
-    def _goes_back_to_model(self, step: Step, calling: Event) -> bool:
+    def _goes_back_to_model(self, step: Standing, calling: Event) -> bool:
         """Return whether the user answered: then the model goes on, whatever the tools' own responses ask for."""
         if self._scope.plan.resumable:
             return bool(calling.long_running_tool_ids or step.requests)
@@ -80,7 +80,7 @@ class _LlmRun:
         """Return whether an earlier invocation asked what this one's message confirms: nothing pauses in this app."""
         return not self._scope.plan.resumable and calling.invocation_id != self._scope.invocation.id
 
-    async def _respond(self, step: Step, calling: Event) -> None:
+    async def _respond(self, step: Standing, calling: Event) -> None:
         """Run the tools, wait for the answers, and run what they confirmed."""
         asked_elsewhere = self._asked_elsewhere(calling)
         if not step.responses and not asked_elsewhere:
@@ -91,7 +91,7 @@ class _LlmRun:
             await self._tools.run_confirmed(calling, step)
         self._escalated |= any(event.actions.escalate for event in step.responses)
 
-    def _targets(self, step: Step) -> list[str]:
+    def _targets(self, step: Standing) -> list[str]:
         return list(confirmation_targets(step.requests))
 
     async def _hand_over(self, target: str) -> None:

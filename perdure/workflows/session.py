@@ -64,8 +64,9 @@ class SessionWorkflow(SessionQueries):
         start = workflow.payload_converter().from_payload(args[0].payload, SessionInput) if args else SessionInput()
         self._app, self._user_id, self._session_id = messages.split_workflow_id(workflow.info().workflow_id)
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
-        self._reenter = start.reenter
         self._trial = start.trial
+        if start.reenter:
+            self._trial = (start.trial or messages.Trial()).model_copy(update={"reenter": True})
         self._interrupted = start.interrupted
         self._derived_ids = start.derived_ids
         seed = workflow.info().first_execution_run_id if start.derived_ids else None
@@ -83,8 +84,7 @@ class SessionWorkflow(SessionQueries):
             limits=self._limits,
             inherited=self._arrival.inherited,
             logger=self._logger,
-            reenter=start.reenter,
-            trial=start.trial,
+            trial=self._trial,
         )
         self._deadlines = Deadlines(self._log, self._accept_answer, self._logger)
         self._arrival.then = self._arrived
@@ -129,7 +129,6 @@ class SessionWorkflow(SessionQueries):
             journal=journal,
             carried=carried,
             search_attributes=self._visibility.enabled,
-            reenter=self._reenter,
             derived_ids=self._derived_ids,
             trial=self._trial,
         )

@@ -26,7 +26,7 @@ from perdure.responses import (
     response_event,
     silent_calls,
 )
-from perdure.runs import Step
+from perdure.runs import Standing
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
 from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
@@ -46,7 +46,7 @@ class ToolCalls:
         self._node = node
         self._branch = branch
 
-    async def run(self, calling: Event, step: Step) -> None:
+    async def run(self, calling: Event, step: Standing) -> None:
         """Run every call that has not run yet, then log the response event, after what it asks to be confirmed.
 
         Raises:
@@ -66,13 +66,13 @@ class ToolCalls:
         if response is not None:
             step.responses.append(await self._log(response))
 
-    def to_confirm(self, step: Step) -> bool:
+    def to_confirm(self, step: Standing) -> bool:
         """Return whether confirmations were asked for whose tools have not run yet."""
         targets = set(confirmation_targets(step.requests).values())
         done = {r.id for event in step.responses[1:] for r in event.get_function_responses()}
         return bool(targets - done)
 
-    async def run_confirmed(self, calling: Event, step: Step) -> None:
+    async def run_confirmed(self, calling: Event, step: Standing) -> None:
         """Run the calls that a person approved, and log one response event for those and the rejected ones.
 
         Raises:
@@ -97,7 +97,7 @@ class ToolCalls:
             raise EffectFailed(self._node.name, REQUEST_CONFIRMATION, cause) from error
 
     async def _outputs(
-        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Step
+        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
     ) -> dict[str, ToolOutput]:
         """Return what each call returned, once somebody has said what became of those that are in doubt."""
         outputs: dict[str, ToolOutput] = {}
@@ -114,7 +114,7 @@ class ToolCalls:
             await ask(self._scope, self._node.name, self._branch, doubts, step)
 
     async def _run_all(
-        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Step
+        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
     ) -> dict[str, ToolOutput | Doubt]:
         self._scope.check_stopped()
         tasks = [asyncio.create_task(self._output(call, decisions.get(call.id or ""), step)) for call in calls]
@@ -142,7 +142,7 @@ class ToolCalls:
             self._scope.keep(call.id or "", output)
 
     async def _output(
-        self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Step
+        self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Standing
     ) -> ToolOutput | Doubt:
         kept = self._scope.invocation.kept.get(call.id or "")
         if kept is not None and not (kept.needs_confirmation and decision is not None):
@@ -158,12 +158,12 @@ class ToolCalls:
         assert tool is not None, "a call of an unknown tool has an output at once"
         return await self._run(tool, call, step, decision)
 
-    def _is_asked_about(self, call: types.FunctionCall, step: Step) -> bool:
+    def _is_asked_about(self, call: types.FunctionCall, step: Standing) -> bool:
         tool = self._node.tool(call.name or "")
         return tool is not None and tool.at_most_once and is_up_to_a_person(self._scope, call.id or "", step)
 
     async def _run(
-        self, tool: ToolPlan, call: types.FunctionCall, step: Step, decision: ToolConfirmation | None
+        self, tool: ToolPlan, call: types.FunctionCall, step: Standing, decision: ToolConfirmation | None
     ) -> ToolOutput | Doubt:
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
         state, length = state_for(self._scope.projection, invocation_id, tool)

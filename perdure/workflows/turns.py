@@ -43,7 +43,6 @@ class Turns:
         limits: RunLimits,
         inherited: int,
         logger: BoundLogger,
-        reenter: bool,
         trial: Trial | None = None,
     ) -> None:
         """Make the turns of a session, of whose journal so many entries are from elsewhere."""
@@ -51,7 +50,7 @@ class Turns:
         self._limits = limits
         self._user_id = user_id
         self._visibility = visibility
-        self._reenter = reenter
+        self._reenter = trial is not None and trial.reenter
         self._effects = Effects(trial)
         self._carrier = Carrier(inherited)
         self._live: dict[str, LiveInvocation] = {}

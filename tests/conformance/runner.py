@@ -18,6 +18,7 @@ from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import DefinitionWarning, InvocationFailed, RequestRefused
 from perdure.events import USER, Event, user_content
+from perdure.messages import Trial
 from perdure.prove.scenario import Answer, Turn
 from perdure.worker import create_workers
 from tests.conformance.build import ScenarioApp, ScenarioError
@@ -69,7 +70,7 @@ async def play(scenario: Scenario, client: Client, *, mode: Mode = "live", cache
     # Names of apps are those of task queues, which scenarios that run at the same time must not share.
     built = ScenarioApp(scenario, f"{scenario.app.name}_{next(_numbers)}")
     worker = _worker(built, client, cached=cached)
-    session = _Session(built, Runner(built.app.name, client, reenter=mode == "re-enter"))
+    session = _Session(built, Runner(built.app.name, client, trial=Trial(reenter=mode == "re-enter")))
     try:
         async with worker, asyncio.timeout(TIMEOUT):
             await session.play(scenario)

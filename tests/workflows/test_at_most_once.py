@@ -15,7 +15,7 @@ from perdure.client import Runner
 from perdure.doubts import NOT_HAPPENED, Reconciled, parse_verdict
 from perdure.errors import InvalidMessage
 from perdure.events import REQUEST_RECONCILE, Event
-from perdure.messages import PendingCall
+from perdure.messages import PendingCall, Trial
 from perdure.responses import wrap_result
 from tests.workflows.support import (
     Counted,
@@ -382,7 +382,7 @@ async def test_dropped_coroutines_find_the_doubt_again(client: Client, app_name:
     """In a session that re-enters at every pause the log is the one of a live wait."""
     effect = Effect(does="hang")
     async with serving(client, paying(app_name, effect, timeout=timedelta(seconds=1))) as user:
-        user.runner = Runner(app_name, client, reenter=True)
+        user.runner = Runner(app_name, client, trial=Trial(reenter=True))
         await user.create()
         invocation = await user.send("a")
         request = await asked(user, invocation)

@@ -21,6 +21,7 @@ from perdure.client import Runner
 from perdure.errors import CallAnswered, DefinitionError
 from perdure.events import USER, Event, user_content
 from perdure.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
+from perdure.messages import Trial
 from perdure.worker import create_workers
 from tests.workflows.support import (
     PENDING,
@@ -119,7 +120,7 @@ async def test_an_answer_in_time_is_the_answer(client: Client, app_name: str) ->
 async def test_a_deadline_can_fail_the_invocation_once(client: Client, app_name: str, reenter: bool) -> None:
     """A resume waits for the answer, without a deadline."""
     async with serving(client, asking(app_name, timed(FailInvocation()))) as user:
-        user.runner = Runner(app_name, client, reenter=reenter)
+        user.runner = Runner(app_name, client, trial=Trial(reenter=reenter))
         await user.create()
         waiting = await user.run("a")
         await eventually(lambda: _is(user, waiting.id, "failed"))

@@ -67,7 +67,7 @@ def encrypted(client: Client) -> Client:
 
 
 async def take_over(user: User) -> None:
-    await Lifecycle(user.app, user.client, reenter=False).take_over("u", "s")
+    await Lifecycle(user.app, user.client).take_over("u", "s")
 
 
 def clerk(local: Counted, work: Counted) -> BaseAgent:

@@ -123,13 +123,13 @@ async def test_a_session_closed_while_it_fetches_its_journal_is_brought_back(
         for number in range(8):
             await user.run(f"m{number}")
         before = await user.events()
-        length = len(await Lifecycle(app_name, small_client, reenter=False).read_journal("u", "s"))
+        length = len(await Lifecycle(app_name, small_client).read_journal("u", "s"))
         await user.workflow.terminate("a test")
         described = await user.workflow.describe()
     # Nobody serves the app, so the run that is brought back has no time to fetch anything.
     reference = {"run_id": described.run_id, "length": length}
     start = SessionInput.model_validate({"carried": reference, "interrupted": "terminated"})
-    await Lifecycle(app_name, small_client, reenter=False).start("u", "s", start, again=True)
+    await Lifecycle(app_name, small_client).start("u", "s", start, again=True)
     await user.workflow.terminate("once more")
     async with serving(small_client, app):
         assert (await user.run("m8")).status == "finished"
@@ -155,7 +155,7 @@ async def test_a_run_that_carries_a_journal_does_not_hand_over_at_once(small_cli
 async def test_restore_sends_a_large_journal_in_parts(client: Client, app_name: str) -> None:
     script = [calls("pick"), *[text(noise(600, seed)) for seed in range(8)], text("picked")]
     app = make_app(app_name, agent("clerk", script, [long_running("pick")]))
-    lifecycle = Lifecycle(app_name, client, reenter=False)
+    lifecycle = Lifecycle(app_name, client)
     async with serving(client, app) as user:
         await user.create(k=1)
         waiting = await user.run("a")
@@ -173,7 +173,7 @@ async def test_restore_sends_a_large_journal_in_parts(client: Client, app_name: 
 async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Client, app_name: str) -> None:
     app = make_app(app_name, agent("clerk", [text("hi")]))
     async with serving(client, app) as user:
-        lifecycle = Lifecycle(app_name, client, reenter=False)
+        lifecycle = Lifecycle(app_name, client)
         await lifecycle.start("u", "s", SessionInput(journal=pack([SessionCreated()]), length=3), again=False)
 
         async def extend(page: JournalPage) -> Any:
@@ -204,7 +204,7 @@ async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Cli
 async def test_a_cancellation_while_the_journal_comes_in_keeps_the_session(client: Client, app_name: str) -> None:
     app = make_app(app_name, agent("clerk", [text("hi")]))
     async with serving(client, app) as user:
-        lifecycle = Lifecycle(app_name, client, reenter=False)
+        lifecycle = Lifecycle(app_name, client)
         await lifecycle.start("u", "s", SessionInput(journal=pack([SessionCreated()]), length=2), again=False)
         await user.workflow.cancel()
         sending = asyncio.create_task(user.send("hello"))
@@ -246,7 +246,7 @@ async def test_twenty_megabytes_of_events_go_on(client: Client, app_name: str, m
     async with serving(client, app) as user:
         await user.create()
         waiting = await user.run("a")
-        lifecycle = Lifecycle(app_name, client, reenter=False)
+        lifecycle = Lifecycle(app_name, client)
         entries = await lifecycle.read_journal("u", "s")
         ids = {"author": "clerk", "invocation_id": waiting.id}
         for number in range(4_000):

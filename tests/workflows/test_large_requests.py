@@ -214,7 +214,7 @@ async def test_what_a_taken_over_session_was_sent_is_in_its_history(client: Clie
         (asked,) = await user.open("ask")
         await user.answer({asked: {"said": small}})
         second = await user.send(small)
-        await Lifecycle(app_name, client, reenter=False).take_over("u", "s")
+        await Lifecycle(app_name, client).take_over("u", "s")
         gate.open()
         assert (await user.settled(first)).status == "finished"
         assert (await user.settled(second)).status != "queued"
@@ -257,7 +257,7 @@ async def test_a_session_is_taken_over_with_what_it_took_and_not_what_it_dropped
             await update(user, SEND_MESSAGE, "1")
         odd = {"content": {"role": "user", "parts": [{"text": "three"}]}, "sent_ahead": "x"}
         await user.workflow.execute_update(SEND_MESSAGE, odd)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-        await Lifecycle(app_name, client, reenter=False).take_over("u", "s")
+        await Lifecycle(app_name, client).take_over("u", "s")
         gate.open()
         assert (await user.settled(first)).status == "finished"
         await user.logged("user: three")

@@ -81,7 +81,7 @@ class TakenOver(Runner):
     async def run_async(self, **what: Any) -> AsyncGenerator[Event, None]:
         who = {name: what[name] for name in ("user_id", "session_id")}
         if (await self.get_session(**who)).invocations:
-            await Lifecycle(self.app_name, self._client, reenter=False).take_over(who["user_id"], who["session_id"])
+            await Lifecycle(self.app_name, self._client).take_over(who["user_id"], who["session_id"])
             # The agents that were taken over log again what no slice told, their ends above all, before the turn.
             await eventually(lambda: self._is_settled(who))
         async for event in super().run_async(**what):

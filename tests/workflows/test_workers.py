@@ -57,16 +57,13 @@ def lines(folder: Path, name: str) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.mark.parametrize(("local", "given", "tasks"), [(False, None, 6), (True, None, 24), (True, 3, 3)])
+@pytest.mark.parametrize(("options", "tasks"), [({}, 6), ({"max_concurrent_workflow_tasks": 3}, 3)])
 async def test_a_worker_has_few_workflow_tasks_at_a_time(
-    client: Client, app_name: str, local: bool, given: int | None, tasks: int
+    client: Client, app_name: str, options: dict[str, Any], tasks: int
 ) -> None:
-    # With Temporal's 100, all sessions of a restarted worker are replayed at once, and none of them in time.
-    def quick() -> str:
-        return "done"
-
-    app = make_app(app_name, agent("worker", [text("hello")], [FunctionTool(quick, local=local)]))
-    (made,) = create_workers(client, [app], WorkerConfig(max_concurrent_workflow_tasks=given))
+    """With Temporal's 100, all sessions of a restarted worker are replayed at once, and none of them in time."""
+    app = make_app(app_name, agent("worker", [text("hello")]))
+    (made,) = create_workers(client, [app], WorkerConfig(**options))
     config: Any = made.config()
     assert config["max_concurrent_workflow_tasks"] == tasks
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
 from perdure.messages import PendingCall
 from perdure.plan import LlmNode, Plan
 from perdure.responses import confirmation_hint
@@ -63,7 +63,7 @@ def answer_form(
         values: What was filled in before.
         errors: What was wrong with it, by input.
     """
-    asked = _mapping(call.args.get("originalFunctionCall"))
+    asked = asked_about(call.args)
     takes: Takes = "json"
     hint, payload, form, args = "", None, None, call.args
     if call.name == REQUEST_CONFIRMATION:

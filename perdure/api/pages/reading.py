@@ -19,7 +19,7 @@ from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree
 from perdure.errors import PerdureError
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
+from perdure.events import QUESTIONS, USER, Event
 from perdure.explaining import InvocationExplanation, SessionExplanation
 from perdure.messages import PendingCall
 from perdure.plan import Plan
@@ -134,7 +134,7 @@ async def _forms(backend: Backend, calls: Sequence[Found]) -> list[Waiting]:
 
 async def _plan_of_call(backend: Backend, session: ListedSession, call: PendingCall) -> Plan | None:
     """Return the plan that a call's form needs, if it needs one; without it, the answer is asked for as JSON."""
-    if call.name in (REQUEST_CONFIRMATION, REQUEST_RECONCILE):
+    if call.name in QUESTIONS:
         return None
     names = {"user_id": session.user_id, "session_id": session.id, "invocation_id": call.invocation_id}
     try:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from google.genai import types
 
 from perdure.api.attribution import Attribution, attribution_of
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event
+from perdure.events import USER, Event, asked_about
+from perdure.views import QUESTION_WORDS
 
 _MOST = 6000
 """Characters of a text or a value that are shown."""
@@ -174,18 +175,17 @@ def _piece(event: Event, part: types.Part) -> Iterator[Piece]:
 
 def _call(event: Event, call: types.FunctionCall) -> Piece:
     args: dict[str, Any] = call.args or {}
-    asked: Any = args.get("originalFunctionCall")
-    title = _about(call.name)
-    if title != call.name and isinstance(asked, dict):
+    title, asked = _about(call.name), asked_about(args)
+    if title != call.name and asked:
         # Of an approval, the call that it is about.
-        title, args = f"{title} {asked.get('name')}", asked.get("args") or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
+        title = f"{title} {asked.get('name')}"
+        args = asked.get("args") or dict[str, Any]()
     waits = call.id in (event.long_running_tool_ids or ())
     return Piece("call", title, shown_json(args), call.id or "", waits)
 
 
 def _about(name: str | None) -> str:
-    about = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}
-    return about.get(name or "", name or "")
+    return QUESTION_WORDS.get(name or "", name or "")
 
 
 def _at(timestamp: float) -> datetime:
