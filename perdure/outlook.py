@@ -19,7 +19,7 @@ from perdure.events import Event
 from perdure.invocations import Invocation
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode, ToolPlan
 from perdure.projection import Projection
-from perdure.responses import confirmation_targets, parse_confirmation
+from perdure.responses import confirmation_targets, parse_confirmation, requested_confirmation
 from perdure.runs import Run, Standing, build_runs, current_child, last_step, times_looped
 
 CallNext = Literal[
@@ -273,7 +273,7 @@ class _Outlook:
             if request_id is None or call.id in done:
                 continue
             kept = self._invocation.kept.get(call.id or "")
-            if kept is not None and not kept.needs_confirmation:
+            if kept is not None and requested_confirmation(call, kept) is None:
                 yield self._call(call, "result kept")
             elif self._is_rejected(request_id):
                 yield self._call(call, "rejected")

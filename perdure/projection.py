@@ -182,7 +182,7 @@ class Projection(SessionFacts):
         invocation.status = entry.status
         invocation.failures, invocation.reason = entry.failures, entry.reason
         if entry.status != "waiting":
-            _forget_expired(self.timed.values(), entry.invocation_id)
+            _forget_expired(self.calls.values(), entry.invocation_id)
         if entry.status in ("stopped", "finished"):
             self._drop_turns(entry.invocation_id)
         if entry.status == "finished":

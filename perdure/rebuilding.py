@@ -226,7 +226,10 @@ class Rebuilder:
     ) -> None:
         calling = self.projection.event_of_call(call_id)
         responses = _responses(self.projection, call_id)
-        if calling is None or call_id in invocation.kept or responses >= (2 if confirmed else 1):
+        if calling is None or responses >= (2 if confirmed else 1):
+            return
+        kept = invocation.kept.get(call_id)
+        if kept is not None and not (confirmed and _asks(calling, call_id, kept)):
             return
         if output.times is not None:
             self._ran(invocation, calling, call_id, output.times)
@@ -334,6 +337,11 @@ class Rebuilder:
         if payload_size(logged) <= MAX_EVENT_BYTES:
             self.projection.apply(EventLogged(event=logged))
         return logged
+
+
+def _asks(calling: Event, call_id: str, output: ToolOutput) -> bool:
+    """Return whether what a tool returned was a question, after whose answer it runs again."""
+    return any(call.id == call_id and requested_confirmation(call, output) for call in calling.get_function_calls())
 
 
 def _responses(projection: Projection, call_id: str) -> int:

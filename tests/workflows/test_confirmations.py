@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from perdure.agents import FunctionTool
+from perdure.agents import FunctionTool, ToolContext
 from perdure.errors import CallAnswered, InvalidMessage
 from perdure.events import REQUEST_CONFIRMATION
+from perdure.lifecycle import Lifecycle
 from tests.workflows.support import ONCE, GatedModel, User, agent, calls, make_app, responses, serving, text
 
 pytestmark = pytest.mark.server
@@ -145,3 +146,51 @@ async def test_in_an_app_that_is_not_resumable_the_decision_starts_an_invocation
         assert responses(await user.events(), "pay") == [ASKED, {"paid": 5} if confirmed else REJECTED]
         assert (await user.log())[-1] == "clerk: done"
         assert await user.pending() == {}
+
+
+class Asking:
+    """A tool that asks by itself, and a sibling that fails the first time."""
+
+    def __init__(self) -> None:
+        self.paid: list[bool] = []
+        self.worked = 0
+
+        async def pay(tool_context: ToolContext) -> str:
+            """Pay, once somebody has approved it."""
+            if tool_context.tool_confirmation is None:
+                tool_context.request_confirmation(hint="Pay?")
+                return "asked"
+            self.paid.append(tool_context.tool_confirmation.confirmed)
+            return "paid"
+
+        async def work() -> str:
+            """Work."""
+            self.worked += 1
+            if self.worked == 1:
+                raise RuntimeError("not today")
+            return "worked"
+
+        self.tools = [FunctionTool(pay), FunctionTool(work, retry=ONCE)]
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+async def test_a_tool_that_asked_by_itself_runs_once_it_is_approved_though_its_sibling_failed(
+    client: Client, app_name: str, taken_over: bool
+) -> None:
+    """What it returned as it asked is kept for the response event, and is not what it returns."""
+    asking = Asking()
+    clerk = agent("clerk", [calls("pay", "work"), text("done")], asking.tools)
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        failed = await user.run("go")
+        assert failed.status == "failed"
+        if taken_over:
+            await Lifecycle(user.app, user.client).take_over("u", "s")
+        waiting = await user.resumed(failed.id)
+        assert (waiting.status, asking.paid) == ("waiting", [])
+        if taken_over:
+            await Lifecycle(user.app, user.client).take_over("u", "s")
+        request = (await user.pending())[REQUEST_CONFIRMATION]
+        assert (await user.answered({request: {"confirmed": True}})).status == "finished"
+        assert (asking.paid, asking.worked) == ([True], 2)
+        assert responses(await user.events(), "pay") == [{"result": "asked"}, {"result": "paid"}]

@@ -116,6 +116,30 @@ async def test_an_answer_in_time_is_the_answer(client: Client, app_name: str) ->
         assert [effect.outcome for effect in await user.runner.effects(**user.who)] == ["answered"]
 
 
+async def test_an_answer_behind_the_deadline_of_a_run_that_is_still_at_work_is_taken_by_a_resume(
+    client: Client, app_name: str
+) -> None:
+    """The deadline failed the run once; it must not fail every resume of it."""
+    gate = Gate()
+    left = agent("left", [calls("ask"), text("left done")], [timed(FailInvocation())])
+    right = agent("right", [calls("work"), text("right done")], [gate.tool("work")])
+    async with serving(client, make_app(app_name, ParallelAgent(name="both", sub_agents=[left, right]))) as user:
+        await user.create()
+        sent = await user.send("a")
+        await gate.reached()
+        (call_id,) = await user.open("ask")
+        await eventually(lambda: _has_expired(user, sent))
+        await user.answer({call_id: {"came": "late"}})
+        gate.open()
+        assert (await user.settled(sent)).status == "failed"
+        assert (await user.resumed(sent)).status == "finished"
+        assert responses(await user.events(), "ask") == [PENDING, {"came": "late"}]
+
+
+async def _has_expired(user: User, invocation_id: str) -> bool:
+    return all(call.deadline is None for call in (await user.invocation(invocation_id)).pending)
+
+
 @pytest.mark.parametrize("reenter", [False, True], ids=["live", "re-entered"])
 async def test_a_deadline_can_fail_the_invocation_once(client: Client, app_name: str, reenter: bool) -> None:
     """A resume waits for the answer, without a deadline."""
