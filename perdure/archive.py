@@ -1,6 +1,7 @@
 """Reads a run's journal out of its history, as far as it stands there as it was: nothing is run, no worker is asked.
 
-History holds what the run started with, and what the journal had gained each time a model was called. A run that leaves
+History holds what the run started with, and what the journal had gained each time a model, or a custom
+agent's function, was called. A run that leaves
 a large journal to the next one writes down what is missing before it ends (decision 012).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle
@@ -20,7 +22,7 @@ from perdure.messages import (
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     JournalPage,
-    ModelInput,
+    JournalSlice,
     SessionInput,
 )
 
@@ -46,6 +48,12 @@ async def read_archive(client: Client, workflow_id: str, run_id: str | None) -> 
     return entries
 
 
+class _Told(BaseModel):
+    """A model call, or a function of a custom agent: what it told of the journal. Tools are told nothing."""
+
+    journal: JournalSlice | None = None
+
+
 class _Reader:
     def __init__(self, client: Client, handle: WorkflowHandle[Any, Any]) -> None:
         self._converter = client.data_converter
@@ -66,19 +74,26 @@ class _Reader:
                 elif self.start.carried is None:
                     yield 0, (SessionCreated(state=self.start.state),)
             elif event.HasField("activity_task_scheduled_event_attributes"):
-                scheduled = event.activity_task_scheduled_event_attributes
-                name = scheduled.activity_type.name
-                if name == CALL_MODEL:
-                    part = (await self._decode(scheduled.input, ModelInput)).journal
-                    yield part.offset, part.unpacked()
-                elif name == LOAD_JOURNAL:
-                    self._loads.add(event.event_id)
-                elif name == KEEP_JOURNAL:
-                    page = await self._decode(scheduled.input, JournalPage)
-                    yield page.offset, page.entries
+                part = await self._part_told(event)
+                if part is not None:
+                    yield part
             elif (payloads := self._page_in(event)) is not None:
                 page = await self._decode(payloads, JournalPage)
                 yield page.offset, page.entries
+
+    async def _part_told(self, event: HistoryEvent) -> tuple[int, tuple[Entry, ...]] | None:
+        """Return the part of the journal that an activity was given, if it was."""
+        scheduled = event.activity_task_scheduled_event_attributes
+        name = scheduled.activity_type.name
+        if name == KEEP_JOURNAL:
+            page = await self._decode(scheduled.input, JournalPage)
+            return page.offset, page.entries
+        if name == LOAD_JOURNAL:
+            self._loads.add(event.event_id)
+        elif name == CALL_MODEL or not name.startswith("perdure:"):
+            part = (await self._decode(scheduled.input, _Told)).journal
+            return (part.offset, part.unpacked()) if part is not None else None
+        return None
 
     def _page_in(self, event: HistoryEvent) -> Payloads | None:
         """Return a part of the journal that came in, if the event holds one."""

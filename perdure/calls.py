@@ -46,6 +46,7 @@ from perdure.messages import (
     Trial,
     workflow_id,
 )
+from perdure.requests import check_levels
 from perdure.rescue import check_readable, why_stuck
 from perdure.sent_ahead import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
 
@@ -302,6 +303,7 @@ def check_sendable(value: BaseModel, what: str) -> int:
             f"the {what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
             " store the data elsewhere and send a reference to it"
         )
+    check_levels(value)
     try:
         from_json(to_json(value.model_dump(), bytes_mode="base64"), allow_inf_nan=False)
     except ValueError as error:

@@ -292,7 +292,7 @@ class _JournalReader:
                 self._check_logs_once(entry, where)
             case _:
                 pass
-        self._checks.count(len(entry.model_dump_json(by_alias=True, exclude_none=True)), where)
+        self._checks.count(entry, where)
         return entry
 
     def _checked_event(self, entry: EventLogged | MessageAccepted | AnswerAccepted, where: str) -> Entry:

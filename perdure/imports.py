@@ -9,22 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 from google.genai import types
+from pydantic import BaseModel
 
 from perdure.doubts import is_doubt_request, target_of
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.events import QUESTIONS, USER, Event, asked_about
 from perdure.facts import TEMP, stored_part
-from perdure.journal import MAX_EVENT_BYTES, EventLogged, payload_size
+from perdure.journal import MAX_EVENT_BYTES, MAX_LOGGED_LEVELS, EventLogged, is_too_deep, payload_size
 from perdure.plan import LlmNode, LoopNode, Plan
 from perdure.projection import Invocation, Projection
 from perdure.responses import is_confirmation_request
+from perdure.views import LAST_TIME
 
 MAX_IMPORT_BYTES = 50_000_000
 """What all events and entries of one import may have together, as JSON."""
 
-
-_LAST_TIME = 253_402_300_799.0
-"""The end of the year 9999, in seconds since the epoch; no calendar goes on from there."""
 
 _MAX_BRANCH_STEPS = 100
 """Names in a branch, two for each parallel agent; each nests a few frames at a re-entry, and the stack is finite."""
@@ -50,7 +49,7 @@ class LogChecks:
         """
         if not event.author:
             raise InvalidTrajectory(f"{where} has no author")
-        if not 0 <= event.timestamp <= _LAST_TIME:
+        if not 0 <= event.timestamp <= LAST_TIME:
             raise InvalidTrajectory(
                 f"{where}: the timestamp {event.timestamp!r} is no time; give seconds since the epoch"
             )
@@ -60,19 +59,22 @@ class LogChecks:
             raise InvalidTrajectory(f"{where}: the event id {event.id!r} is used twice")
         if event.id:
             self._ids.add(event.id)
-        self.count(payload_size(event), where)
+        self.count(event, where)
         _check_branch(event.branch, where)
         self._check_calls(event, where)
         self._check_responses(event, where)
         return without_temp(event)
 
-    def count(self, size: int, where: str) -> None:
+    def count(self, item: BaseModel, where: str) -> None:
         """Count the bytes of one event or entry.
 
         Raises:
-            InvalidTrajectory: It is too large, or all of them together are.
+            InvalidTrajectory: It is too large or too deep, or all of them together are too large.
         """
+        size = payload_size(item)
         self._size += size
+        if is_too_deep(item, MAX_LOGGED_LEVELS):
+            raise InvalidTrajectory(f"{where} has more than {MAX_LOGGED_LEVELS} lists and objects within each other")
         if size > MAX_EVENT_BYTES:
             raise InvalidTrajectory(
                 f"{where} has {size / 1e6:.1f} MB, and an event may have {MAX_EVENT_BYTES / 1e6:.1f} MB at the most"

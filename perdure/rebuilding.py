@@ -226,10 +226,8 @@ class Rebuilder:
     ) -> None:
         calling = self.projection.event_of_call(call_id)
         responses = _responses(self.projection, call_id)
-        if calling is None or responses >= (2 if confirmed else 1):
-            return
         kept = invocation.kept.get(call_id)
-        if kept is not None and not (confirmed and _asks(calling, call_id, kept)):
+        if calling is None or responses >= (2 if confirmed else 1) or _is_final(calling, call_id, kept, confirmed):
             return
         if output.times is not None:
             self._ran(invocation, calling, call_id, output.times)
@@ -339,9 +337,11 @@ class Rebuilder:
         return logged
 
 
-def _asks(calling: Event, call_id: str, output: ToolOutput) -> bool:
-    """Return whether what a tool returned was a question, after whose answer it runs again."""
-    return any(call.id == call_id and requested_confirmation(call, output) for call in calling.get_function_calls())
+def _is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:
+    """Return whether what is kept of a call is its result, and not the question after whose answer it ran again."""
+    if kept is None or not confirmed:
+        return kept is not None
+    return not any(call.id == call_id and requested_confirmation(call, kept) for call in calling.get_function_calls())
 
 
 def _responses(projection: Projection, call_id: str) -> int:

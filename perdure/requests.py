@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from google.genai import types
+from pydantic import BaseModel
 
 from perdure.doubts import parse_verdict
 from perdure.errors import (
@@ -22,6 +23,7 @@ from perdure.errors import (
     NotResumable,
 )
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
+from perdure.journal import MAX_LEVELS, is_too_deep
 from perdure.messages import AnswerInput, InvocationInput, MessageInput, PendingCall
 from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.responses import parse_confirmation, wrap_result
@@ -41,6 +43,16 @@ def check_message(message: MessageInput) -> None:
         raise InvalidMessage("a user's message may not hold function calls: only a model may call a tool")
     if any(part.function_response for part in parts):
         raise InvalidMessage("the message holds function responses; send it with respond")
+
+
+def check_levels(request: BaseModel) -> None:
+    """Check that a journal can hold what a client sent.
+
+    Raises:
+        InvalidMessage: It has too many lists and objects within each other.
+    """
+    if is_too_deep(request):
+        raise InvalidMessage(f"the request has more than {MAX_LEVELS} lists and objects within each other; send a text")
 
 
 def check_answer(projection: Projection, answer: AnswerInput) -> list[Call]:
@@ -189,7 +201,7 @@ def parse_signal(value: Any) -> AnswerInput:
     """Read the value of a `function_response` signal: `{"id": …, "response": …}`, or a list of these.
 
     Raises:
-        InvalidMessage: It has another shape.
+        InvalidMessage: It has another shape, or too many levels.
     """
     items: list[Any] = value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType] -- JSON
     parts: list[types.Part] = []
@@ -197,7 +209,9 @@ def parse_signal(value: Any) -> AnswerInput:
         if not isinstance(item, dict) or not isinstance(item.get("id"), str) or "response" not in item:  # pyright: ignore[reportUnknownMemberType] -- JSON
             raise InvalidMessage('the signal takes {"id": CALL_ID, "response": {…}}, or a list of these')
         parts.append(response_part(item["id"], item["response"], item.get("name")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
-    return AnswerInput(content=types.Content(role="user", parts=parts))
+    answer = AnswerInput(content=types.Content(role="user", parts=parts))
+    check_levels(answer)
+    return answer
 
 
 def response_part(call_id: str, response: Any, name: str | None = None) -> types.Part:

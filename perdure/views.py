@@ -181,9 +181,14 @@ def awaited_tool(call: PendingCall) -> str:
     return str(asked_about(call.args).get("name", call.name)) if call.name in QUESTIONS else call.name
 
 
+LAST_TIME = 253_402_300_799.0
+"""The end of the year 9999, in seconds since the epoch; no calendar goes on from there."""
+
+
 def time_text(timestamp: float) -> str:
     """Return a time in ISO 8601, in UTC, to the second."""
-    return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="seconds")
+    # A deadline in an imported plan may be later than any calendar.
+    return datetime.fromtimestamp(min(timestamp, LAST_TIME), UTC).isoformat(timespec="seconds")
 
 
 def expired_cause(call: Call) -> str:

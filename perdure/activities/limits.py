@@ -7,7 +7,7 @@ from pydantic_core import PydanticSerializationError
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
-from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
+from perdure.journal import MAX_LEVELS, MAX_PAYLOAD_BYTES, is_too_deep, payload_size
 from perdure.messages import NOT_REGISTERED, Rollout
 
 MAX_LOCAL_BYTES = 250_000
@@ -15,7 +15,7 @@ MAX_LOCAL_BYTES = 250_000
 
 
 def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
-    """Check that a value fits into one payload, or into a local activity's result.
+    """Check that a value fits into one payload, or into a local activity's result, and can be read again.
 
     Raises:
         ApplicationError: It does not, or it cannot be written at all. Not retried.
@@ -25,6 +25,12 @@ def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
     except PydanticSerializationError as error:
         # Text may hold half of a character (a lone surrogate), which no payload takes.
         raise ApplicationError(f"{what} is no JSON: {error}", type="NotJson", non_retryable=True) from error
+    if is_too_deep(value):
+        raise ApplicationError(
+            f"{what} has more than {MAX_LEVELS} lists and objects within each other; return less of them, or a text",
+            type="NotJson",
+            non_retryable=True,
+        )
     if local and size > MAX_LOCAL_BYTES:
         raise ApplicationError(
             f"{what} has {size / 1e3:.0f} kB, and a local tool may return {MAX_LOCAL_BYTES / 1e3:.0f} kB at the most;"

@@ -12,12 +12,15 @@ from perdure.errors import DefinitionError
 from perdure.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
 from perdure.plan import Expiry
 
+_LONGEST = timedelta(days=36_500)
+
 
 def plan_expiry(where: str, expires_in: timedelta | None, on_expiry: OnExpiry | None) -> Expiry | None:
     """Return a deadline as a plan holds it.
 
     Raises:
-        DefinitionError: It is not positive, is missing where `on_expiry` is given, or the answer is no JSON.
+        DefinitionError: It is not positive, or more than a century; it is missing where `on_expiry` is given; or the
+            answer is no JSON.
     """
     if expires_in is None:
         if on_expiry is not None:
@@ -25,6 +28,10 @@ def plan_expiry(where: str, expires_in: timedelta | None, on_expiry: OnExpiry | 
         return None
     if expires_in <= timedelta(0):
         raise DefinitionError(f"{where}: expires_in is {expires_in!r}; it must be longer than nothing")
+    if expires_in > _LONGEST:
+        raise DefinitionError(
+            f"{where}: expires_in is {expires_in!r}, more than a century; leave it out for a call without a deadline"
+        )
     match on_expiry or AnswerError(f"Nobody answered within {expires_in}, so the call has expired."):
         case AnswerWith(value):
             try:
@@ -54,6 +61,8 @@ def check_reminder(
         return
     if remind_in <= timedelta(0):
         raise DefinitionError(f"{where}: remind_in is {remind_in!r}; it must be longer than nothing")
+    if remind_in > _LONGEST:
+        raise DefinitionError(f"{where}: remind_in is {remind_in!r}, more than a century; leave it out for no reminder")
     if expires_in is not None and remind_in >= expires_in:
         raise DefinitionError(
             f"{where}: the reminder comes after {remind_in}, and the deadline after {expires_in}; remind before it"

@@ -129,6 +129,7 @@ class CustomContext(InvocationContext):
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
         self._scope.check_stopped()
+        await self._scope.effects.before_slice()
         call = self._told(call, index)
         with self._in_perdure():
             result = await self._scope.effects.code(self._node.name, call, ToolOptions())

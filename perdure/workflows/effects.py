@@ -55,6 +55,9 @@ _MODEL_OPTIONS = ToolOptions(max_attempts=15)
 PLAN_AT_HAND = "plan-at-hand"
 """Patch id: histories from before it ask for the plan by a normal activity only."""
 
+HELD_BEFORE_SLICE = "held-before-slice"
+"""Patch id: runs from before it may leave the journal's newest entries out of their history as they continue as new."""
+
 _AT_HAND = timedelta(seconds=2)
 """How long a plan at hand may take, where other local activities hold all of the worker's places."""
 
@@ -280,6 +283,14 @@ class Effects:
     def _heartbeat(self, timeout: timedelta) -> timedelta:
         dead_after = self._trial.dead_after
         return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
+
+    async def before_slice(self) -> None:
+        """Hold back who would take what the journal gained for an activity that this run does not schedule any more.
+
+        A slice that is taken counts as held by the history; the next run would look for it there in vain.
+        """
+        if self.draining and not self.urgent and workflow.patched(HELD_BEFORE_SLICE):
+            await self._gate()
 
     async def _gate(self) -> None:
         if not self.draining or self.urgent:

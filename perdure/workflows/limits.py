@@ -14,6 +14,9 @@ _MAX_UPDATES = 1_800
 _CARRIED_EVENTS = 10_000
 """History events that a run with a large journal takes before it hands over, since that copies the journal."""
 
+_LEAST_BYTES = 4_000_000
+"""Bytes that it takes at the least, however little room there is: else a run would hand over before it did anything."""
+
 
 class RunLimits:
     """What one run has taken so far. It hands over when Temporal suggests it, or when a limit comes near."""
@@ -46,5 +49,6 @@ class RunLimits:
             return info.is_continue_as_new_suggested() or size >= _MAX_BYTES
         # Temporal suggests it all the time once a large journal stands in the history. To hand over when as much again
         # has come keeps what is copied in proportion to what is new.
-        grown = size - self._carried_bytes >= min(self._carried_bytes, _MAX_BYTES - self._carried_bytes)
+        room = max(_MAX_BYTES - self._carried_bytes, _LEAST_BYTES)
+        grown = size - self._carried_bytes >= min(self._carried_bytes, room)
         return info.is_continue_as_new_suggested() and (grown or events - self._carried_events >= _CARRIED_EVENTS)

@@ -178,6 +178,7 @@ class SessionWorkflow(SessionQueries):
     def _check_message(self, sent: MessageInput | SentAhead) -> None:
         message = self._ahead.read(sent, MessageInput)
         with refusing():
+            requests.check_levels(message)
             requests.check_message(message)
             if not self._arrival.complete or find_repeated(self._log.projection, message) is None:
                 self._check_room()
@@ -199,10 +200,10 @@ class SessionWorkflow(SessionQueries):
     @respond.validator
     def _check_answer(self, sent: AnswerInput | SentAhead) -> None:
         answer = self._ahead.read(sent, AnswerInput)
-        if self._arrival.complete:
-            with refusing():
-                if find_repeated(self._log.projection, answer) is None:
-                    requests.check_answer(self._log.projection, answer)
+        with refusing():
+            requests.check_levels(answer)
+            if self._arrival.complete and find_repeated(self._log.projection, answer) is None:
+                requests.check_answer(self._log.projection, answer)
 
     def _accept_answer(self, answer: AnswerInput) -> str:
         projection = self._log.projection
@@ -272,8 +273,9 @@ class SessionWorkflow(SessionQueries):
 
     @change_state.validator
     def _check_change(self, sent: StateChangeInput | SentAhead) -> None:
-        self._ahead.read(sent, StateChangeInput)
+        change = self._ahead.read(sent, StateChangeInput)
         with refusing():
+            requests.check_levels(change)
             self._check_room()
 
     @workflow.update(name=messages.EXTEND_JOURNAL)

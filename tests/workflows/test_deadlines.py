@@ -22,6 +22,7 @@ from perdure.errors import CallAnswered, DefinitionError
 from perdure.events import USER, Event, user_content
 from perdure.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
 from perdure.messages import Trial
+from perdure.views import time_text
 from perdure.worker import create_workers
 from tests.workflows.support import (
     PENDING,
@@ -398,12 +399,19 @@ def test_a_deadline_in_an_app_that_is_not_resumable_is_refused(app_name: str) ->
             compile_app(app)
 
 
+def test_a_deadline_behind_the_end_of_the_calendar_is_told_all_the_same() -> None:
+    """An imported plan may have one; a workflow that cannot say what it waits for would fail for ever."""
+    assert time_text(timedelta.max.total_seconds()) == "9999-12-31T23:59:59+00:00"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"on_expiry": FailInvocation()}, "needs a deadline"),
         ({"expires_in": timedelta(0)}, "longer than nothing"),
         ({"expires_in": SOON, "on_expiry": AnswerWith(object())}, "no JSON"),
+        ({"expires_in": timedelta.max}, "more than a century"),
+        ({"remind_in": timedelta.max, "reminder": print}, "more than a century"),
         ({"remind_in": SOON}, "both remind_in and reminder"),
         ({"reminder": print}, "both remind_in and reminder"),
         ({"remind_in": timedelta(0), "reminder": print}, "longer than nothing"),

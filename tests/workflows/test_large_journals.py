@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from base64 import b64encode
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 
 from perdure import journal
 from perdure.archive import read_archive
+from perdure.client import Runner
 from perdure.errors import SessionFull
 from perdure.journal import Entry, EventLogged, ResumeAccepted, SessionCreated, pack
 from perdure.lifecycle import Lifecycle
-from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput
+from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput, Trial
 from perdure.workflows import limits
 from perdure.workflows import session as session_module
+from tests.workflows.custom_agents import Broker
 from tests.workflows.support import (
     Counted,
     GatedModel,
@@ -32,6 +35,7 @@ from tests.workflows.support import (
     text,
 )
 from tests.workflows.test_continue_as_new import ROUNDS, runs
+from tests.workflows.test_custom_agents import app_of
 
 pytestmark = pytest.mark.server
 
@@ -82,6 +86,43 @@ async def test_a_run_fetches_the_journal_that_no_payload_takes(
         assert (await user.run("b")).status == "finished"
         assert (await user.view()).state == {"k": 1}
         assert [len(request.contents) for request in model.requests] == [*range(1, 2 * ROUNDS + 2, 2), 2 * ROUNDS + 3]
+
+
+@pytest.mark.usefixtures("small_payloads")
+@pytest.mark.parametrize("steps", [2, 3, 4])
+@pytest.mark.parametrize("kind", ["tools", "functions"])
+async def test_history_holds_all_that_a_run_hands_over_in_the_middle_of_a_turn(
+    client: Client, app_name: str, steps: int, kind: str
+) -> None:
+    """Else the next run would have to ask the closed one, which workers of today may not be able to replay."""
+    tool = Counted("tool", noise(400))
+    if kind == "tools":
+        app = make_app(app_name, agent("clerk", [*[calls("tool", "tool")] * 6, text("done")], [tool.fn]))
+    else:
+        decider = agent("decider", [calls("tool"), text("done")], [tool.fn])
+        app = app_of(app_name, Broker(name="broker", sub_agents=[decider]))
+    async with serving(client, app) as user:
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=steps))
+        await user.create()
+        assert (await user.run(noise(5_000))).status == "finished"
+        carried = [start.carried for start in await starts(user) if start.carried is not None]
+        assert carried
+        for part in carried:
+            assert len(await read_archive(client, user.key, part.run_id)) == part.length
+
+
+async def starts(user: User) -> list[SessionInput]:
+    """Return what each of the session's runs started with, the newest first."""
+    found: list[SessionInput] = []
+    handle = user.workflow
+    while True:
+        history = await handle.fetch_history()
+        started = history.events[0].workflow_execution_started_event_attributes
+        (given,) = await user.client.data_converter.decode(started.input.payloads, [SessionInput])
+        found.append(given)
+        if not started.continued_execution_run_id:
+            return found
+        handle = user.client.get_workflow_handle(user.key, run_id=started.continued_execution_run_id)
 
 
 @pytest.mark.usefixtures("small_payloads")
@@ -230,6 +271,28 @@ async def test_a_full_session_refuses_messages_and_takes_answers(
             await user.send("b")
         monkeypatch.undo()
         assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("carried", "more"), [(2_000_000, 2_000_000), (39_900_000, 4_000_000), (45_000_000, 4_000_000)]
+)
+def test_a_run_with_a_large_journal_gets_some_way_before_it_hands_over(
+    monkeypatch: pytest.MonkeyPatch, carried: float, more: float
+) -> None:
+    """Temporal suggests to hand over from its start; one that did so at once would do nothing else for ever."""
+    size = carried
+    info = SimpleNamespace(
+        get_current_history_size=lambda: size,
+        get_current_history_length=lambda: 100,
+        is_continue_as_new_suggested=lambda: True,
+    )
+    monkeypatch.setattr(limits.workflow, "info", lambda: info)
+    run = limits.RunLimits()
+    run.carried()
+    size = carried + more - 1
+    assert not run.reached
+    size += 1
+    assert run.reached
 
 
 def test_where_a_history_is_long_nothing_is_packed_in_vain() -> None:

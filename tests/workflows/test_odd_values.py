@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from google.genai import types
 from pydantic import BaseModel
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.client import Runner
-from perdure.errors import InvalidMessage
-from tests.workflows.support import Counted, agent, calls, make_app, serving, text
+from perdure.errors import InvalidMessage, InvalidTrajectory
+from perdure.events import USER, Event
+from tests.workflows.support import Counted, agent, calls, long_running, make_app, responses, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -123,3 +124,62 @@ async def test_a_model_answer_that_no_payload_takes_fails_its_call(
         await user.create()
         view = await user.run("a")
         assert view.failures[0].cause.startswith("the answer of agent 'clerk''s model is no JSON")
+
+
+def _deep(call_id: str, levels: int = 170) -> dict[str, Any]:
+    return {"id": call_id, "response": {"deep": _nested(levels)}}
+
+
+def _answer(call_id: str) -> types.Content:
+    response = types.FunctionResponse.model_validate(_deep(call_id, 180) | {"name": "ask"})
+    return types.Content(role="user", parts=[types.Part(function_response=response)])
+
+
+def _nested(levels: int) -> Any:
+    value: Any = "end"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("local", [False, True])
+async def test_a_result_of_many_levels_fails_its_tool_and_leaves_the_session_readable(
+    client: Client, app_name: str, local: bool
+) -> None:
+    """A payload takes some more of them than a journal: the session could not have been read again."""
+    deep, fine = Counted("deep", _nested(170)), Counted("fine", _nested(140))
+    script = [calls("fine"), calls("deep")]
+    tools = [FunctionTool(fine.fn, local=local), FunctionTool(deep.fn, local=local)]
+    async with serving(client, make_app(app_name, agent("clerk", script, tools))) as user:
+        await user.create()
+        view = await user.run("a")
+        assert view.failures[0].cause.startswith("the result of 'deep' has more than 150 lists and objects")
+        assert len(deep.keys) == 1
+        lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
+        await user.runner.import_session(lines, session_id="copy")
+        assert responses(await user.other(session_id="copy").events(), "fine") == [{"result": _nested(140)}]
+
+
+@pytest.mark.parametrize("by", ["client", "update", "signal", "file"])
+async def test_an_answer_of_many_levels_is_refused(client: Client, app_name: str, by: str) -> None:
+    clerk = agent("clerk", [calls("ask"), text("done")], [long_running("ask")])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        (call,) = (await user.run("a")).pending
+        if by == "client":
+            with pytest.raises(InvalidMessage, match="more than 150 lists and objects within each other"):
+                await user.answer({call.id: {"deep": _nested(170)}})
+        elif by == "update":
+            handle: Any = client.get_workflow_handle(f"{app_name}/u/s")
+            update = {"content": {"role": "user", "parts": [{"functionResponse": _deep(call.id)}]}}
+            with pytest.raises(WorkflowUpdateFailedError) as refused:
+                await handle.execute_update("respond", update)
+            assert "more than 150 lists and objects" in str(refused.value.cause)
+        elif by == "signal":
+            await user.signal(_deep(call.id))
+        else:
+            answer = Event(author=USER, invocation_id=call.invocation_id, timestamp=1.0, content=_answer(call.id))
+            lines = [line async for line in user.runner.export_session(**user.who)]
+            with pytest.raises(InvalidTrajectory, match="more than 175 lists and objects within each other"):
+                await user.runner.import_session([*lines, answer.to_json()], session_id="copy")
+        assert (await user.answered({call.id: {"fine": _nested(130)}})).status == "finished"
