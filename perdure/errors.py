@@ -11,6 +11,7 @@ PerdureError
 ├── ConnectionFailed       the Temporal server cannot be reached
 ├── EncryptionError        a payload that the keys at hand do not open, or keys that are malformed
 ├── InvocationFailed       an invocation stopped on an error
+├── EffectFailed           the same, in the code of a custom agent, which may go on after it
 ├── HistoryDiffers         a recorded history does not replay against the code
 ├── SessionStuck           no worker can go on with a session: its workflow task fails again and again
 └── RequestRefused         a session refused what a client asked for
@@ -118,6 +119,26 @@ class InvocationFailed(PerdureError):
         self.step = step
         self.cause = cause
         self.resumable = resumable
+
+
+class EffectFailed(PerdureError):
+    """A step failed for good: a model call, a tool, or a function of a custom agent's.
+
+    Attributes:
+        agent: The agent that needed it.
+        step: `model`, or the tool's or function's name.
+        cause: The error's own text.
+        beside: Failures of sibling branches, which this one stands for.
+        silent: The activity ended without a word of its own: it timed out, or its worker went away.
+    """
+
+    def __init__(self, agent: str, step: str, cause: str, *, silent: bool = False) -> None:
+        super().__init__(f"agent {agent!r} failed in step {step!r}: {cause}")
+        self.silent = silent
+        self.beside: list[EffectFailed] = []
+        self.agent = agent
+        self.step = step
+        self.cause = cause
 
 
 class HistoryDiffers(PerdureError):

@@ -110,6 +110,16 @@ class SessionFacts:
                         return response.response or {}
         return None
 
+    def responses_to(self, call_id: str) -> list[dict[str, Any]]:
+        """Return what the agents logged as a call's responses: two, where its tool ran once it was confirmed."""
+        return [
+            response.response or {}
+            for event in self.events
+            if event.author != USER
+            for response in event.get_function_responses()
+            if response.id == call_id
+        ]
+
     def event_of_call(self, call_id: str) -> Event | None:
         """Return the event that made a function call."""
         for event in reversed(self.events):

@@ -15,7 +15,8 @@ from perdure.doubts import is_doubt_request, target_of
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.events import QUESTIONS, USER, Event, asked_about
 from perdure.facts import TEMP, stored_part
-from perdure.journal import MAX_EVENT_BYTES, MAX_LOGGED_LEVELS, EventLogged, is_too_deep, payload_size
+from perdure.journal import MAX_EVENT_BYTES, EventLogged, payload_size
+from perdure.levels import MAX_LOGGED_LEVELS, is_too_deep
 from perdure.plan import LlmNode, LoopNode, Plan
 from perdure.projection import Invocation, Projection
 from perdure.responses import is_confirmation_request

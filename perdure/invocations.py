@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perdure.events import Event
-from perdure.journal import ActivityKept, EventLogged, Failure, ToolOutput, ToolStarted
+from perdure.journal import ActivityKept, EventLogged, Failure, FailureCaught, ToolOutput, ToolStarted
 from perdure.messages import InvocationStatus, PendingCall
 from perdure.plan import Expiry, LlmNode, Plan
 
@@ -47,7 +47,9 @@ class Invocation:
     plan: str | None = None
     failures: tuple[Failure, ...] = ()
     reason: str | None = None
-    entries: list[EventLogged | ActivityKept] = field(default_factory=list["EventLogged | ActivityKept"])
+    entries: list[EventLogged | ActivityKept | FailureCaught] = field(
+        default_factory=list["EventLogged | ActivityKept | FailureCaught"]
+    )
     """What its agents did, in order: the source of a re-entry."""
     kept: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
     """Results of tools that must not run again, by call id."""

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
-from pydantic_core import from_json
 
 from perdure.brevity import briefly, unsaid, unsaid_one
 from perdure.errors import LogError
@@ -24,14 +23,6 @@ _M = TypeVar("_M", bound=BaseModel)
 
 MAX_PAYLOAD_BYTES = 1_900_000
 """What one payload may hold: a little under Temporal's 2 MB; what is over those is mostly tried again for ever."""
-
-MAX_LEVELS = 150
-"""Lists and objects within each other that a result or a request may hold."""
-
-MAX_LOGGED_LEVELS = 175
-"""The same of an event or an entry, which has some around those; pydantic reads 200, and a journal has a few, too."""
-
-_READ_LEVELS = 200
 
 MAX_PART_BYTES = 1_500_000
 """What one part of a journal may hold unpacked: a workflow reads it in a step, and one of 2 s counts as a deadlock."""
@@ -243,6 +234,22 @@ class ActivityKept(_Entry):
     result: Any = None
 
 
+class FailureCaught(_Entry):
+    """A custom agent went on after a failure: entered again, it meets that failure again, until its next checkpoint."""
+
+    kind: Literal["failure_caught"] = "failure_caught"
+    invocation_id: str
+    agent: str
+    branch: str | None = None
+    failures: tuple[Failure, ...] = ()
+    """Empty: the agent failed by what it had caught, or of its own, so that all it caught is tried again."""
+    sub_agent: str | None = None
+    """Whose run failed; else it was a call of `run_activity`, known as in `ActivityKept`."""
+    name: str = ""
+    index: int = 0
+    arguments: str | None = None
+
+
 class ToolStarted(_Entry):
     """An at-most-once tool is about to be started; without a result it must not be started again."""
 
@@ -334,6 +341,7 @@ Entry = Annotated[
     | ModelCalled
     | ToolKept
     | ActivityKept
+    | FailureCaught
     | ToolStarted
     | ToolRan
     | CallExpired
@@ -413,17 +421,3 @@ def payload_size(model: BaseModel) -> int:
     """Return the bytes that a value takes in a payload; text that is not ASCII takes more of them than characters."""
     with briefly():
         return len(model.model_dump_json(by_alias=True, exclude_none=True).encode())
-
-
-def is_too_deep(model: BaseModel, levels: int = MAX_LEVELS) -> bool:
-    """Return whether a value has more lists and objects within each other, so that no journal could be read with it."""
-    with briefly():
-        text = model.model_dump_json(by_alias=True, exclude_none=True)
-    if text.count("[") + text.count("{") <= levels:
-        return False
-    around = _READ_LEVELS - levels
-    try:
-        from_json(f"{'[' * around}{text}{']' * around}")
-    except ValueError:
-        return True
-    return False

@@ -23,6 +23,7 @@ from perdure.journal import (
     CallReminded,
     Entry,
     EventLogged,
+    FailureCaught,
     InvocationPinned,
     InvocationResumed,
     InvocationSettled,
@@ -94,7 +95,7 @@ class Projection(SessionFacts):
                 self.model_calls[entry.agent] += 1
             case ToolKept():
                 self._keep_tool(entry)
-            case ActivityKept():
+            case ActivityKept() | FailureCaught():
                 self.invocations[entry.invocation_id].entries.append(entry)
             case ToolStarted():
                 self.invocations[entry.invocation_id].started[entry.call_id] = entry

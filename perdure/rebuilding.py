@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -225,7 +224,7 @@ class Rebuilder:
         self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
     ) -> None:
         calling = self.projection.event_of_call(call_id)
-        responses = _responses(self.projection, call_id)
+        responses = len(self.projection.responses_to(call_id))
         kept = invocation.kept.get(call_id)
         if calling is None or responses >= (2 if confirmed else 1) or _is_final(calling, call_id, kept, confirmed):
             return
@@ -270,7 +269,7 @@ class Rebuilder:
         """Log what an agent's tools responded, once all of a model's calls have their output."""
         node = self._node(calling.invocation_id, calling.author)
         calls = calling.get_function_calls()
-        if node is None or not calls or any(_responses(self.projection, call.id or "") for call in calls):
+        if node is None or not calls or any(self.projection.responses_to(call.id or "") for call in calls):
             return
         invocation = self.projection.invocations[calling.invocation_id]
         outputs: dict[str, ToolOutput] = {}
@@ -342,17 +341,6 @@ def _is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: 
     if kept is None or not confirmed:
         return kept is not None
     return not any(call.id == call_id and requested_confirmation(call, kept) for call in calling.get_function_calls())
-
-
-def _responses(projection: Projection, call_id: str) -> int:
-    """Return how many response events of an agent hold a call's response."""
-    counted = Counter(
-        response.id
-        for event in projection.events
-        if event.author != USER
-        for response in event.get_function_responses()
-    )
-    return counted[call_id]
 
 
 def _is_at_most_once(projection: Projection, invocation: Invocation, call: ToolInput) -> bool:

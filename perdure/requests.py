@@ -23,7 +23,7 @@ from perdure.errors import (
     NotResumable,
 )
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
-from perdure.journal import MAX_LEVELS, is_too_deep
+from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.messages import AnswerInput, InvocationInput, MessageInput, PendingCall
 from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.responses import parse_confirmation, wrap_result

@@ -13,8 +13,8 @@ from typing import Any
 
 from perdure.doubts import is_doubt_request
 from perdure.events import Event
-from perdure.journal import ActivityKept, EventLogged
-from perdure.plan import Plan
+from perdure.journal import ActivityKept, EventLogged, FailureCaught
+from perdure.plan import CustomNode, Plan
 from perdure.responses import is_confirmation_request
 
 
@@ -37,8 +37,10 @@ class Run:
     """Every visible event from here and underneath."""
     children: list[Run] = field(default_factory=list["Run"])
     """Runs underneath since the last checkpoint, which forgets those before it (R6)."""
-    activities: list[ActivityKept] = field(default_factory=list[ActivityKept])
-    """Results of `run_activity` since the last checkpoint."""
+    activities: list[ActivityKept | FailureCaught] = field(default_factory=list["ActivityKept | FailureCaught"])
+    """What came of `run_activity` since the last checkpoint."""
+    failure: FailureCaught | None = None
+    """The run failed, and the custom agent above it dealt with that."""
 
     def last_child(self, agent: str) -> Run | None:
         """Return the newest run of a sub-agent."""
@@ -60,9 +62,19 @@ def times_looped(past: Run | None) -> int:
     return looped if isinstance(looped, int) and looped >= 0 else 0
 
 
-def build_runs(plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKept]) -> Run:
-    """Return the run of the agent that started an invocation, rebuilt from what the invocation logged so far."""
-    builder = _Builder(plan, root)
+def build_runs(
+    plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKept | FailureCaught], *, reopens: bool = True
+) -> Run:
+    """Return the run of the agent that started an invocation, rebuilt from what the invocation logged so far.
+
+    Args:
+        plan: The plan of the invocation.
+        root: The agent that started it.
+        entries: What it logged.
+        reopens: A run that a custom agent began and that has not ended goes on, whatever was logged meanwhile, as do
+            two that it gathers. Development versions took what came later for another run.
+    """
+    builder = _Builder(plan, root, reopens=reopens)
     for entry in entries:
         builder.add(entry)
     return builder.root
@@ -71,12 +83,20 @@ def build_runs(plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKe
 class _Builder:
     """Replays a log as the call stack that left it: one stack of open runs for each branch."""
 
-    def __init__(self, plan: Plan, root: str) -> None:
+    def __init__(self, plan: Plan, root: str, *, reopens: bool) -> None:
         self._plan = plan
+        self._reopens = reopens
         self.root = Run(root, None)
         self._stacks: dict[str | None, list[Run]] = {None: [self.root]}
+        self._cut: dict[Run, list[Run]] = {}
+        """What was open of runs whose failure was dealt with."""
+        self._said: dict[Run, int] = {}
+        """How many events of its own a custom agent had logged before it dealt with a failure for the first time."""
 
-    def add(self, entry: EventLogged | ActivityKept) -> None:
+    def add(self, entry: EventLogged | ActivityKept | FailureCaught) -> None:
+        if isinstance(entry, FailureCaught):
+            self._catch(entry)
+            return
         if isinstance(entry, ActivityKept):
             run = self._find(entry.agent, entry.branch)
             if run is not None:
@@ -102,11 +122,52 @@ class _Builder:
             run.own.clear()
             run.children.clear()
             run.activities.clear()
+            self._said.pop(run, None)
         else:
             run.own.append(event)
         target = event.actions.transfer_to_agent
         if target is not None and target in self._plan.nodes:
             self._open(target, run)
+
+    def _catch(self, entry: FailureCaught) -> None:
+        stack = self._stack(entry.branch) or []
+        # Not by `_find`: what the agent gathered besides may still be open.
+        run = next((run for run in reversed(stack) if run.agent == entry.agent), None)
+        run = run or self._find(entry.agent, entry.branch)
+        if run is None:
+            return
+        if not entry.failures:
+            self._try_again(run, stack)
+            return
+        self._said.setdefault(run, len(run.own))
+        if entry.sub_agent is None:
+            run.activities.append(entry)
+        elif entry.sub_agent in self._plan.nodes:
+            self._close(run, stack, entry.sub_agent, entry)
+
+    def _close(self, parent: Run, stack: list[Run], agent: str, entry: FailureCaught) -> None:
+        """Take a failed run off the stack, with what is underneath it: nothing is logged in it any more."""
+        below = [run for run in parent.children if run.agent == agent and not run.ended and run.failure is None]
+        # The innermost, as of what was just tried again.
+        failed = next((run for run in reversed(stack) if run in below), below[-1] if below else None)
+        if failed is None:
+            failed = Run(agent, parent.branch, parent)
+            parent.children.append(failed)
+        failed.failure = entry
+        self._cut[failed] = [run for run in stack if failed in _upwards(run)] or [failed]
+        stack[:] = [run for run in stack if failed not in _upwards(run)]
+
+    def _try_again(self, run: Run, stack: list[Run]) -> None:
+        """Open the failed runs underneath again, the first of them innermost: it is the first to be entered.
+
+        What the agent said since may have been due to the failure; where that comes again, so will this.
+        """
+        del run.own[self._said.pop(run, len(run.own)) :]
+        run.activities[:] = [activity for activity in run.activities if isinstance(activity, ActivityKept)]
+        for child in reversed(run.children):
+            if child.failure is not None:
+                child.failure = None
+                stack.extend(self._cut.pop(child))
 
     def _open(self, agent: str, parent: Run) -> Run:
         run = Run(agent, parent.branch, parent)
@@ -131,8 +192,18 @@ class _Builder:
         if not stack:
             return None
         for name in path[path.index(stack[-1].agent) + 1 :]:
-            self._open(name, stack[-1])
+            if self._reopen(name, stack[-1]) is None:
+                self._open(name, stack[-1])
         return stack[-1]
+
+    def _reopen(self, agent: str, parent: Run) -> Run | None:
+        """Return the run of an agent that goes on, if it is one that a custom agent above it left open."""
+        custom = any(isinstance(self._plan.nodes[above.agent], CustomNode) for above in _upwards(parent))
+        run = parent.last_child(agent) if custom and self._reopens else None
+        if run is None or run.ended or run.failure is not None:
+            return None
+        self._stacks[parent.branch].append(run)
+        return run
 
     def _stack(self, branch: str | None) -> list[Run] | None:
         if branch is None:

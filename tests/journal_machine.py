@@ -17,6 +17,7 @@ from perdure.journal import (
     Entry,
     EventLogged,
     Failure,
+    FailureCaught,
     InvocationResumed,
     InvocationSettled,
     InvocationStarted,
@@ -228,6 +229,13 @@ class JournalMachine:
                 (
                     TempStateSet(invocation_id=invocation.id, delta={"temp:x": result}),
                     ActivityKept(invocation_id=invocation.id, agent="story", name="draw", result=result),
+                    FailureCaught(
+                        invocation_id=invocation.id,
+                        agent="story",
+                        failures=self._pick(((), (Failure(agent="writer", step="model", cause="down"),))),
+                        sub_agent=self._pick((None, "writer", "critic")),
+                        name="draw",
+                    ),
                     ToolStarted(
                         invocation_id=invocation.id,
                         call_id=self._pick(("c1", "c2")),

@@ -22,6 +22,7 @@ VALUES = frozenset(
         "events",
         "plan",
         "journal",
+        "levels",
         "projection",
         "facts",
         "field_sets",

@@ -19,6 +19,7 @@ from perdure.journal import (
     Entry,
     EventLogged,
     Failure,
+    FailureCaught,
     InvocationPinned,
     InvocationResumed,
     InvocationSettled,
@@ -69,6 +70,16 @@ ONE_OF_EACH: tuple[Entry, ...] = (
         output=ToolOutput(result={"a": None}, actions=EventActions(escalate=True), needs_confirmation=True),
     ),
     ActivityKept(invocation_id="e-1", agent="story", branch="fan.story", name="draw", result=[1, None]),
+    FailureCaught(
+        invocation_id="e-1",
+        agent="story",
+        branch="fan.story",
+        failures=(Failure(agent="draw", step="model", cause="overloaded"),),
+        sub_agent="draw",
+        name="draw",
+        index=1,
+        arguments="d",
+    ),
     ToolStarted(
         invocation_id="e-1", call_id="adk-1", agent="clerk", tool="pay", idempotency_key="e-1/adk-1", timestamp=1.5
     ),

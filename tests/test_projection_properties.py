@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.journal import ENTRIES, ActivityKept, Entry, EventLogged, dump_entries, pack, payload_size, take, unpack
+from perdure.journal import (
+    ENTRIES,
+    ActivityKept,
+    Entry,
+    EventLogged,
+    FailureCaught,
+    dump_entries,
+    pack,
+    payload_size,
+    take,
+    unpack,
+)
 from perdure.projection import Projection
 from perdure.runs import Run, build_runs
 from tests.journal_machine import JournalMachine
@@ -129,6 +140,8 @@ def test_every_invocation_that_can_go_on_is_rebuilt_from_what_it_logged(entries:
             assert shape(again) == shape(root)
 
 
-def _reread(entries: Sequence[EventLogged | ActivityKept]) -> list[EventLogged | ActivityKept]:
+def _reread(
+    entries: Sequence[EventLogged | ActivityKept | FailureCaught],
+) -> list[EventLogged | ActivityKept | FailureCaught]:
     again = ENTRIES.validate_json(dump_entries(entries))
-    return [entry for entry in again if isinstance(entry, (EventLogged, ActivityKept))]
+    return [entry for entry in again if isinstance(entry, (EventLogged, ActivityKept, FailureCaught))]

@@ -8,7 +8,7 @@ import pytest
 from google.genai import types
 
 from perdure.events import Event, EventActions
-from perdure.journal import ActivityKept, EventLogged
+from perdure.journal import ActivityKept, EventLogged, Failure, FailureCaught
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode
 from perdure.projection import Projection
 from perdure.runs import Run, build_runs
@@ -313,12 +313,51 @@ def test_a_custom_agent_may_run_one_sub_agent_twice_between_two_checkpoints() ->
     assert shape(build_runs(STORY, "story", [*log, state("story", step=1)])) == "story"
 
 
+def caught(sub_agent: str | None, *causes: str) -> FailureCaught:
+    failures = tuple(Failure(agent="writer", step="model", cause=cause) for cause in causes)
+    return FailureCaught(invocation_id="i1", agent="story", failures=failures, sub_agent=sub_agent, name="draw")
+
+
+def test_a_run_whose_failure_was_dealt_with_is_closed() -> None:
+    """A later run of the same agent is another one, whether or not the failed one has logged anything."""
+    first = [state("story", step=0), said("writer", "1")]
+    root = build_runs(STORY, "story", [*first, caught("writer", "down"), said("writer", "2"), end("writer")])
+    assert [(run.agent, run.ended, run.failure is not None) for run in root.children] == [
+        ("writer", False, True),
+        ("writer", True, False),
+    ]
+    [silent] = build_runs(STORY, "story", [state("story", step=0), caught("critic", "down")]).children
+    assert (silent.agent, silent.failure) == ("critic", caught("critic", "down"))
+
+
+def test_what_was_caught_is_tried_again_if_the_agent_itself_fails() -> None:
+    """The first of the failed runs is entered first, so what is logged next is its."""
+    failed = [state("story", step=0), said("writer", "1"), caught("writer", "down"), caught(None, "no quotes")]
+    more = [*failed, said("story", "Oh."), said("writer", "2"), caught("writer", "down again"), said("critic")]
+    root = build_runs(STORY, "story", more)
+    assert len(root.activities) == 1
+    root = build_runs(STORY, "story", [*more, caught(None), said("writer", "3"), end("writer"), said("writer", "4")])
+    assert [(run.agent, [event.text for event in run.own], run.ended) for run in root.children] == [
+        ("writer", ["1", "3"], True),
+        ("writer", ["2", "4"], False),
+        ("critic", ["hi"], False),
+    ]
+    assert (root.activities, [run.failure for run in root.children], root.own) == ([], [None, None, None], [])
+
+
+def test_two_runs_that_a_custom_agent_gathers_are_told_apart() -> None:
+    log = [state("story", step=0), said("writer", "1"), said("critic", "2"), said("writer", "3"), said("critic", "4")]
+    root = build_runs(STORY, "story", log)
+    assert [[event.text for event in run.own] for run in root.children] == [["1", "3"], ["2", "4"]]
+    assert len(build_runs(STORY, "story", log, reopens=False).children) == 4
+
+
 def test_results_of_activities_count_from_the_last_checkpoint_on() -> None:
     def kept(result: int) -> ActivityKept:
         return ActivityKept(invocation_id="i1", agent="story", name="draw", result=result)
 
     root = build_runs(STORY, "story", [kept(1), state("story", step=0), kept(2), said("writer"), kept(3)])
-    assert [activity.result for activity in root.activities] == [2, 3]
+    assert root.activities == [kept(2), kept(3)]
 
 
 def test_a_hidden_checkpoint_counts_and_is_in_nobodys_log() -> None:

@@ -7,7 +7,8 @@ from pydantic_core import PydanticSerializationError
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
-from perdure.journal import MAX_LEVELS, MAX_PAYLOAD_BYTES, is_too_deep, payload_size
+from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
+from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.messages import NOT_REGISTERED, Rollout
 
 MAX_LOCAL_BYTES = 250_000

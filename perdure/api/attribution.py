@@ -14,7 +14,7 @@ from perdure.api.access import APP
 from perdure.api.identity import OPERATOR, Identity
 from perdure.attribution import ATTRIBUTION, attribution
 from perdure.events import QUESTIONS, Event
-from perdure.journal import ActivityKept
+from perdure.journal import ActivityKept, FailureCaught
 
 _Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ _ASKING = (
 )
 """Fields by which a tool's kept result has a person asked."""
 _DELTAS = ("stateDelta", "state_delta")
-_ACTIVITY = ActivityKept.model_fields["kind"].default
+_OUTCOMES = frozenset(entry.model_fields["kind"].default for entry in (ActivityKept, FailureCaught))
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def _check_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_entry_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Check what stands in an entry of Perdure's, which does more than tell what was."""
     for key, value in pairs:
-        if key == "kind" and value == _ACTIVITY:
-            raise _operators_only("holds what an agent's activity returned")
+        if key == "kind" and isinstance(value, str) and value in _OUTCOMES:
+            raise _operators_only("holds what an agent's activity returned, or that a step failed")
         if key in _DELTAS and isinstance(value, dict) and any(name.startswith(APP) for name in cast(_Json, value)):
             raise _operators_only("writes app: keys")
     return dict(pairs)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
+from perdure.errors import EffectFailed
 from perdure.plan import LoopNode, ParallelNode, SequentialNode
 from perdure.runs import Run, current_child, times_looped
-from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
 
 

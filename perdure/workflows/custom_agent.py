@@ -15,12 +15,13 @@ from temporalio import workflow
 
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
 from perdure.agents.registry import lookup
+from perdure.errors import EffectFailed
 from perdure.events import Event, EventActions
-from perdure.journal import MAX_EVENT_BYTES, ActivityKept, payload_size
+from perdure.journal import MAX_EVENT_BYTES, ActivityKept, FailureCaught, payload_size
 from perdure.messages import CodeInput, split_workflow_id
 from perdure.plan import CustomNode, Node, ToolOptions
 from perdure.runs import Run
-from perdure.workflows.effects import EffectFailed
+from perdure.workflows.effects import told
 from perdure.workflows.scope import Scope
 
 _ROOM_BYTES = 400_000
@@ -47,9 +48,13 @@ async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: R
             async for event in agent._run_async_impl(context):  # pyright: ignore[reportPrivateUsage] -- ADK's name
                 scope.check_stopped()
                 ended = await context.take(event)
-    except (EffectFailed, asyncio.CancelledError):
+    except asyncio.CancelledError:
+        raise
+    except EffectFailed as failure:
+        context.give_up(failure)
         raise
     except (Exception, SystemExit) as error:
+        context.give_up(None)
         raise EffectFailed(node.name, "_run_async_impl", _where(error)) from error
     if not ended:
         # Its author logged no end; the journal needs one to know where its parent went on.
@@ -75,6 +80,8 @@ class CustomContext(InvocationContext):
         self._past_own = list(past.own)
         self._past_runs = list(past.children)
         self._past_results = list(past.activities)
+        self._caught: list[tuple[EffectFailed, FailureCaught]] = []
+        """Failures that the agent met since its last checkpoint."""
         self._calls = 0
         self._logged = {event.id for event in past.log}
         self.escalated = past.escalated
@@ -96,6 +103,10 @@ class CustomContext(InvocationContext):
         actions = EventActions.model_validate(to_jsonable_python(event.actions, exclude_none=True))
         event = event.model_copy(update={"actions": actions})
         is_state = event.actions.agent_state is not None or bool(event.actions.end_of_agent)
+        if is_state:
+            self._scope.drop_caught(self._entries())
+            self._caught.clear()
+        self._go_on()
         if not is_state and self._past_own:
             self._past_own.pop(0)
             return False
@@ -119,10 +130,13 @@ class CustomContext(InvocationContext):
         if name not in self._scope.plan.activities:
             raise EffectFailed(self._node.name, name, f"{name!r} is not listed in App(activities=[…]); add it there")
         result_type = typing.get_type_hints(fn).get("return", Any)
+        self._go_on()
         index, self._calls = self._calls, self._calls + 1
         call = CodeInput(name=name, args=args, kwargs=kwargs)
         arguments = call.arguments
         kept = self._kept(name, arguments, index)
+        if isinstance(kept, FailureCaught):
+            raise self._met_again(kept)
         if kept is not None:
             return TypeAdapter(result_type).validate_python(kept.result)
         if payload_size(call) > MAX_EVENT_BYTES:
@@ -132,7 +146,11 @@ class CustomContext(InvocationContext):
         await self._scope.effects.before_slice()
         call = self._told(call, index)
         with self._in_perdure():
-            result = await self._scope.effects.code(self._node.name, call, ToolOptions())
+            try:
+                result = await self._scope.effects.code(self._node.name, call, ToolOptions())
+            except EffectFailed as failure:
+                self._met(failure, FailureCaught(name=name, index=index, arguments=arguments, **self._whose()))
+                raise
         self._scope.log.append(
             ActivityKept(
                 invocation_id=self.invocation_id,
@@ -146,8 +164,38 @@ class CustomContext(InvocationContext):
         )
         return TypeAdapter(result_type).validate_python(result)
 
-    def _kept(self, name: str, arguments: str, index: int) -> ActivityKept | None:
-        """Take out the result of the same call of an earlier run, if there is one.
+    def _whose(self) -> dict[str, Any]:
+        return {"invocation_id": self.invocation_id, "agent": self._node.name, "branch": self.branch}
+
+    def _met(self, failure: EffectFailed, entry: FailureCaught) -> None:
+        """Take note of a failure: should the agent go on after it, the journal will tell so."""
+        entry = entry.model_copy(update={"failures": tuple(told(failure))})
+        self._caught.append((failure, entry))
+        self._scope.caught.append(entry)
+
+    def _met_again(self, entry: FailureCaught) -> EffectFailed:
+        """Return the failure that the agent went on after, before it was entered again."""
+        first, *beside = [EffectFailed(known.agent, known.step, known.cause) for known in entry.failures]
+        first.beside = beside
+        self._caught.append((first, entry))
+        return first
+
+    def _entries(self) -> list[FailureCaught]:
+        return [entry for _, entry in self._caught]
+
+    def _go_on(self) -> None:
+        """Journal what failed before: the agent does something else now."""
+        self._scope.keep_caught(self._entries())
+
+    def give_up(self, failure: EffectFailed | None) -> None:
+        """Have what failed tried again by a resume, if the agent fails by that or, without `failure`, of its own."""
+        self._scope.drop_caught(self._entries())
+        kept = any(entry in self._scope.invocation.entries for entry in self._entries())
+        if kept and (failure is None or any(failure is met for met, _ in self._caught)):
+            self._scope.log.append(FailureCaught(**self._whose()))
+
+    def _kept(self, name: str, arguments: str, index: int) -> ActivityKept | FailureCaught | None:
+        """Take out what came of the same call in an earlier run, if there was one.
 
         Not by its number: calls that are gathered are made in another order where some have their results already.
         """
@@ -174,11 +222,12 @@ class CustomContext(InvocationContext):
         node = self._node_of(agent)
         if node is None:
             raise LookupError(f"agent {agent.name!r} is no sub-agent of {self._node.name!r}; add it to its sub_agents")
-        past = next((run for run in self._past_runs if run.agent == node.name), None)
-        if past is not None:
-            self._past_runs.remove(past)
-            for event in past.log:
-                yield event
+        self._go_on()
+        past = self._past_run(node.name)
+        for event in past.log if past is not None else ():
+            yield event
+        if past is not None and past.failure is not None:
+            raise self._met_again(past.failure)
         fresh: list[Event] = []
         # No wait_condition: between its end and the next step of this coroutine the invocation would look idle.
         changed = asyncio.Event()
@@ -201,11 +250,21 @@ class CustomContext(InvocationContext):
                     await changed.wait()
                 changed.clear()
             self.escalated |= task.result()
+        except EffectFailed as failure:
+            self._met(failure, FailureCaught(sub_agent=node.name, **self._whose()))
+            raise
         finally:
             self._scope.log.listeners.remove(listen)
             if not task.done() and not _is_dropped(task):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+
+    def _past_run(self, name: str) -> Run | None:
+        """Take out the first run of an agent that is left of an earlier run, if there is one."""
+        past = next((run for run in self._past_runs if run.agent == name), None)
+        if past is not None:
+            self._past_runs.remove(past)
+        return past
 
     def _node_of(self, agent: BaseAgent) -> Node | None:
         """Return a sub-agent's node: by name, or by place if it was renamed under the pinned plan."""

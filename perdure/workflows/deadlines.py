@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
+from perdure.errors import EffectFailed
 from perdure.expiry import DEADLINE_SUMMARY
 from perdure.journal import CallExpired, CallReminded
 from perdure.messages import AnswerInput, ToolInput
 from perdure.plan import LlmNode, Plan, ToolPlan
 from perdure.projection import Call
 from perdure.requests import expired_answer
-from perdure.workflows.effects import EffectFailed, Effects
+from perdure.workflows.effects import Effects
 from perdure.workflows.log import SessionLog
 from perdure.workflows.tool_runs import state_for
 

@@ -21,12 +21,11 @@ from perdure.doubts import (
     reconciled_output,
     times_asked,
 )
-from perdure.errors import InvalidMessage
+from perdure.errors import EffectFailed, InvalidMessage
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Standing
-from perdure.workflows.effects import EffectFailed
 from perdure.workflows.log import new_function_call_id
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool

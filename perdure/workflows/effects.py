@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
@@ -14,9 +14,9 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 
 from perdure.detours import any_worker
 from perdure.doubts import INTERRUPTED
-from perdure.errors import PerdureError
+from perdure.errors import EffectFailed
 from perdure.failures import error_text, timeout_text
-from perdure.journal import ToolOutput
+from perdure.journal import Failure, ToolOutput
 from perdure.messages import (
     CALL_MODEL,
     KEEP_JOURNAL,
@@ -65,24 +65,11 @@ _OWN_HEARTBEAT = timedelta(seconds=5)
 """How long a worker may be silent while it loads a plan or writes shared state."""
 
 
-class EffectFailed(PerdureError):
-    """An activity failed for good.
-
-    Attributes:
-        agent: The agent that needed it.
-        step: `model`, or the tool's or function's name.
-        cause: The error's own text.
-        beside: Failures of sibling branches, which this one stands for.
-        silent: The activity ended without a word of its own: it timed out, or its worker went away.
-    """
-
-    def __init__(self, agent: str, step: str, cause: str, *, silent: bool = False) -> None:
-        super().__init__(f"agent {agent!r} failed in step {step!r}: {cause}")
-        self.silent = silent
-        self.beside: list[EffectFailed] = []
-        self.agent = agent
-        self.step = step
-        self.cause = cause
+def told(failed: EffectFailed) -> Iterator[Failure]:
+    """Yield what the journal tells of a failure."""
+    yield Failure(agent=failed.agent, step=failed.step, cause=failed.cause)
+    for other in failed.beside:
+        yield from told(other)
 
 
 class Witness(Protocol):

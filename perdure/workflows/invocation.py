@@ -7,14 +7,17 @@ from typing import assert_never
 
 from temporalio import workflow
 
+from perdure.errors import EffectFailed
 from perdure.journal import InvocationSettled
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
 from perdure.runs import Run, build_runs
 from perdure.workflows.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.custom_agent import run_custom
-from perdure.workflows.effects import EffectFailed
 from perdure.workflows.llm_agent import run_llm_agent
 from perdure.workflows.scope import Scope
+
+_REOPENED_RUNS = "reopened-runs"
+"""Patch: what two gathered sub-agents of a custom agent logged by turns belongs to two runs."""
 
 
 async def run_agent(scope: Scope, node: Node, branch: str | None, past: Run | None) -> bool:
@@ -39,6 +42,12 @@ async def run_agent(scope: Scope, node: Node, branch: str | None, past: Run | No
             assert_never(node)
 
 
+def _past(scope: Scope, root: Node) -> Run:
+    custom = any(isinstance(node, CustomNode) for node in scope.plan.nodes.values())
+    reopens = not custom or workflow.patched(_REOPENED_RUNS)
+    return build_runs(scope.plan, root.name, scope.invocation.entries, reopens=reopens)
+
+
 class LiveInvocation:
     """An invocation whose agents are coroutines: at work, or waiting for answers between its turns."""
 
@@ -47,7 +56,7 @@ class LiveInvocation:
         scope.run_agent = run_agent
         invocation = scope.invocation
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
-        past = build_runs(scope.plan, root.name, invocation.entries) if invocation.entries else None
+        past = _past(scope, root) if invocation.entries else None
         self._reason: str | None = None
         self._task = asyncio.create_task(run_agent(scope, root, None, past))
 
@@ -67,6 +76,7 @@ class LiveInvocation:
             scope.keep_unlogged()
             return False
         if not self._task.done():
+            scope.keep_caught(scope.caught)
             if not scope.failed:
                 self._settle("waiting")
                 return True
@@ -111,6 +121,7 @@ class LiveInvocation:
     async def stop(self, reason: str | None) -> None:
         """Cancel, start nothing new meanwhile, and settle the invocation as stopped."""
         self.scope.stopping = True
+        self.scope.keep_caught(self.scope.caught)
         self._reason = reason
         await self.cancel()
         self._settle_stopped()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from perdure.answers import model_event
+from perdure.errors import EffectFailed
 from perdure.events import Event
 from perdure.journal import ModelCalled
 from perdure.messages import ModelInput
 from perdure.plan import TRANSFER, LlmNode
 from perdure.responses import confirmation_targets, is_confirmation_request
 from perdure.runs import Run, Standing, last_step
-from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_calls import ToolCalls
 

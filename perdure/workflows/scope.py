@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
 from temporalio import workflow
 
+from perdure.errors import EffectFailed
 from perdure.events import Event, EventActions
 from perdure.facts import shared_part
 from perdure.journal import (
     MAX_EVENT_BYTES,
     Failure,
+    FailureCaught,
     ToolKept,
     ToolOutput,
     dump_entries,
@@ -26,9 +28,12 @@ from perdure.projection import Invocation, Projection
 from perdure.runs import Run
 from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
-from perdure.workflows.effects import EffectFailed, Effects
+from perdure.workflows.effects import Effects, told
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
+
+FAILURES_CAUGHT = "failures-caught"
+"""Patch id: runs from before it forget, as an agent is entered again, that it went on after a failure."""
 
 _SMALL_ENTRIES_BYTES = 2_000
 """Up to here a slice stays readable in the Temporal UI; beyond, it is packed if that saves a quarter of it."""
@@ -114,6 +119,8 @@ class Scope:
         """Custom agents that are at something of their own, such as a timer; one that gathers counts below zero."""
         self.unlogged: dict[str, ToolOutput] = {}
         """Results of tools whose siblings are still to run, by call id: no response event holds them yet."""
+        self.caught: list[FailureCaught] = []
+        """Failures that custom agents met and that the journal does not hold: they have done nothing since."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
         self.run_agent: RunAgent
@@ -164,7 +171,7 @@ class Scope:
     @property
     def failures(self) -> list[Failure]:
         """Why branches failed whose siblings are still at work or wait."""
-        return [failure for failed in self.failed for failure in _told(failed)]
+        return [failure for failed in self.failed for failure in told(failed)]
 
     def keep(self, call_id: str, output: ToolOutput) -> None:
         """Journal a tool's result that no response event holds (yet), so that the tool does not run again."""
@@ -173,9 +180,22 @@ class Scope:
             self.log.append(ToolKept(invocation_id=self.invocation.id, call_id=call_id, output=output))
 
     def keep_unlogged(self) -> None:
-        """Journal what tools returned whose siblings have not run: the next run goes on from there."""
+        """Journal what tools returned whose siblings have not run, and what failed: the next run goes on from there."""
         for call_id, output in list(self.unlogged.items()):
             self.keep(call_id, output)
+        self.keep_caught(self.caught)
+
+    def keep_caught(self, caught: Sequence[FailureCaught]) -> None:
+        """Journal failures that custom agents have dealt with, as far as that is to be done."""
+        new = [entry for entry in caught if any(entry is pending for pending in self.caught)]
+        self.drop_caught(new)
+        if new and workflow.patched(FAILURES_CAUGHT):
+            for entry in new:
+                self.log.append(entry)
+
+    def drop_caught(self, caught: Sequence[FailureCaught]) -> None:
+        """Forget failures that are not to be journaled."""
+        self.caught = [pending for pending in self.caught if not any(pending is entry for entry in caught)]
 
     def check_stopped(self) -> None:
         """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
@@ -200,9 +220,3 @@ class Scope:
     def quiescent(self) -> bool:
         """No branch is at work, and at least one waits for an answer."""
         return self.effects.busy == 0 and self.effects.held == 0 and self.foreign <= 0 and self.waits.all_open
-
-
-def _told(failed: EffectFailed) -> Iterator[Failure]:
-    yield Failure(agent=failed.agent, step=failed.step, cause=failed.cause)
-    for other in failed.beside:
-        yield from _told(other)

@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from perdure.answers import instant_output
 from perdure.doubts import Doubt
-from perdure.errors import InvalidMessage
+from perdure.errors import EffectFailed, InvalidMessage
 from perdure.events import REQUEST_CONFIRMATION, Event, ToolConfirmation
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
@@ -29,7 +29,6 @@ from perdure.responses import (
 )
 from perdure.runs import Standing
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
-from perdure.workflows.effects import EffectFailed
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool, state_for
 

@@ -7,7 +7,7 @@ import asyncio
 from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
-from perdure.errors import LogError
+from perdure.errors import EffectFailed, LogError
 from perdure.events import USER
 from perdure.imports import agent_of_import
 from perdure.journal import (
@@ -23,7 +23,7 @@ from perdure.logs import bound
 from perdure.messages import LoadPlanInput, LoadPlanOutput, Trial
 from perdure.plan import Plan
 from perdure.projection import Invocation
-from perdure.workflows.effects import EffectFailed, Effects, keep_journal
+from perdure.workflows.effects import Effects, keep_journal
 from perdure.workflows.invocation import LiveInvocation
 from perdure.workflows.limits import RunLimits
 from perdure.workflows.log import SessionLog

@@ -21,7 +21,7 @@ from perdure.agents import App
 from perdure.agents.custom import BaseAgent
 from tests.replay.record import HISTORIES, scrub
 from tests.workflows import support
-from tests.workflows.custom_agents import Broker, CatchThenAsk, Failing, Twice
+from tests.workflows.custom_agents import AskBoth, Broker, CatchThenAsk, Failing, FallBack, Twice
 from tests.workflows.test_custom_agents import app_of
 
 RECORDED: dict[str, tuple[str, ...]] = {
@@ -157,6 +157,10 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "test_a_checkpoint_lets_a_sub_agent_run_again",
         "test_what_fails_in_a_custom_agent_is_told[Failing-fail-no quotes today]",
         "test_a_failure_that_was_dealt_with_is_none",
+        "test_a_failure_that_was_dealt_with_is_met_again[model-continued as new]",
+        "test_a_failure_that_was_dealt_with_is_met_again[charge-stopped]",
+        "test_what_an_agent_fails_by_in_the_end_is_tried_again",
+        "test_gathered_sub_agents_go_on_where_they_were[continued as new]",
     ),
 }
 """Names of tests, by the module in `tests/workflows` that holds them."""
@@ -175,9 +179,14 @@ CUSTOM: dict[str, Callable[[], BaseAgent]] = {
     "what_a_custom_agent_did": lambda: Broker(name="broker", sub_agents=[_leaf("decider")]),
     "a_checkpoint_lets": lambda: Twice(name="twice", sub_agents=[_leaf("worker")]),
     "what_fails_in_a_custom": lambda: Failing(name="agent"),
-    "a_failure_that_was_dealt_with": lambda: CatchThenAsk(
-        name="catcher", sub_agents=[_leaf("fan"), support.agent("asking", [])]
+    "a_failure_that_was_dealt_with_is_none": lambda: CatchThenAsk(
+        name="catcher", sub_agents=[_leaf("fan"), _leaf("asking")]
     ),
+    "a_failure_that_was_dealt_with_is_met": lambda: FallBack(name="root", sub_agents=[_leaf("first"), _leaf("second")]),
+    "what_an_agent_fails_by": lambda: FallBack(
+        name="root", sub_agents=[_leaf("first"), _leaf("second")], ends_well=False
+    ),
+    "gathered_sub_agents": lambda: AskBoth(name="both", sub_agents=[_leaf("paying"), _leaf("asking")]),
 }
 """Roots with the custom agents of recorded tests, by the start of a test's name: a replay runs their code."""
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from google.genai import types
 from pydantic import BaseModel
+from temporalio.exceptions import ApplicationError
 
 from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
+from perdure.errors import EffectFailed
 from perdure.events import Event, EventActions
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.time}
@@ -160,3 +162,49 @@ class Sleeper(BaseAgent):
         due = await ctx.run_activity(seconds_from_now, 4.0)
         await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
         yield said(self, "Awake.", due=due)
+
+
+attempts: list[str] = []
+"""The tries of `faltering`; filled in the worker's own copy of this module."""
+
+
+def faltering() -> str:
+    """Fails the first time only, for good."""
+    attempts.append("try")
+    if len(attempts) == 1:
+        raise ApplicationError("not yet", non_retryable=True)
+    return "well"
+
+
+class FallBack(BaseAgent):
+    """Tries a function and its first sub-agent, says what failed, and lets the second one ask; does it end well?"""
+
+    ends_well: bool = True
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        try:
+            yield said(self, await ctx.run_activity(faltering))
+        except EffectFailed as failure:
+            yield said(self, f"No function: {failure.cause}.")
+        try:
+            async for event in self.sub_agents[0].run_async(ctx):
+                yield event
+        except EffectFailed as failure:
+            yield said(self, f"No {failure.agent}: {failure.step} failed.")
+            async for event in self.sub_agents[1].run_async(ctx):
+                yield event
+            if not self.ends_well:
+                raise
+        yield said(self, "Done.")
+
+
+class AskBoth(BaseAgent):
+    """Has its two sub-agents work at once."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        async def run(agent: BaseAgent) -> None:
+            async for _ in agent.run_async(ctx):
+                pass
+
+        await asyncio.gather(*(run(agent) for agent in self.sub_agents))
+        yield said(self, "Both are done.")

@@ -5,24 +5,27 @@ from __future__ import annotations
 import pytest
 from temporalio.client import Client
 
-from perdure.agents import App, ParallelAgent, ResumabilityConfig
+from perdure.agents import App, FunctionTool, ParallelAgent, ResumabilityConfig
 from perdure.agents.custom import BaseAgent
 from perdure.client import Runner
 from perdure.journal import ActivityKept
 from perdure.messages import Trial
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import (
+    AskBoth,
     Broken,
     Broker,
     Catcher,
     CatchThenAsk,
     ClockReader,
     Failing,
+    FallBack,
     Forger,
     Gatherer,
     Sleeper,
     Twice,
     fail,
+    faltering,
     quote,
     seconds_from_now,
     slow_quote,
@@ -41,7 +44,7 @@ def app_of(name: str, root: BaseAgent) -> App:
         name=name,
         root_agent=root,
         resumability_config=config,
-        activities=[quote, slow_quote, fail, travel, seconds_from_now],
+        activities=[quote, slow_quote, fail, faltering, travel, seconds_from_now],
     )
 
 
@@ -183,6 +186,94 @@ async def test_a_sleep_until_a_kept_time_is_not_slept_twice(client: Client, app_
         [awake] = [event for event in await user.events() if event.text == "Awake."]
         assert 0 <= awake.timestamp - awake.actions.state_delta["due"] < 2
         assert how == "stopped" or (await user.workflow.describe()).run_id != first.run_id
+
+
+class _Charge:
+    """A tool that must not run twice; it takes effect, and then raises or returns."""
+
+    def __init__(self, *, raises: bool) -> None:
+        self.runs = 0
+        self._raises = raises
+
+    def tool(self) -> FunctionTool:
+        def charge() -> dict[str, bool]:
+            self.runs += 1
+            if self._raises:
+                raise RuntimeError("the line is dead")
+            return {"charged": True}
+
+        return FunctionTool(charge, at_most_once=True)
+
+
+async def _enter_again(user: User, invocation: str, how: str) -> None:
+    if how == "stopped":
+        await user.stop(invocation)
+        assert (await user.resumed(invocation)).status == "waiting"
+    elif how == "taken over":
+        await user.runner.resume(**user.who, invocation_id=invocation, fresh=True)
+    assert (await user.settled(invocation)).status == "waiting"
+
+
+@pytest.mark.parametrize("how", ["stopped", "taken over", "continued as new"])
+@pytest.mark.parametrize("what", ["model", "charge"])
+async def test_a_failure_that_was_dealt_with_is_met_again(client: Client, app_name: str, how: str, what: str) -> None:
+    """An agent that fell back on something else stays with that, and nothing that failed is tried again."""
+    custom_agents.attempts.clear()
+    charge = _Charge(raises=True)
+    script = [{"error": "overloaded"}] if what == "model" else [calls("charge")]
+    first = agent("first", [*script, text("late")], tools=[charge.tool()])
+    second = agent("second", ASK, tools=[long_running("ask")])
+    async with serving(client, app_of(app_name, FallBack(name="root", sub_agents=[first, second]))) as user:
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=1) if how == "continued as new" else None)
+        await user.create()
+        invocation = (await user.run("go")).id
+        await _enter_again(user, invocation, how)
+        [call_id] = await user.open("ask")
+        assert (await user.answered({call_id: {}})).status == "finished"
+        log = await user.log()
+        assert [line for line in log if line.startswith("root: ")] == [
+            "root: No function: not yet.",
+            f"root: No first: {what} failed.",
+            "root: Done.",
+        ]
+        assert "first: late" not in log
+        assert (len(custom_agents.attempts), charge.runs) == (1, int(what == "charge"))
+
+
+async def test_what_an_agent_fails_by_in_the_end_is_tried_again(client: Client, app_name: str) -> None:
+    """Else no resume could mend what has failed."""
+    custom_agents.attempts.clear()
+    first = agent("first", [{"error": "overloaded"}, text("at last")])
+    second = agent("second", ASK, tools=[long_running("ask")])
+    root = FallBack(name="root", sub_agents=[first, second], ends_well=False)
+    async with serving(client, app_of(app_name, root)) as user:
+        await user.create()
+        waiting = await user.run("go")
+        await _enter_again(user, waiting.id, "stopped")
+        [call_id] = await user.open("ask")
+        failed = await user.answered({call_id: {}})
+        assert (failed.status, failed.failures[0].agent) == ("failed", "first")
+        assert (await user.resumed(waiting.id)).status == "finished"
+        assert (await user.log())[-3:] == ["root: well", "first: at last", "root: Done."]
+
+
+@pytest.mark.parametrize("how", ["stopped", "taken over", "continued as new"])
+async def test_gathered_sub_agents_go_on_where_they_were(client: Client, app_name: str, how: str) -> None:
+    charge = _Charge(raises=False)
+    script = [calls("charge"), calls("charge"), calls("sign"), text("Paid.")]
+    paying = agent("paying", script, tools=[charge.tool(), long_running("sign")])
+    asking = agent("asking", [calls("ask"), text("Heard.")], tools=[long_running("ask")])
+    async with serving(client, app_of(app_name, AskBoth(name="both", sub_agents=[paying, asking]))) as user:
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=2) if how == "continued as new" else None)
+        await user.create()
+        invocation = (await user.run("go")).id
+        await _enter_again(user, invocation, how)
+        signing, asked = await user.open("sign", "ask")
+        await user.answered({asked: {}})
+        assert (await user.answered({signing: {}})).status == "finished"
+        log = await user.log()
+        assert (charge.runs, log.count("paying: Paid."), log.count("asking: Heard.")) == (2, 1, 1)
+        assert log[-1] == "both: Both are done."
 
 
 async def _has_kept(user: User) -> bool:
