@@ -56,6 +56,9 @@ REPLACED = "the session's log is replaced"
 KEPT_OF = "perdure:kept-of"
 """Name of a memo: the run whose journal a session keeps that was replaced."""
 
+TAKEN_FROM = "perdure:taken-from"
+"""Name of a memo: the journal of another run that a session is sent part by part, should its sender be gone."""
+
 _NEXT_RUN_SECONDS = 0.1
 
 
@@ -98,6 +101,20 @@ async def _send_part(handle: _Handle, page: JournalPage) -> bool:
             f"the workflow {handle.id!r} was ended by another client while its log was sent, so the log is not there;"
             " send it again, if it is to stand"
         ) from error
+    return True
+
+
+async def _send_parts(handle: _Handle, entries: Sequence[Entry], sent: int) -> bool:
+    """Send a journal from its entry `sent` on; returns whether the run had not got all of it.
+
+    Raises:
+        SessionUnreadable: The run was ended meanwhile.
+    """
+    while sent < len(entries):
+        packed, count = pack_part(entries, sent)
+        if not await _send_part(handle, JournalPage(packed=packed, offset=sent, total=len(entries))):
+            return False
+        sent += count
     return True
 
 
@@ -157,7 +174,7 @@ class Lifecycle:
             await self.start(user_id, session_id, start, again=True)
 
     async def start(
-        self, user_id: str, session_id: str, start: SessionInput, *, again: bool, memo: dict[str, str] | None = None
+        self, user_id: str, session_id: str, start: SessionInput, *, again: bool, memo: dict[str, Any] | None = None
     ) -> _Handle:
         """Start a workflow; `again` after one that is closed. Returns a handle of this very run."""
         dead_after = self._trial.dead_after if self._trial is not None else None
@@ -212,16 +229,30 @@ class Lifecycle:
             await self.bring_back(user_id, session_id)
             return
         description = await handle.describe()
-        # Once before anything is ended, to be sure that it can be read.
-        await self._journals.salvage(handle.id, description.run_id)
         run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
+        try:
+            # Once before anything is ended, to be sure that it can be read.
+            await self._journals.salvage(handle.id, description.run_id)
+        except SessionUnreadable:
+            if not await self._send_rest(run, description):
+                raise
+            return
         with contextlib.suppress(RPCError):
             await run.terminate(reason="taken over by a run with the code of today")
         entries, shared = await self._journals.salvage(handle.id, description.run_id)
         await share_again(self._client, self._app, user_id, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         with contextlib.suppress(WorkflowAlreadyStartedError):
-            await self.restore(user_id, session_id, entries, search_attributes=known, again=True)
+            told: dict[str, Any] = {"search_attributes": known, "taken_from": description.run_id}
+            await self.restore(user_id, session_id, entries, again=True, **told)
+
+    async def _send_rest(self, run: _Handle, description: WorkflowExecutionDescription) -> bool:
+        """Send a run what it lacks of the journal of the run before, since whoever began with that is gone."""
+        source = await description.memo_value(TAKEN_FROM, None, type_hint=JournalReference)
+        if source is None:
+            return False
+        entries, _ = await self._journals.salvage(run.id, source.run_id)
+        return await _send_parts(run, entries[: source.length], 0)
 
     async def restore(
         self,
@@ -233,6 +264,7 @@ class Lifecycle:
         search_attributes: bool = False,
         again: bool = False,
         kept_of: str | None = None,
+        taken_from: str | None = None,
     ) -> None:
         """Start a session's workflow with a journal of any size, which is sent part by part.
 
@@ -244,6 +276,7 @@ class Lifecycle:
             search_attributes: Perdure's search attributes exist in this namespace.
             again: After a workflow of this id that is closed.
             kept_of: The run whose journal is kept here. Another client may be about the same.
+            taken_from: The run before, from whose history the journal is: what is not sent now can be sent later.
 
         Raises:
             WorkflowAlreadyStartedError: There is one of this id; with `again`, an open one.
@@ -256,7 +289,8 @@ class Lifecycle:
         start = self._input(
             journal=journal, length=len(entries), interrupted=interrupted, search_attributes=search_attributes
         )
-        memo = {KEPT_OF: kept_of} if kept_of is not None else None
+        source = JournalReference(run_id=taken_from, length=len(entries)) if taken_from is not None else None
+        memo = {key: value for key, value in ((KEPT_OF, kept_of), (TAKEN_FROM, source)) if value is not None}
         try:
             handle = await self.start(user_id, session_id, start, again=again, memo=memo)
         except WorkflowAlreadyStartedError:
@@ -264,12 +298,7 @@ class Lifecycle:
             handle = self._handle(user_id, session_id)
             if kept_of is None or await (await handle.describe()).memo_value(KEPT_OF, None) != kept_of:
                 raise
-        while sent < len(entries):
-            packed, count = pack_part(entries, sent)
-            page = JournalPage(packed=packed, offset=sent, total=len(entries))
-            if not await _send_part(handle, page):
-                return
-            sent += count
+        await _send_parts(handle, entries, sent)
 
     async def read_journal(self, user_id: str, session_id: str) -> list[Entry]:
         """Return the whole journal of a session, open or closed.
@@ -356,10 +385,8 @@ class Lifecycle:
         return "terminated"
 
     async def _delete_run(self, id: str, run_id: str) -> None:
-        request = DeleteWorkflowExecutionRequest(
-            namespace=self._client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
-        )
+        run = WorkflowExecution(workflow_id=id, run_id=run_id)
+        request = DeleteWorkflowExecutionRequest(namespace=self._client.namespace, workflow_execution=run)
         try:
             await self._client.workflow_service.delete_workflow_execution(request)
         except RPCError as error:

@@ -87,7 +87,9 @@ async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, pas
         if isinstance(result, BaseException) and not isinstance(result, EffectFailed):
             raise result
     if failures:
-        first, *first.beside = failures
+        first, *others = failures
+        # It may stand for branches of its own already.
+        first.beside += others
         raise first
     scope.end(node, branch)
     return any(results) or (past is not None and past.escalated)

@@ -101,8 +101,10 @@ class _LlmRun:
             cause = f"control was handed over {_MAX_HAND_OVERS} times without an end; the agents send it to and fro"
             raise EffectFailed(self._node.name, TRANSFER, cause)
         self._scope.hand_overs += 1
-        self._escalated |= await self._scope.run_agent(self._scope, node, self._branch, past)
-        self._scope.hand_overs -= 1
+        try:
+            self._escalated |= await self._scope.run_agent(self._scope, node, self._branch, past)
+        finally:
+            self._scope.hand_overs -= 1
 
     async def _call_model(self) -> Event | None:
         """Call the model and log its answer; returns it if it has calls."""

@@ -12,6 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
 from perdure import journal
+from perdure import lifecycle as lifecycle_module
 from perdure.archive import read_archive
 from perdure.client import Runner
 from perdure.errors import SessionFull
@@ -209,6 +210,37 @@ async def test_restore_sends_a_large_journal_in_parts(client: Client, app_name: 
         assert await other.events() == await user.events()
         assert (await other.answered({waiting.pending[0].id: {}})).status == "finished"
         assert (await other.view()).state == {"k": 1}
+
+
+@pytest.mark.usefixtures("small_payloads")
+async def test_who_dies_while_taking_over_leaves_it_to_the_next(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log stands in the history of the run before, and the new run knows which."""
+    script = [calls("pick"), *[text(noise(600, seed)) for seed in range(12)], text("picked")]
+    app = make_app(app_name, agent("clerk", script, [long_running("pick")]))
+    async with serving(client, app) as user:
+        await user.create(k=1)
+        waiting = await user.run("a")
+        for number in range(12):
+            await user.run(f"m{number}")
+        log = await user.log()
+        with monkeypatch.context() as patch:
+            patch.setattr(lifecycle_module, "_send_part", _die)
+            with pytest.raises(ConnectionResetError):
+                await user.runner.resume(**user.who, invocation_id=waiting.id, fresh=True)
+        history = await user.workflow.fetch_history()
+        assert not any(event.HasField("activity_task_scheduled_event_attributes") for event in history.events)
+        await user.runner.resume(**user.who, invocation_id=waiting.id, fresh=True)
+        assert await user.log() == log
+        assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"
+        # Its memo goes on to all runs that follow, and harms none of them.
+        await user.runner.resume(**user.who, invocation_id=waiting.id, fresh=True)
+        assert (await user.log())[: len(log)] == log
+
+
+async def _die(*_: object) -> bool:
+    raise ConnectionResetError
 
 
 async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Client, app_name: str) -> None:

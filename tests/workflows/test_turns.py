@@ -123,17 +123,20 @@ async def test_a_failing_branch_lets_its_siblings_run_on(client: Client, app_nam
         assert (len(gate.keys), len(flaky.keys), len(set(flaky.keys))) == (1, 2, 1)
 
 
-async def test_two_failing_branches_are_both_told(client: Client, app_name: str) -> None:
-    branches = [agent(name, [{"error": f"{name} is down"}, text("up")]) for name in ("left", "right")]
-    async with serving(client, make_app(app_name, ParallelAgent(name="fan", sub_agents=[*branches]))) as user:
+async def test_all_failing_branches_are_told(client: Client, app_name: str) -> None:
+    left, middle, right = [
+        agent(name, [{"error": f"{name} is down"}, text("up")]) for name in ("left", "middle", "right")
+    ]
+    inner = ParallelAgent(name="inner", sub_agents=[left, middle])
+    async with serving(client, make_app(app_name, ParallelAgent(name="fan", sub_agents=[inner, right]))) as user:
         await user.create()
-        with pytest.raises(InvocationFailed, match="1 more branches failed") as raised:
+        with pytest.raises(InvocationFailed, match="2 more branches failed") as raised:
             async for _ in user.runner.run_async(**user.who, new_message="a"):
                 pass
         failed = await user.invocation(raised.value.invocation_id)
-        assert {failure.cause for failure in failed.failures} == {"left is down", "right is down"}
+        assert {failure.cause for failure in failed.failures} == {"left is down", "middle is down", "right is down"}
         assert (await user.resumed(failed.id)).status == "finished"
-        assert sorted((await user.log())[1:]) == ["left: up", "right: up"]
+        assert sorted((await user.log())[1:]) == ["left: up", "middle: up", "right: up"]
 
 
 async def test_a_session_status_goes_by_precedence(client: Client, app_name: str) -> None:
