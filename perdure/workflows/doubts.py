@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.genai import types
-from temporalio import workflow
 
 from perdure.doubts import (
     CUT_OFF,
@@ -27,11 +26,9 @@ from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Standing
 from perdure.workflows.log import new_function_call_id
+from perdure.workflows.revision import DERIVED_IDS
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool
-
-_DERIVED_IDS = "derived-doubt-ids"
-"""Patch: the ids of questions about calls in doubt are derived from the calls' own."""
 
 _NOT_RESUMABLE = (
     "it is not known whether the call took effect ({reason}), and nobody can be asked in an app that is not resumable;"
@@ -100,7 +97,7 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
 
 def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:
     """Return ids that whoever reads the history can derive too, so that nobody is asked twice about one call."""
-    if not workflow.patched(_DERIVED_IDS):
+    if not scope.effects.revision.has(DERIVED_IDS):
         return [new_function_call_id() for _ in doubts]
     targets = [(doubt.call.id, times_asked(scope.projection.events, doubt.call.id or "")) for doubt in doubts]
     return [next(scope.log.call_ids("doubt", *target)) for target in targets]

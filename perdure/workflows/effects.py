@@ -41,6 +41,7 @@ from perdure.state_messages import (
     ShareStateInput,
 )
 from perdure.workflows.outbox import LocalPlaces, Outbox
+from perdure.workflows.revision import PLAN_AT_HAND, Revision
 
 _T = TypeVar("_T")
 
@@ -50,13 +51,6 @@ _NO_TRIAL = Trial()
 
 _MODEL_OPTIONS = ToolOptions(max_attempts=15)
 """A model call retries what its provider may answer later, for some eight minutes."""
-
-
-PLAN_AT_HAND = "plan-at-hand"
-"""Patch id: histories from before it ask for the plan by a normal activity only."""
-
-HELD_BEFORE_SLICE = "held-before-slice"
-"""Patch id: runs from before it may leave the journal's newest entries out of their history as they continue as new."""
 
 _AT_HAND = timedelta(seconds=2)
 """How long a plan at hand may take, where other local activities hold all of the worker's places."""
@@ -89,8 +83,9 @@ class Effects:
 
     def __init__(self, trial: Trial | None = None) -> None:
         self._trial = trial or _NO_TRIAL
-        self._outbox = Outbox()
-        self._places = LocalPlaces()
+        self.revision = Revision()
+        self._outbox = Outbox(self.revision)
+        self._places = LocalPlaces(self.revision)
         self.scheduled = 0
         """Activities that were ever started."""
         self.busy = 0
@@ -147,7 +142,7 @@ class Effects:
         need a place in this worker's cache, which the session would hold meanwhile.
         """
         with self._at_work(), _cancellable():
-            if not shares and workflow.patched(PLAN_AT_HAND):
+            if not shares and self.revision.has(PLAN_AT_HAND):
                 known = await self._plan_at_hand(request)
                 if known is not None:
                     return known
@@ -276,7 +271,7 @@ class Effects:
 
         A slice that is taken counts as held by the history; the next run would look for it there in vain.
         """
-        if self.draining and not self.urgent and workflow.patched(HELD_BEFORE_SLICE):
+        if self.draining and not self.urgent and self.revision.second:
             await self._gate()
 
     async def _gate(self) -> None:

@@ -16,9 +16,6 @@ from perdure.workflows.custom_agent import run_custom
 from perdure.workflows.llm_agent import run_llm_agent
 from perdure.workflows.scope import Scope
 
-_REOPENED_RUNS = "reopened-runs"
-"""Patch: what two gathered sub-agents of a custom agent logged by turns belongs to two runs."""
-
 
 async def run_agent(scope: Scope, node: Node, branch: str | None, past: Run | None) -> bool:
     """Run an agent from where its past run stopped; returns whether an event of it, or underneath it, escalated."""
@@ -42,12 +39,6 @@ async def run_agent(scope: Scope, node: Node, branch: str | None, past: Run | No
             assert_never(node)
 
 
-def _past(scope: Scope, root: Node) -> Run:
-    custom = any(isinstance(node, CustomNode) for node in scope.plan.nodes.values())
-    reopens = not custom or workflow.patched(_REOPENED_RUNS)
-    return build_runs(scope.plan, root.name, scope.invocation.entries, reopens=reopens)
-
-
 class LiveInvocation:
     """An invocation whose agents are coroutines: at work, or waiting for answers between its turns."""
 
@@ -56,7 +47,8 @@ class LiveInvocation:
         scope.run_agent = run_agent
         invocation = scope.invocation
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
-        past = _past(scope, root) if invocation.entries else None
+        reopens = scope.effects.revision.second
+        past = build_runs(scope.plan, root.name, invocation.entries, reopens=reopens) if invocation.entries else None
         self._reason: str | None = None
         self._task = asyncio.create_task(run_agent(scope, root, None, past))
 

@@ -6,27 +6,18 @@ import asyncio
 from collections import Counter
 
 from pydantic import BaseModel
-from temporalio import workflow
 
 from perdure.journal import payload_size
-
-ROOMY = "tasks-with-room"
-"""Patch id: histories from before it fill a workflow task more."""
+from perdure.workflows.revision import BOUNDED, BOUNDED_LOCALS, ROOMY, Revision
 
 _MAX_BYTES = 1_700_000
 """What the activities of one workflow task may take together. The server writes them with the results that came
 meanwhile, of which it holds 2 MB back, and ends a run that has to write more than 4 MB at once."""
 
-BOUNDED = "bounded-tasks"
-"""Patch id: histories from before it send all at once."""
-
 _MAX_BYTES_BEFORE = 2_400_000
 
 _SMALL_BYTES = 10_000
 """What is smaller is not counted, so that a usual session never waits."""
-
-BOUNDED_LOCALS = "bounded-local-tools"
-"""Patch id: histories from before it run any number of local tools at once."""
 
 _MAX_LOCALS = 6
 """Local tools whose results may go into one workflow task, each of `MAX_LOCAL_BYTES`, beside all of the above."""
@@ -42,7 +33,8 @@ class Outbox:
     pays a timer for every few megabytes, whether or not they fell into one task.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, revision: Revision) -> None:
+        self._revision = revision
         self._bytes = 0
         self._next_task: asyncio.Task[None] | None = None
 
@@ -52,7 +44,7 @@ class Outbox:
         if size < _SMALL_BYTES:
             return False
         waited = False
-        while self._bytes and _is_too_much(self._bytes + size):
+        while self._bytes and self._is_too_much(self._bytes + size):
             waited = True
             if self._next_task is None:
                 self._next_task = asyncio.create_task(self._empty())
@@ -65,11 +57,10 @@ class Outbox:
         await asyncio.sleep(_NEXT_TASK_SECONDS)
         self._bytes, self._next_task = 0, None
 
-
-def _is_too_much(size: int) -> bool:
-    if size <= _MAX_BYTES:
-        return False
-    return workflow.patched(ROOMY) or (size > _MAX_BYTES_BEFORE and workflow.patched(BOUNDED))
+    def _is_too_much(self, size: int) -> bool:
+        if size <= _MAX_BYTES:
+            return False
+        return self._revision.has(ROOMY) or (size > _MAX_BYTES_BEFORE and self._revision.has(BOUNDED))
 
 
 class LocalPlaces:
@@ -79,12 +70,13 @@ class LocalPlaces:
     come back: that was scheduled behind the tool's return, and its end is an event of history.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, revision: Revision) -> None:
+        self._revision = revision
         self._held: Counter[tuple[str, str | None] | None] = Counter()
 
     def take(self, agent: str, branch: str | None) -> bool:
         """Take a place for a tool of this agent; returns whether there was one."""
-        if self._held.total() >= _MAX_LOCALS and workflow.patched(BOUNDED_LOCALS):
+        if self._held.total() >= _MAX_LOCALS and self._revision.has(BOUNDED_LOCALS):
             return False
         self._held[agent, branch] += 1
         return True

@@ -32,9 +32,6 @@ from perdure.workflows.effects import Effects, told
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
-FAILURES_CAUGHT = "failures-caught"
-"""Patch id: runs from before it forget, as an agent is entered again, that it went on after a failure."""
-
 _SMALL_ENTRIES_BYTES = 2_000
 """Up to here a slice stays readable in the Temporal UI; beyond, it is packed if that saves a quarter of it."""
 
@@ -189,7 +186,7 @@ class Scope:
         """Journal failures that custom agents have dealt with, as far as that is to be done."""
         new = [entry for entry in caught if any(entry is pending for pending in self.caught)]
         self.drop_caught(new)
-        if new and workflow.patched(FAILURES_CAUGHT):
+        if self.effects.revision.second:
             for entry in new:
                 self.log.append(entry)
 

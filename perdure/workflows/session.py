@@ -108,6 +108,7 @@ class SessionWorkflow(SessionQueries):
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> None:
         """Work off turns for as long as the session lives."""
+        self._turns.begin()
         # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once, so the
         # next one starts.
         cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())

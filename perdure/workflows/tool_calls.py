@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.genai import types
-from temporalio import workflow
 
 from perdure.answers import instant_output
 from perdure.doubts import Doubt
@@ -31,9 +30,6 @@ from perdure.runs import Standing
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool, state_for
-
-ASKING_TOOLS_RUN = "asking-tools-run"
-"""A tool that asked by itself runs once it is approved, also where what it returned as it asked had been kept."""
 
 _BLOCKED = (
     "call {id!r} came with an imported log and nobody allowed it to run; import the log again with"
@@ -148,7 +144,7 @@ class ToolCalls:
         self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Standing
     ) -> ToolOutput | Doubt:
         kept = self._scope.invocation.kept.get(call.id or "")
-        if kept is not None and not (decision is not None and _runs_again(call, kept)):
+        if kept is not None and not (decision is not None and _runs_again(self._scope, call, kept)):
             return kept
         if decision is not None and not decision.confirmed:
             return REJECTED
@@ -206,8 +202,6 @@ def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
-def _runs_again(call: types.FunctionCall, kept: ToolOutput) -> bool:
+def _runs_again(scope: Scope, call: types.FunctionCall, kept: ToolOutput) -> bool:
     """Return whether what is kept of a call is its question, after whose answer the tool runs."""
-    return kept.needs_confirmation or (
-        requested_confirmation(call, kept) is not None and workflow.patched(ASKING_TOOLS_RUN)
-    )
+    return kept.needs_confirmation or (requested_confirmation(call, kept) is not None and scope.effects.revision.second)
