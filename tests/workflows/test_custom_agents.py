@@ -214,8 +214,11 @@ async def _enter_again(user: User, invocation: str, how: str) -> None:
     assert (await user.settled(invocation)).status == "waiting"
 
 
-@pytest.mark.parametrize("how", ["stopped", "taken over", "continued as new"])
-@pytest.mark.parametrize("what", ["model", "charge"])
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [("model", "continued as new"), ("charge", "stopped"), ("charge", "taken over")],
+    ids=lambda value: value,
+)
 async def test_a_failure_that_was_dealt_with_is_met_again(client: Client, app_name: str, how: str, what: str) -> None:
     """An agent that fell back on something else stays with that, and nothing that failed is tried again."""
     custom_agents.attempts.clear()
