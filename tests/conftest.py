@@ -5,14 +5,28 @@ Tests that use them are marked `server`, and give their app (and with it task qu
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 
 import pytest
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Generator[None]:
+    """A command that ran in this process has lines go to where they were captured, which is closed by now."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in ("perdure", "temporalio")}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -16,18 +15,6 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from perdure.logs import Level, bound, configure_logging, get_logger
 
 logger = get_logger("perdure.test_logs")
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Generator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in ("perdure", "temporalio")}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
 
 
 def configured(level: Level = "info", *, as_json: bool = True) -> io.StringIO:
