@@ -17,13 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from perdure.errors import InvalidTrajectory
 from perdure.events import USER, Event
 from perdure.facts import shared_part
-from perdure.imports import MAX_IMPORT_BYTES, LogChecks
+from perdure.imports import MAX_IMPORT_BYTES, LogChecks, check_branch
 from perdure.journal import (
     MAX_PAYLOAD_BYTES,
+    ActivityKept,
     AnswerAccepted,
     AnswerLogged,
     Entry,
     EventLogged,
+    FailureCaught,
     InvocationStarted,
     LogImported,
     MessageAccepted,
@@ -290,6 +292,8 @@ class _JournalReader:
                 return self._checked_event(entry, where)
             case InvocationStarted() | AnswerLogged():
                 self._check_logs_once(entry, where)
+            case ActivityKept() | FailureCaught():
+                check_branch(entry.branch, where)
             case _:
                 pass
         self._checks.count(entry, where)

@@ -61,7 +61,7 @@ class LogChecks:
         if event.id:
             self._ids.add(event.id)
         self.count(event, where)
-        _check_branch(event.branch, where)
+        check_branch(event.branch, where)
         self._check_calls(event, where)
         self._check_responses(event, where)
         return without_temp(event)
@@ -134,7 +134,12 @@ def without_temp(event: Event) -> Event:
     return event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": kept})})
 
 
-def _check_branch(branch: str | None, where: str) -> None:
+def check_branch(branch: str | None, where: str) -> None:
+    """Check that a branch leads from parallel agents to their sub-agents.
+
+    Raises:
+        InvalidTrajectory: It does not.
+    """
     steps = branch.split(".") if branch else []
     if len(steps) % 2 or not all(steps) or len(steps) > _MAX_BRANCH_STEPS:
         raise InvalidTrajectory(

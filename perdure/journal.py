@@ -245,6 +245,8 @@ class FailureCaught(_Entry):
     """Empty: the agent failed by what it had caught, or of its own, so that all it caught is tried again."""
     sub_agent: str | None = None
     """Whose run failed; else it was a call of `run_activity`, known as in `ActivityKept`."""
+    silent: bool = Field(default=False, exclude_if=unsaid)
+    """As in `EffectFailed`."""
     name: str = ""
     index: int = 0
     arguments: str | None = None

@@ -72,13 +72,21 @@ class JournalReader:
             if _NEVER_RAN not in error.message:
                 raise
         # The run has nothing but what it was started with.
-        started = await anext(handle.fetch_history_events(page_size=1))
-        payloads = started.workflow_execution_started_event_attributes.input.payloads
-        (start,) = await self._client.data_converter.decode(payloads, [SessionInput]) if payloads else [SessionInput()]
+        start = await self._start_of(handle)
         journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
         if start.length is not None and start.length > len(unpack(journal)):
             raise SessionUnreadable(f"the workflow {id!r} was closed while {LOADING}: the rest of it was never sent")
         return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
+
+    async def _start_of(self, handle: _Handle) -> SessionInput:
+        started = await anext(handle.fetch_history_events(page_size=1))
+        payloads = started.workflow_execution_started_event_attributes.input.payloads
+        return (await self._client.data_converter.decode(payloads, [SessionInput]))[0] if payloads else SessionInput()
+
+    async def is_arriving(self, id: str, run_id: str | None) -> bool:
+        """Return whether a run has not got all of the journal that it is sent part by part. No worker is asked."""
+        length = (await self._start_of(self._client.get_workflow_handle(id, run_id=run_id))).length
+        return length is not None and len(await read_archive(self._client, id, run_id)) < length
 
     async def salvage(
         self, workflow_id: str, run_id: str, error: Exception | None = None

@@ -249,7 +249,7 @@ class Lifecycle:
     async def _send_rest(self, run: _Handle, description: WorkflowExecutionDescription) -> bool:
         """Send a run what it lacks of the journal of the run before, since whoever began with that is gone."""
         source = await description.memo_value(TAKEN_FROM, None, type_hint=JournalReference)
-        if source is None:
+        if source is None or not await self._journals.is_arriving(run.id, description.run_id):
             return False
         entries, _ = await self._journals.salvage(run.id, source.run_id)
         return await _send_parts(run, entries[: source.length], 0)

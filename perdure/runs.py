@@ -90,8 +90,10 @@ class _Builder:
         self._stacks: dict[str | None, list[Run]] = {None: [self.root]}
         self._cut: dict[Run, list[Run]] = {}
         """What was open of runs whose failure was dealt with."""
-        self._said: dict[Run, int] = {}
-        """How many events of its own a custom agent had logged before it dealt with a failure for the first time."""
+        self._caught: dict[Run, list[tuple[int, Run | FailureCaught]]] = {}
+        """What failed underneath a custom agent that dealt with it, and how many events of its own it had logged."""
+        self._latest: dict[tuple[str, str | None], Run] = {}
+        """The run in which an agent logged last."""
 
     def add(self, entry: EventLogged | ActivityKept | FailureCaught) -> None:
         if isinstance(entry, FailureCaught):
@@ -122,7 +124,7 @@ class _Builder:
             run.own.clear()
             run.children.clear()
             run.activities.clear()
-            self._said.pop(run, None)
+            self._caught.pop(run, None)
         else:
             run.own.append(event)
         target = event.actions.transfer_to_agent
@@ -139,44 +141,57 @@ class _Builder:
         if not entry.failures:
             self._try_again(run, stack)
             return
-        self._said.setdefault(run, len(run.own))
+        failed: Run | FailureCaught = entry
         if entry.sub_agent is None:
             run.activities.append(entry)
         elif entry.sub_agent in self._plan.nodes:
-            self._close(run, stack, entry.sub_agent, entry)
+            failed = self._close(run, stack, entry.sub_agent, entry)
+        self._caught.setdefault(run, []).append((len(run.own), failed))
 
-    def _close(self, parent: Run, stack: list[Run], agent: str, entry: FailureCaught) -> None:
+    def _close(self, parent: Run, stack: list[Run], agent: str, entry: FailureCaught) -> Run:
         """Take a failed run off the stack, with what is underneath it: nothing is logged in it any more."""
-        below = [run for run in parent.children if run.agent == agent and not run.ended and run.failure is None]
-        # The innermost, as of what was just tried again.
-        failed = next((run for run in reversed(stack) if run in below), below[-1] if below else None)
+        failed = _going_on(parent, agent)
         if failed is None:
             failed = Run(agent, parent.branch, parent)
             parent.children.append(failed)
         failed.failure = entry
         self._cut[failed] = [run for run in stack if failed in _upwards(run)] or [failed]
         stack[:] = [run for run in stack if failed not in _upwards(run)]
+        return failed
 
     def _try_again(self, run: Run, stack: list[Run]) -> None:
         """Open the failed runs underneath again, the first of them innermost: it is the first to be entered.
 
-        What the agent said since may have been due to the failure; where that comes again, so will this.
+        Not those that the agent has made good itself. What it said since may have been due to a failure; where that
+        comes again, so will this.
         """
-        del run.own[self._said.pop(run, len(run.own)) :]
-        run.activities[:] = [activity for activity in run.activities if isinstance(activity, ActivityKept)]
-        for child in reversed(run.children):
-            if child.failure is not None:
-                child.failure = None
-                stack.extend(self._cut.pop(child))
+        again = [(said, failed) for said, failed in self._caught.pop(run, []) if not _is_made_good(run, failed)]
+        self._latest = {key: known for key, known in self._latest.items() if run not in _upwards(known.parent)}
+        for said, failed in reversed(again):
+            del run.own[said:]
+            if isinstance(failed, FailureCaught):
+                run.activities.remove(failed)
+                continue
+            failed.failure = None
+            opened = self._cut.pop(failed)
+            stack.extend(opened)
+            self._latest.update({(below.agent, below.branch): below for below in opened})
 
     def _open(self, agent: str, parent: Run) -> Run:
         run = Run(agent, parent.branch, parent)
         parent.children.append(run)
         self._stacks[parent.branch].append(run)
+        self._latest[agent, parent.branch] = run
         return run
 
     def _find(self, agent: str, branch: str | None) -> Run | None:
         """Return the innermost open run of an agent on a branch; open it, and what lies between, if there is none."""
+        run = self._find_open(agent, branch)
+        if run is not None:
+            self._latest[agent, branch] = run
+        return run
+
+    def _find_open(self, agent: str, branch: str | None) -> Run | None:
         if agent not in self._plan.nodes:
             return None
         stack = self._stack(branch)
@@ -191,19 +206,30 @@ class _Builder:
             stack.pop()
         if not stack:
             return None
+        stack.extend(self._to_latest(stack[-1], agent, branch))
+        if stack[-1].agent == agent:
+            return stack[-1]
         for name in path[path.index(stack[-1].agent) + 1 :]:
-            if self._reopen(name, stack[-1]) is None:
+            going_on = _going_on(stack[-1], name) if self._may_reopen(stack[-1]) else None
+            if going_on is not None:
+                stack.append(going_on)
+            else:
                 self._open(name, stack[-1])
         return stack[-1]
 
-    def _reopen(self, agent: str, parent: Run) -> Run | None:
-        """Return the run of an agent that goes on, if it is one that a custom agent above it left open."""
-        custom = any(isinstance(self._plan.nodes[above.agent], CustomNode) for above in _upwards(parent))
-        run = parent.last_child(agent) if custom and self._reopens else None
-        if run is None or run.ended or run.failure is not None:
-            return None
-        self._stacks[parent.branch].append(run)
-        return run
+    def _may_reopen(self, run: Run) -> bool:
+        """Return whether what is underneath may be of several runs at once: those that a custom agent gathers."""
+        return self._reopens and any(isinstance(self._plan.nodes[up.agent], CustomNode) for up in _upwards(run))
+
+    def _to_latest(self, top: Run, agent: str, branch: str | None) -> list[Run]:
+        """Return the runs that lead to where an agent logged last, if that goes on: transfers may lead to it."""
+        run, found = self._latest.get((agent, branch)), list[Run]()
+        while run is not None and run is not top:
+            if run.ended or run.failure is not None or run.parent is None or run not in run.parent.children:
+                return []
+            found.append(run)
+            run = run.parent
+        return found[::-1] if run is top and self._may_reopen(top) else []
 
     def _stack(self, branch: str | None) -> list[Run] | None:
         if branch is None:
@@ -218,10 +244,28 @@ class _Builder:
             return None
         stack = self._stacks.get(branch)
         if not stack or stack[0].parent is not owner:
-            run = Run(child, branch, owner)
-            owner.children.append(run)
+            run = _going_on(owner, child) if self._may_reopen(owner) else None
+            if run is None:
+                run = Run(child, branch, owner)
+                owner.children.append(run)
             stack = self._stacks[branch] = [run]
         return stack
+
+
+def _going_on(parent: Run, agent: str) -> Run | None:
+    """Return the first run of a sub-agent that goes on: of several that are tried again, it is entered first."""
+    going = (run for run in parent.children if run.agent == agent and not run.ended and run.failure is None)
+    return next(going, None)
+
+
+def _is_made_good(parent: Run, failed: Run | FailureCaught) -> bool:
+    """Return whether a later run of the same sub-agent, or a later call of the same function, has come to its end."""
+    if isinstance(failed, FailureCaught):
+        called = (failed.name, failed.arguments)
+        later = parent.activities[parent.activities.index(failed) + 1 :]
+        return any(isinstance(kept, ActivityKept) and (kept.name, kept.arguments) == called for kept in later)
+    later_runs = parent.children[parent.children.index(failed) + 1 :]
+    return any(run.agent == failed.agent and run.ended for run in later_runs)
 
 
 def _upwards(run: Run | None) -> Iterator[Run]:

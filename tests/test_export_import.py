@@ -245,6 +245,16 @@ MALFORMED: dict[str, tuple[list[str], str]] = {
         file(FIRST, ACCEPTED, STARTED, SHOWN, entry("event", hidden=True, event=HIDDEN)),
         "line 6: only checkpoints and ends are hidden",
     ),
+    "a branch that is none": (
+        file(
+            FIRST,
+            ACCEPTED,
+            STARTED,
+            SHOWN,
+            entry("failure_caught", invocation_id="i1", agent="a", branch="x", failures=[]),
+        ),
+        "line 6: the branch 'x' does not consist",
+    ),
     "a response to nothing": (
         file(
             FIRST,

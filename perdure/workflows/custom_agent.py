@@ -18,6 +18,7 @@ from perdure.agents.registry import lookup
 from perdure.errors import EffectFailed
 from perdure.events import Event, EventActions
 from perdure.journal import MAX_EVENT_BYTES, ActivityKept, FailureCaught, payload_size
+from perdure.levels import MAX_LEVELS, MAX_LOGGED_LEVELS, is_too_deep
 from perdure.messages import CodeInput, split_workflow_id
 from perdure.plan import CustomNode, Node, ToolOptions
 from perdure.runs import Run
@@ -56,6 +57,7 @@ async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: R
     except (Exception, SystemExit) as error:
         context.give_up(None)
         raise EffectFailed(node.name, "_run_async_impl", _where(error)) from error
+    context.finish()
     if not ended:
         # Its author logged no end; the journal needs one to know where its parent went on.
         scope.end(node, branch, hidden=True)
@@ -102,6 +104,10 @@ class CustomContext(InvocationContext):
         # As JSON, and a copy: what the agent does to a value later must not change the log.
         actions = EventActions.model_validate(to_jsonable_python(event.actions, exclude_none=True))
         event = event.model_copy(update={"actions": actions})
+        if is_too_deep(event, MAX_LOGGED_LEVELS):
+            raise ValueError(
+                f"an event of more than {MAX_LOGGED_LEVELS} lists and objects within each other; yield a text"
+            )
         is_state = event.actions.agent_state is not None or bool(event.actions.end_of_agent)
         if is_state:
             self._scope.drop_caught(self._entries())
@@ -139,6 +145,11 @@ class CustomContext(InvocationContext):
             raise self._met_again(kept)
         if kept is not None:
             return TypeAdapter(result_type).validate_python(kept.result)
+        if is_too_deep(call):
+            cause = (
+                f"its arguments have more than {MAX_LEVELS} lists and objects within each other; pass a text instead"
+            )
+            raise EffectFailed(self._node.name, name, cause)
         if payload_size(call) > MAX_EVENT_BYTES:
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
@@ -147,7 +158,8 @@ class CustomContext(InvocationContext):
         call = self._told(call, index)
         with self._in_perdure():
             try:
-                result = await self._scope.effects.code(self._node.name, call, ToolOptions())
+                with self._scope.slice_under_way(call.journal) as witness:
+                    result = await self._scope.effects.code(self._node.name, call, ToolOptions(), witness)
             except EffectFailed as failure:
                 self._met(failure, FailureCaught(name=name, index=index, arguments=arguments, **self._whose()))
                 raise
@@ -169,14 +181,14 @@ class CustomContext(InvocationContext):
 
     def _met(self, failure: EffectFailed, entry: FailureCaught) -> None:
         """Take note of a failure: should the agent go on after it, the journal will tell so."""
-        entry = entry.model_copy(update={"failures": tuple(told(failure))})
+        entry = entry.model_copy(update={"failures": tuple(told(failure)), "silent": failure.silent})
         self._caught.append((failure, entry))
         self._scope.caught.append(entry)
 
     def _met_again(self, entry: FailureCaught) -> EffectFailed:
         """Return the failure that the agent went on after, before it was entered again."""
         first, *beside = [EffectFailed(known.agent, known.step, known.cause) for known in entry.failures]
-        first.beside = beside
+        first.beside, first.silent = beside, entry.silent
         self._caught.append((first, entry))
         return first
 
@@ -185,13 +197,20 @@ class CustomContext(InvocationContext):
 
     def _go_on(self) -> None:
         """Journal what failed before: the agent does something else now."""
-        self._scope.keep_caught(self._entries())
+        if not self._scope.stopping:
+            self._scope.keep_caught(self._entries())
+
+    def finish(self) -> None:
+        """Forget what failed: the agent has ended, so nobody will meet it again."""
+        self._scope.drop_caught(self._entries())
 
     def give_up(self, failure: EffectFailed | None) -> None:
         """Have what failed tried again by a resume, if the agent fails by that or, without `failure`, of its own."""
         self._scope.drop_caught(self._entries())
-        kept = any(entry in self._scope.invocation.entries for entry in self._entries())
-        if kept and (failure is None or any(failure is met for met, _ in self._caught)):
+        entries = self._scope.invocation.entries
+        kept = [met for met, entry in self._caught if any(entry is known for known in entries)]
+        own = failure is None or not any(failure is met for met, _ in self._caught)
+        if kept and (own or any(failure is met for met in kept)):
             self._scope.log.append(FailureCaught(**self._whose()))
 
     def _kept(self, name: str, arguments: str, index: int) -> ActivityKept | FailureCaught | None:

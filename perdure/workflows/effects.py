@@ -97,14 +97,14 @@ class Effects:
         self.held = 0
         """Activities that are held back."""
 
-    async def model(self, call: ModelInput, model: str) -> ModelOutput:
+    async def model(self, call: ModelInput, model: str, witness: Witness | None = None) -> ModelOutput:
         """Call an agent's model.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
         output = await self._activity(
-            CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}"
+            CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}", witness
         )
         self._places.model_returned(call.agent, call.branch)
         return output
@@ -123,13 +123,13 @@ class Effects:
             name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness, local=local
         )
 
-    async def code(self, agent: str, call: CodeInput, options: ToolOptions) -> Any:
+    async def code(self, agent: str, call: CodeInput, options: ToolOptions, witness: Witness | None = None) -> Any:
         """Run a function that a custom agent gave to `run_activity`.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
-        return (await self._activity(call.name, call, CodeOutput, agent, call.name, options, agent)).result
+        return (await self._activity(call.name, call, CodeOutput, agent, call.name, options, agent, witness)).result
 
     def next_turn(self) -> None:
         """Take note that a turn begins; none is at work."""

@@ -120,7 +120,8 @@ class _LlmRun:
             journal=scope.carrier.slice(scope.projection),
         )
         try:
-            output = await scope.effects.model(call, self._node.model)
+            with scope.slice_under_way(call.journal) as witness:
+                output = await scope.effects.model(call, self._node.model, witness)
         except EffectFailed:
             if not scope.stopping:
                 scope.log.append(ModelCalled(agent=name))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from temporalio import workflow
+from temporalio.exceptions import FailureError
 
 from perdure.errors import EffectFailed
 from perdure.events import Event, EventActions
@@ -28,7 +30,7 @@ from perdure.projection import Invocation, Projection
 from perdure.runs import Run
 from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
-from perdure.workflows.effects import Effects, told
+from perdure.workflows.effects import Effects, Witness, told
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
 
@@ -62,6 +64,10 @@ class Carrier:
         """Start behind the entries that an earlier run left; workers ask for these."""
         self._sent = sent
         self._left_out: list[tuple[int, int]] = []
+        self._under_way: list[tuple[int, int]] = []
+        """Slices whose activity waits for room."""
+        self._returned: list[tuple[int, int]] = []
+        """Slices whose activity was not scheduled in the end."""
 
     def slice(self, projection: Projection) -> JournalSlice:
         """Return what the journal gained since the last slice, and remember that it is on its way.
@@ -87,12 +93,42 @@ class Carrier:
     def missing(self, projection: Projection) -> Iterator[JournalPage]:
         """Yield the parts of the journal that this run's history does not hold, and take them for held."""
         total = len(projection.entries)
-        ranges, self._left_out, self._sent = [*self._left_out, (self._sent, total)], [], total
+        ranges = [*self._left_out, *self._under_way, *self._returned, (self._sent, total)]
+        self._left_out, self._under_way, self._returned, self._sent = [], [], [], total
         for start, end in ranges:
             while start < end:
                 packed, count = pack_part(projection.entries[:end], start)
                 yield JournalPage(packed=packed, offset=start, total=total)
                 start += count
+
+    @contextmanager
+    def under_way(self, part: JournalSlice | None) -> Generator[Witness]:
+        """Count a slice as held by the history once its activity is scheduled, as the witness is told."""
+        given = (part.offset, part.length) if part is not None else (0, 0)
+        self._under_way.append(given)
+        try:
+            yield _Scheduled(self._under_way, given)
+        finally:
+            if given in self._under_way:
+                self._under_way.remove(given)
+                self._returned.append(given)
+            # What is behind all that was sent can be sent again.
+            while (last := next((part for part in self._returned if part[1] == self._sent), None)) is not None:
+                self._returned.remove(last)
+                self._sent = last[0]
+
+
+class _Scheduled:
+    def __init__(self, under_way: list[tuple[int, int]], given: tuple[int, int]) -> None:
+        self._under_way = under_way
+        self._given = given
+
+    def starting(self) -> None:
+        if self._given in self._under_way:
+            self._under_way.remove(self._given)
+
+    def failed(self, error: FailureError) -> None:
+        pass
 
 
 class Scope:
@@ -164,6 +200,10 @@ class Scope:
     def _log_state(self, node: Node, branch: str | None, actions: EventActions, *, hidden: bool) -> None:
         event = Event(author=node.name, invocation_id=self.invocation.id, branch=branch, actions=actions)
         self.log.log_event(event, hidden=hidden)
+
+    def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness | None]:
+        """Count a slice as held by the history once its activity is scheduled; runs from before did at once."""
+        return self.carrier.under_way(part) if self.effects.revision.second else nullcontext()
 
     @property
     def failures(self) -> list[Failure]:

@@ -166,6 +166,7 @@ KEPT = '{"kind":"tool_kept","invocation_id":"i1","call_id":"c1","output":%s}'
     [
         '{"kind":"activity_kept","invocation_id":"i1","agent":"clerk","name":"n","result":1}',
         '{"kind":"activity\\u005fkept","invocation_id":"i1","agent":"clerk","name":"n","result":1}',
+        '{"kind":"failure_caught","invocation_id":"i1","agent":"clerk","failures":[]}',
         KEPT % '{"needs_confirmation":true}',
         KEPT % '{"actions":{"requestedToolConfirmations":{"c1":{"hint":"?"}}}}',
         KEPT % '{"actions":{"requested_tool_confirmations":{"c1":{"hint":"?"}}}}',

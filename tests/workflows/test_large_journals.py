@@ -15,8 +15,9 @@ from perdure import journal
 from perdure import lifecycle as lifecycle_module
 from perdure.archive import read_archive
 from perdure.client import Runner
-from perdure.errors import SessionFull
+from perdure.errors import SessionFull, SessionUnreadable
 from perdure.journal import Entry, EventLogged, ResumeAccepted, SessionCreated, pack
+from perdure.journals import JournalReader
 from perdure.lifecycle import Lifecycle
 from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput, Trial
 from perdure.workflows import limits
@@ -236,6 +237,49 @@ async def test_who_dies_while_taking_over_leaves_it_to_the_next(
         # Its memo goes on to all runs that follow, and harms none of them.
         await user.runner.resume(**user.who, invocation_id=waiting.id, fresh=True)
         assert (await user.log())[: len(log)] == log
+
+
+async def test_who_was_taken_over_once_is_told_if_that_fails(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log has arrived, so nothing more of the first one is sent, for which it would take a worker."""
+    app = make_app(app_name, agent("clerk", [text("hi"), text("ho")]))
+    async with serving(client, app) as user:
+        await user.create()
+        await user.run("a")
+        await Lifecycle(user.app, client).take_over("u", "s")
+        await user.run("b")
+    newest, salvage = (await user.workflow.describe()).run_id, JournalReader.salvage
+
+    async def failing(reader: JournalReader, id: str, run_id: str, *rest: Any) -> Any:
+        if run_id == newest:
+            raise SessionUnreadable("a gap")
+        return await salvage(reader, id, run_id, *rest)
+
+    monkeypatch.setattr(JournalReader, "salvage", failing)
+    with pytest.raises(SessionUnreadable, match="a gap"):
+        await asyncio.wait_for(Lifecycle(user.app, client).take_over("u", "s"), 20)
+
+
+async def test_history_holds_what_waited_for_room(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that waits for a workflow task with room may be held back as the run hands over."""
+    monkeypatch.setattr(limits, "_MAX_BYTES", 5_000_000)
+    seeds = iter(range(99))
+
+    def look() -> str:
+        return noise(900_000, next(seeds))
+
+    async with serving(
+        client, make_app(app_name, agent("clerk", [*[calls("look")] * 5, text("done")], [look]))
+    ) as user:
+        await user.create()
+        assert (await user.settled(await user.send("a"), patience=60)).status == "finished"
+        carried = [start.carried for start in await starts(user) if start.carried is not None]
+        assert carried
+        for part in carried:
+            assert len(await read_archive(client, user.key, part.run_id)) == part.length
 
 
 async def _die(*_: object) -> bool:
