@@ -146,11 +146,13 @@ class _Builder:
             run.activities.append(entry)
         elif entry.sub_agent in self._plan.nodes:
             failed = self._close(run, stack, entry.sub_agent, entry)
+        else:
+            return
         self._caught.setdefault(run, []).append((len(run.own), failed))
 
     def _close(self, parent: Run, stack: list[Run], agent: str, entry: FailureCaught) -> Run:
         """Take a failed run off the stack, with what is underneath it: nothing is logged in it any more."""
-        failed = _going_on(parent, agent)
+        failed = _going_on(parent, agent, parent.branch)
         if failed is None:
             failed = Run(agent, parent.branch, parent)
             parent.children.append(failed)
@@ -210,7 +212,7 @@ class _Builder:
         if stack[-1].agent == agent:
             return stack[-1]
         for name in path[path.index(stack[-1].agent) + 1 :]:
-            going_on = _going_on(stack[-1], name) if self._may_reopen(stack[-1]) else None
+            going_on = _going_on(stack[-1], name, branch) if self._may_reopen(stack[-1]) else None
             if going_on is not None:
                 stack.append(going_on)
             else:
@@ -219,7 +221,7 @@ class _Builder:
 
     def _may_reopen(self, run: Run) -> bool:
         """Return whether what is underneath may be of several runs at once: those that a custom agent gathers."""
-        return self._reopens and any(isinstance(self._plan.nodes[up.agent], CustomNode) for up in _upwards(run))
+        return self._reopens and any(isinstance(self._plan.nodes.get(up.agent), CustomNode) for up in _upwards(run))
 
     def _to_latest(self, top: Run, agent: str, branch: str | None) -> list[Run]:
         """Return the runs that lead to where an agent logged last, if that goes on: transfers may lead to it."""
@@ -244,7 +246,7 @@ class _Builder:
             return None
         stack = self._stacks.get(branch)
         if not stack or stack[0].parent is not owner:
-            run = _going_on(owner, child) if self._may_reopen(owner) else None
+            run = _going_on(owner, child, branch) if self._may_reopen(owner) else None
             if run is None:
                 run = Run(child, branch, owner)
                 owner.children.append(run)
@@ -252,10 +254,10 @@ class _Builder:
         return stack
 
 
-def _going_on(parent: Run, agent: str) -> Run | None:
+def _going_on(parent: Run, agent: str, branch: str | None) -> Run | None:
     """Return the first run of a sub-agent that goes on: of several that are tried again, it is entered first."""
-    going = (run for run in parent.children if run.agent == agent and not run.ended and run.failure is None)
-    return next(going, None)
+    known = (run for run in parent.children if (run.agent, run.branch) == (agent, branch))
+    return next((run for run in known if not run.ended and run.failure is None), None)
 
 
 def _is_made_good(parent: Run, failed: Run | FailureCaught) -> bool:

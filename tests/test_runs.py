@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from google.genai import types
@@ -343,6 +345,55 @@ def test_what_was_caught_is_tried_again_if_the_agent_itself_fails() -> None:
         ("critic", ["hi"], False),
     ]
     assert (root.activities, [run.failure for run in root.children], root.own) == ([], [None, None, None], [])
+
+
+WILD = Plan(
+    app="shop",
+    resumable=True,
+    root=CustomNode(
+        name="story",
+        code="m:Story",
+        sub_agents=(
+            llm("writer", llm("leaf"), llm("twig")),
+            SequentialNode(
+                name="line", sub_agents=(llm("first"), CustomNode(name="inner", code="m:I", sub_agents=(llm("low"),)))
+            ),
+            ParallelNode(
+                name="fan", sub_agents=(llm("left"), CustomNode(name="right", code="m:R", sub_agents=(llm("deep"),)))
+            ),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_from_outside_never_makes_it_raise(seed: int) -> None:
+    """Names and branches that fit nothing included: in a workflow an error here would fail its task for ever."""
+    chosen = random.Random(seed)
+    names = [*WILD.nodes, "stranger"]
+    branches = [None, None, None, "fan.left", "fan.right", "line.first", "fan.stranger"]
+
+    def wild() -> EventLogged | ActivityKept | FailureCaught:
+        agent, branch = chosen.choice(names), chosen.choice(branches)
+        told: dict[str, Any] = {"invocation_id": "i1", "agent": agent, "branch": branch}
+        told |= {"name": chosen.choice("fg"), "arguments": chosen.choice(["1", None])}
+        match chosen.randrange(8):
+            case 0 | 1:
+                return said(agent, branch=branch)
+            case 2:
+                return said(agent, branch=branch, end_of_agent=True)
+            case 3:
+                return said(agent, branch=branch, agent_state={})
+            case 4:
+                return said(agent, branch=branch, transfer_to_agent=chosen.choice(names))
+            case 5:
+                return ActivityKept(result=1, **told)
+            case _:
+                failures = chosen.choice([(), (Failure(agent="a", step="model", cause="down"),)])
+                return FailureCaught(failures=failures, sub_agent=chosen.choice([None, *names]), **told)
+
+    for _ in range(100):
+        build_runs(WILD, "story", [wild() for _ in range(chosen.randint(1, 40))])
 
 
 def test_two_runs_that_a_custom_agent_gathers_are_told_apart() -> None:
