@@ -234,13 +234,17 @@ class _Builder:
         return found[::-1] if run is top and self._may_reopen(top) else []
 
     def _stack(self, branch: str | None) -> list[Run] | None:
-        if branch is None:
+        if not branch:
             if not self._stacks[None]:
                 # An end counts only until its author logs again.
                 self.root = Run(self.root.agent, None)
                 self._stacks[None] = [self.root]
             return self._stacks[None]
-        *rest, parallel, child = branch.split(".")
+        *rest, child = branch.split(".")
+        if not rest:
+            # No parallel agent, as an author's own event or an import may say.
+            return None
+        parallel = rest.pop()
         owner = self._find(parallel, ".".join(rest) or None)
         if owner is None:
             return None

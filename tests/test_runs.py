@@ -371,7 +371,7 @@ def test_a_log_from_outside_never_makes_it_raise(seed: int) -> None:
     """Names and branches that fit nothing included: in a workflow an error here would fail its task for ever."""
     chosen = random.Random(seed)
     names = [*WILD.nodes, "stranger"]
-    branches = [None, None, None, "fan.left", "fan.right", "line.first", "fan.stranger"]
+    branches = [None, None, None, "fan.left", "fan.right", "line.first", "fan.stranger", "", "x", "x.fan.left"]
 
     def wild() -> EventLogged | ActivityKept | FailureCaught:
         agent, branch = chosen.choice(names), chosen.choice(branches)
