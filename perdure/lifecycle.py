@@ -243,8 +243,8 @@ class Lifecycle:
         await share_again(self._client, self._app, user_id, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         with contextlib.suppress(WorkflowAlreadyStartedError):
-            told: dict[str, Any] = {"search_attributes": known, "taken_from": description.run_id}
-            await self.restore(user_id, session_id, entries, again=True, **told)
+            source = description.run_id
+            await self.restore(user_id, session_id, entries, search_attributes=known, again=True, taken_from=source)
 
     async def _send_rest(self, run: _Handle, description: WorkflowExecutionDescription) -> bool:
         """Send a run what it lacks of the journal of the run before, since whoever began with that is gone."""

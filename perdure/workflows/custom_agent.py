@@ -22,7 +22,7 @@ from perdure.levels import MAX_LEVELS, MAX_LOGGED_LEVELS, is_too_deep
 from perdure.messages import CodeInput, split_workflow_id
 from perdure.plan import CustomNode, Node, ToolOptions
 from perdure.runs import Run
-from perdure.workflows.effects import told
+from perdure.workflows.caught import Caught
 from perdure.workflows.scope import Scope
 
 _ROOM_BYTES = 400_000
@@ -52,12 +52,12 @@ async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: R
     except asyncio.CancelledError:
         raise
     except EffectFailed as failure:
-        context.give_up(failure)
+        context.caught.give_up(failure)
         raise
     except (Exception, SystemExit) as error:
-        context.give_up(None)
+        context.caught.give_up(None)
         raise EffectFailed(node.name, "_run_async_impl", _where(error)) from error
-    context.finish()
+    context.end()
     if not ended:
         # Its author logged no end; the journal needs one to know where its parent went on.
         scope.end(node, branch, hidden=True)
@@ -82,8 +82,9 @@ class CustomContext(InvocationContext):
         self._past_own = list(past.own)
         self._past_runs = list(past.children)
         self._past_results = list(past.activities)
-        self._caught: list[tuple[EffectFailed, FailureCaught]] = []
-        """Failures that the agent met since its last checkpoint."""
+        self._whose: dict[str, Any] = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": branch}
+        self._ended = False
+        self.caught = Caught(scope, self._whose)
         self._calls = 0
         self._logged = {event.id for event in past.log}
         self.escalated = past.escalated
@@ -110,9 +111,8 @@ class CustomContext(InvocationContext):
             )
         is_state = event.actions.agent_state is not None or bool(event.actions.end_of_agent)
         if is_state:
-            self._scope.drop_caught(self._entries())
-            self._caught.clear()
-        self._go_on()
+            self.caught.forget()
+        self.caught.go_on()
         if not is_state and self._past_own:
             self._past_own.pop(0)
             return False
@@ -126,6 +126,11 @@ class CustomContext(InvocationContext):
         await self._scope.log_event(event, hidden=hidden)
         return bool(event.actions.end_of_agent)
 
+    def end(self) -> None:
+        """End: what gathered calls bring now, for which the agent did not wait, is nobody's any more."""
+        self._ended = True
+        self.caught.end()
+
     async def run_activity(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a function of `App(activities=[…])` as an activity; its result is kept until the next checkpoint.
 
@@ -136,13 +141,13 @@ class CustomContext(InvocationContext):
         if name not in self._scope.plan.activities:
             raise EffectFailed(self._node.name, name, f"{name!r} is not listed in App(activities=[…]); add it there")
         result_type = typing.get_type_hints(fn).get("return", Any)
-        self._go_on()
+        self.caught.go_on()
         index, self._calls = self._calls, self._calls + 1
         call = CodeInput(name=name, args=args, kwargs=kwargs)
         arguments = call.arguments
         kept = self._kept(name, arguments, index)
         if isinstance(kept, FailureCaught):
-            raise self._met_again(kept)
+            raise self.caught.met_again(kept)
         if kept is not None:
             return TypeAdapter(result_type).validate_python(kept.result)
         if is_too_deep(call):
@@ -154,64 +159,18 @@ class CustomContext(InvocationContext):
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
         self._scope.check_stopped()
-        await self._scope.effects.before_slice()
         call = self._told(call, index)
         with self._in_perdure():
             try:
                 with self._scope.slice_under_way(call.journal) as witness:
                     result = await self._scope.effects.code(self._node.name, call, ToolOptions(), witness)
             except EffectFailed as failure:
-                self._met(failure, FailureCaught(name=name, index=index, arguments=arguments, **self._whose()))
+                self.caught.met(failure, name=name, index=index, arguments=arguments)
                 raise
-        self._scope.log.append(
-            ActivityKept(
-                invocation_id=self.invocation_id,
-                agent=self._node.name,
-                branch=self.branch,
-                name=name,
-                index=index,
-                arguments=arguments,
-                result=result,
-            )
-        )
+        if not (self._ended and self._scope.effects.revision.second):
+            kept = ActivityKept(name=name, index=index, arguments=arguments, result=result, **self._whose)
+            self._scope.log.append(kept)
         return TypeAdapter(result_type).validate_python(result)
-
-    def _whose(self) -> dict[str, Any]:
-        return {"invocation_id": self.invocation_id, "agent": self._node.name, "branch": self.branch}
-
-    def _met(self, failure: EffectFailed, entry: FailureCaught) -> None:
-        """Take note of a failure: should the agent go on after it, the journal will tell so."""
-        entry = entry.model_copy(update={"failures": tuple(told(failure)), "silent": failure.silent})
-        self._caught.append((failure, entry))
-        self._scope.caught.append(entry)
-
-    def _met_again(self, entry: FailureCaught) -> EffectFailed:
-        """Return the failure that the agent went on after, before it was entered again."""
-        first, *beside = [EffectFailed(known.agent, known.step, known.cause) for known in entry.failures]
-        first.beside, first.silent = beside, entry.silent
-        self._caught.append((first, entry))
-        return first
-
-    def _entries(self) -> list[FailureCaught]:
-        return [entry for _, entry in self._caught]
-
-    def _go_on(self) -> None:
-        """Journal what failed before: the agent does something else now."""
-        if not self._scope.stopping:
-            self._scope.keep_caught(self._entries())
-
-    def finish(self) -> None:
-        """Forget what failed: the agent has ended, so nobody will meet it again."""
-        self._scope.drop_caught(self._entries())
-
-    def give_up(self, failure: EffectFailed | None) -> None:
-        """Have what failed tried again by a resume, if the agent fails by that or, without `failure`, of its own."""
-        self._scope.drop_caught(self._entries())
-        entries = self._scope.invocation.entries
-        kept = [met for met, entry in self._caught if any(entry is known for known in entries)]
-        own = failure is None or not any(failure is met for met, _ in self._caught)
-        if kept and (own or any(failure is met for met in kept)):
-            self._scope.log.append(FailureCaught(**self._whose()))
 
     def _kept(self, name: str, arguments: str, index: int) -> ActivityKept | FailureCaught | None:
         """Take out what came of the same call in an earlier run, if there was one.
@@ -241,12 +200,12 @@ class CustomContext(InvocationContext):
         node = self._node_of(agent)
         if node is None:
             raise LookupError(f"agent {agent.name!r} is no sub-agent of {self._node.name!r}; add it to its sub_agents")
-        self._go_on()
+        self.caught.go_on()
         past = self._past_run(node.name)
         for event in past.log if past is not None else ():
             yield event
         if past is not None and past.failure is not None:
-            raise self._met_again(past.failure)
+            raise self.caught.met_again(past.failure)
         fresh: list[Event] = []
         # No wait_condition: between its end and the next step of this coroutine the invocation would look idle.
         changed = asyncio.Event()
@@ -270,7 +229,7 @@ class CustomContext(InvocationContext):
                 changed.clear()
             self.escalated |= task.result()
         except EffectFailed as failure:
-            self._met(failure, FailureCaught(sub_agent=node.name, **self._whose()))
+            self.caught.met(failure, sub_agent=node.name)
             raise
         finally:
             self._scope.log.listeners.remove(listen)

@@ -266,14 +266,6 @@ class Effects:
         dead_after = self._trial.dead_after
         return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
 
-    async def before_slice(self) -> None:
-        """Hold back who would take what the journal gained for an activity that this run does not schedule any more.
-
-        A slice that is taken counts as held by the history; the next run would look for it there in vain.
-        """
-        if self.draining and not self.urgent and self.revision.second:
-            await self._gate()
-
     async def _gate(self) -> None:
         if not self.draining or self.urgent:
             return

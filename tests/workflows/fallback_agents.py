@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+from temporalio.exceptions import ApplicationError
+
 from perdure.agents.custom import BaseAgent, InvocationContext
 from perdure.errors import EffectFailed
 from perdure.events import Event
@@ -20,6 +22,25 @@ class Silent(BaseAgent):
                 yield event
         except EffectFailed:
             pass
+
+
+async def late(seconds: float, fails: bool) -> str:
+    await asyncio.sleep(seconds)
+    if fails:
+        raise ApplicationError("too late", non_retryable=True)
+    return "late"
+
+
+class Impatient(BaseAgent):
+    """Ends as the first of two calls fails, before the second one comes back."""
+
+    fails: bool = False
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        try:
+            await asyncio.gather(ctx.run_activity(late, 0.0, True), ctx.run_activity(late, 2.0, self.fails))
+        except EffectFailed:
+            yield said(self, "Enough.")
 
 
 class Second(BaseAgent):

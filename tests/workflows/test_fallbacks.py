@@ -15,7 +15,7 @@ from perdure.client import Runner
 from perdure.messages import Trial
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import AskBoth, faltering
-from tests.workflows.fallback_agents import Deep, OwnFailure, Retry, Second, Silent, Touchy, touchy
+from tests.workflows.fallback_agents import Deep, Impatient, OwnFailure, Retry, Second, Silent, Touchy, late, touchy
 from tests.workflows.support import Counted, User, agent, calls, eventually, long_running, serving, text
 
 pytestmark = pytest.mark.server
@@ -27,7 +27,7 @@ PAID_ONCE = [calls("charge"), calls("sign"), text("Paid.")]
 
 def app_of(name: str, root: BaseAgent) -> App:
     config = ResumabilityConfig(is_resumable=True)
-    return App(name=name, root_agent=root, resumability_config=config, activities=[faltering, touchy])
+    return App(name=name, root_agent=root, resumability_config=config, activities=[faltering, late, touchy])
 
 
 async def again(user: User, invocation: str) -> str:
@@ -36,13 +36,18 @@ async def again(user: User, invocation: str) -> str:
     return (await user.resumed(invocation)).status
 
 
-async def test_who_ends_without_a_word_leaves_nothing_behind(client: Client, app_name: str) -> None:
+@pytest.mark.parametrize("how", ["silent", "late failure", "late result"])
+async def test_who_has_ended_leaves_nothing_behind(client: Client, app_name: str, how: str) -> None:
+    """Neither what failed before, nor what comes of calls for which the agent did not wait."""
     charge = Counted("charge")
     tools = [charge.fn, long_running("ask"), long_running("sign")]
     paying = agent("paying", [calls("ask"), *PAID_ONCE], tools)
     inner = SequentialAgent(name="inner", sub_agents=[paying, agent("last", [text("Bye.")])])
-    silent = Silent(name="silent", sub_agents=[agent("first", [DOWN])])
-    async with serving(client, app_of(app_name, SequentialAgent(name="root", sub_agents=[silent, inner]))) as user:
+    first: BaseAgent = Silent(name="silent", sub_agents=[agent("first", [DOWN])])
+    if how != "silent":
+        first = Impatient(name="impatient", fails=how == "late failure")
+    root = SequentialAgent(name="root", sub_agents=[first, inner])
+    async with serving(client, app_of(app_name, root)) as user:
         await user.create()
         invocation = (await user.run("go")).id
         [ask] = await user.open("ask")
@@ -85,13 +90,7 @@ async def test_attempts_that_are_tried_again_are_told_apart(client: Client, app_
     paying = agent("paying", script, [charge.fn, Counted("noop").fn, long_running("sign")])
     async with serving(client, app_of(app_name, Retry(name="root", sub_agents=[paying], function=function))) as user:
         await user.create()
-        failed = await user.run("go")
-        assert failed.status == "failed"
-        assert (await user.resumed(failed.id)).status == "waiting"
-        assert await again(user, failed.id) == "waiting"
-        [sign] = await user.open("sign")
-        assert (await user.answered({sign: {}})).status == "finished"
-        assert ((await user.log())[-1], len(charge.keys)) == ("root: Done.", 1)
+        await _pays_once_over_resumes(user, charge)
 
 
 async def test_attempts_of_a_parallel_agent_are_told_apart(client: Client, app_name: str) -> None:
@@ -102,13 +101,17 @@ async def test_attempts_of_a_parallel_agent_are_told_apart(client: Client, app_n
     fan = ParallelAgent(name="fan", sub_agents=[line, beside])
     async with serving(client, app_of(app_name, Retry(name="root", sub_agents=[fan]))) as user:
         await user.create()
-        failed = await user.run("go")
-        assert failed.status == "failed"
-        assert (await user.resumed(failed.id)).status == "waiting"
-        assert await again(user, failed.id) == "waiting"
-        [sign] = await user.open("sign")
-        assert (await user.answered({sign: {}})).status == "finished"
-        assert ((await user.log())[-1], len(charge.keys)) == ("root: Done.", 1)
+        await _pays_once_over_resumes(user, charge)
+
+
+async def _pays_once_over_resumes(user: User, charge: Counted) -> None:
+    failed = await user.run("go")
+    assert failed.status == "failed"
+    assert (await user.resumed(failed.id)).status == "waiting"
+    assert await again(user, failed.id) == "waiting"
+    [sign] = await user.open("sign")
+    assert (await user.answered({sign: {}})).status == "finished"
+    assert ((await user.log())[-1], len(charge.keys)) == ("root: Done.", 1)
 
 
 async def test_what_the_agent_made_good_itself_is_not_tried_again(client: Client, app_name: str) -> None:
