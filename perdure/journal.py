@@ -242,7 +242,9 @@ class FailureCaught(_Entry):
     agent: str
     branch: str | None = None
     failures: tuple[Failure, ...] = ()
-    """Empty: the agent failed by what it had caught, or of its own, so that all it caught is tried again."""
+    """Empty: the agent failed by what it had met, or of its own, so that this is tried again: see `again`."""
+    again: tuple[int, ...] = Field(default=(), exclude_if=unsaid)
+    """Which of the invocation's entries of this kind are tried again, counted from 0. Default: all of this agent's."""
     sub_agent: str | None = None
     """Whose run failed; else it was a call of `run_activity`, known as in `ActivityKept`."""
     silent: bool = Field(default=False, exclude_if=unsaid)

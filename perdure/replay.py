@@ -70,6 +70,8 @@ async def replay_history(
         workflows=[SessionWorkflow, SharedStateWorkflow],
         data_converter=data_converter,
         workflow_runner=workflow_runner([register(app) for app in apps]),
+        # Else Temporal hashes the code of every module that is loaded, which takes seconds.
+        build_id="replay",
     )
     try:
         await replayer.replay_workflow(history)

@@ -90,8 +90,9 @@ class _Builder:
         self._stacks: dict[str | None, list[Run]] = {None: [self.root]}
         self._cut: dict[Run, list[Run]] = {}
         """What was open of runs whose failure was dealt with."""
-        self._caught: dict[Run, list[tuple[int, Run | FailureCaught]]] = {}
-        """What failed underneath a custom agent that dealt with it, and how many events of its own it had logged."""
+        self._caught: dict[Run, list[_Failed]] = {}
+        """What failed underneath a custom agent, and how many events of its own it had logged."""
+        self._entries_caught = 0
         self._latest: dict[tuple[str, str | None], Run] = {}
         """The run in which an agent logged last."""
 
@@ -132,6 +133,7 @@ class _Builder:
             self._open(target, run)
 
     def _catch(self, entry: FailureCaught) -> None:
+        number, self._entries_caught = self._entries_caught, self._entries_caught + 1
         stack = self._stack(entry.branch) or []
         # Not by `_find`: what the agent gathered besides may still be open.
         run = next((run for run in reversed(stack) if run.agent == entry.agent), None)
@@ -139,7 +141,7 @@ class _Builder:
         if run is None:
             return
         if not entry.failures:
-            self._try_again(run, stack)
+            self._try_again(run, stack, entry.again)
             return
         failed: Run | FailureCaught = entry
         if entry.sub_agent is None:
@@ -148,7 +150,7 @@ class _Builder:
             failed = self._close(run, stack, entry.sub_agent, entry)
         else:
             return
-        self._caught.setdefault(run, []).append((len(run.own), failed))
+        self._caught.setdefault(run, []).append(_Failed(number, len(run.own), failed))
 
     def _close(self, parent: Run, stack: list[Run], agent: str, entry: FailureCaught) -> Run:
         """Take a failed run off the stack, with what is underneath it: nothing is logged in it any more."""
@@ -161,16 +163,22 @@ class _Builder:
         stack[:] = [run for run in stack if failed not in _upwards(run)]
         return failed
 
-    def _try_again(self, run: Run, stack: list[Run]) -> None:
+    def _try_again(self, run: Run, stack: list[Run], numbers: Sequence[int]) -> None:
         """Open the failed runs underneath again, the first of them innermost: it is the first to be entered.
 
         Not those that the agent has made good itself. What it said since may have been due to a failure; where that
         comes again, so will this.
         """
-        again = [(said, failed) for said, failed in self._caught.pop(run, []) if not _is_made_good(run, failed)]
+        caught = self._caught.pop(run, [])
+        chosen = [failed for failed in caught if not numbers or failed.number in numbers]
+        again = [failed for failed in chosen if not _is_made_good(run, failed.what)]
+        left = [failed for failed in caught if failed not in chosen]
+        if left:
+            self._caught[run] = left
         self._latest = {key: known for key, known in self._latest.items() if run not in _upwards(known.parent)}
-        for said, failed in reversed(again):
-            del run.own[said:]
+        for one in reversed(again):
+            failed = one.what
+            del run.own[one.said :]
             if isinstance(failed, FailureCaught):
                 run.activities.remove(failed)
                 continue
@@ -256,6 +264,17 @@ class _Builder:
                 owner.children.append(run)
             stack = self._stacks[branch] = [run]
         return stack
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What failed underneath a custom agent, as its entry in the journal tells."""
+
+    number: int
+    """Which of the invocation's entries of this kind it is."""
+    said: int
+    """How many events of its own the agent had logged."""
+    what: Run | FailureCaught
 
 
 def _going_on(parent: Run, agent: str, branch: str | None) -> Run | None:

@@ -15,9 +15,10 @@ from typing import Any
 
 from perdure.errors import InvalidTrajectory
 from perdure.events import USER, Event
-from perdure.journal import Entry, EventLogged, InvocationSettled, ModelCalled
+from perdure.journal import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled
 from perdure.projection import Projection
-from perdure.prove.outcome import Key, Outcome, done_in
+from perdure.prove.done import done_in
+from perdure.prove.outcome import Key, Outcome
 from perdure.trajectory import drive_log, read_log
 
 TOOL_AGAIN = "a tool or a function ran once more"
@@ -27,6 +28,7 @@ NOT_PENDING = "the pending response of a call that was cut off is missing"
 NOT_RESUMABLE = "the app is not resumable, and the event is inside of a turn"
 HALF_SENT = "the event is a part of what the user sent at once"
 NO_TRIGGER = "the event cannot drive a turn"
+CAUGHT = "a custom agent has gone on after a failure, of which a bare log does not tell"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ def bare_cuts(reference: Outcome, state: Mapping[str, Any], *, resumable: bool) 
             reason = HALF_SENT
         elif not resumable and length != start + 1:
             reason = NOT_RESUMABLE
+        elif any(isinstance(entry, FailureCaught) for entry in reference.journal[: after[length]]):
+            reason = CAUGHT
         cuts.append(replace(cut, skipped=reason) if reason else _planned(cut, start, after, reference, state))
     return cuts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -15,21 +16,22 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure.errors import InvocationFailed, PerdureError
-from perdure.journal import Entry
+from perdure.journal import Entry, FailureCaught
 from perdure.lifecycle import whole_steps
 from perdure.messages import Trial
 from perdure.plan import Plan
 from perdure.projection import SHARED, Projection
 from perdure.prove.bare_logs import NOT_PENDING, BareCut, bare_cuts, without_pending
+from perdure.prove.done import done_in
 from perdure.prove.ledger import Kill, Ledger, When
 from perdure.prove.outcome import (
     Check,
     Key,
+    Order,
     Outcome,
     Repeated,
     authors_of,
     differences,
-    done_in,
     plan_in,
     repeats,
 )
@@ -88,9 +90,10 @@ class Stage:
         return plan
 
     @property
-    def authors(self) -> Sequence[str] | None:
-        """The order of authors, where parallel branches may interleave."""
-        return authors_of(self.plan) if self.scenario.compare == "per_author" else None
+    def order(self) -> Order | None:
+        """How to put events in order, where agents may interleave."""
+        compare = self.scenario.compare
+        return None if compare == "ordered" else Order(authors_of(self.plan), gathered=compare == "gathered")
 
     def chosen(self, points: Sequence[_P]) -> Sequence[_P]:
         """Return the cut points that are tried, spread evenly over all."""
@@ -159,7 +162,7 @@ class Stage:
 
     def judge(self, where: str, outcome: Outcome, *, killed: bool = False) -> Cut:
         """Return how a whole run differs from the uninterrupted one."""
-        problems = differences(self.reference, outcome, self.authors)
+        problems = differences(self.reference, outcome, self.order)
         if self.check is not None:
             problems += self.check(outcome)
         repeated, wrong = repeats(outcome.steps, killed=killed)
@@ -247,7 +250,14 @@ def _cut_points(stage: Stage) -> list[int]:
         # What a user sends is accepted whole, though it may take several entries.
         points += [length for length in range(start, end) if length == start or accepted is None or length > accepted]
         start = end
+    points = [length for length in points if not _is_amid_failing(reference.journal, length)]
     return [*dict.fromkeys((*points, len(reference.journal)))]
+
+
+def _is_amid_failing(journal: Sequence[Entry], length: int) -> bool:
+    """Return whether a custom agent says, around here, of what it fails: it does so at once, and then fails."""
+    told = itertools.takewhile(lambda entry: isinstance(entry, FailureCaught), journal[max(0, length - 1) :])
+    return any(isinstance(entry, FailureCaught) and not entry.failures for entry in told)
 
 
 async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length: int, *, shared: bool) -> Cut:
@@ -282,7 +292,7 @@ async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length:
     await stage.play(player, ended, run())
     ledger = Ledger(work.ledger)
     player.outcome.steps = [step for step in ledger.steps if step.workflow == player.workflow]
-    problems = differences(reference, player.outcome, stage.authors, done)
+    problems = differences(reference, player.outcome, stage.order, done)
     repeated, wrong = repeats(player.outcome.steps, killed=False)
     return Cut(f"cut after journal entry {length}", tuple(problems + wrong), tuple(repeated))
 
@@ -313,10 +323,10 @@ async def _drive(stage: Stage, work: Work, ended: asyncio.Task[None], cut: BareC
     await stage.play(player, ended, run())
     outcome, allowed = player.outcome, cut.allowed
     outcome.steps = [step for step in Ledger(work.ledger).steps if step.workflow == player.workflow]
-    problems = differences(reference, outcome, stage.authors, cut.done)
+    problems = differences(reference, outcome, stage.order, cut.done)
     if problems and cut.cut_off:
         wanted, got = (without_pending(one, cut.cut_off) for one in (reference, outcome))
-        if not differences(wanted, got, stage.authors, cut.done):
+        if not differences(wanted, got, stage.order, cut.done):
             problems, allowed = [], (*allowed, NOT_PENDING)
     repeated, wrong = repeats(outcome.steps, killed=False)
     return Cut(_after_event(cut), tuple(problems + wrong), tuple(repeated), allowed)

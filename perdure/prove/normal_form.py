@@ -93,17 +93,23 @@ def _without_id(part: types.Part) -> Item:
     return item
 
 
-def fixed_order(turn: Sequence[Item], authors: Sequence[str]) -> list[Item]:
+def fixed_order(turn: Sequence[Item], authors: Sequence[str], *, gathered: bool = False) -> list[Item]:
     """Return a turn in the fixed order of `per_author`.
 
     Of all events that have no earlier event on a related branch still in front of them, the one whose author comes
     first is taken, again and again.
+
+    Args:
+        turn: The events.
+        authors: The user and the agents depth-first.
+        gathered: Agents may interleave on one branch, too: only the user's events and an agent's own are related.
     """
+    related = _same_author if gathered else _related
     rank = {author: index for index, author in enumerate(authors)}
     left: list[Item] = list(turn)
     ordered: list[Item] = []
     while left:
-        free = [item for index, item in enumerate(left) if not any(_related(item, other) for other in left[:index])]
+        free = [item for index, item in enumerate(left) if not any(related(item, other) for other in left[:index])]
         first = min(free, key=lambda item: rank.get(item.get("author", ""), len(rank)))
         # By identity: two events may be equal.
         left = [item for item in left if item is not first]
@@ -116,6 +122,12 @@ def _related(item: Item, other: Item) -> bool:
         return True
     one, two = item["branch"], other["branch"]
     return is_on_branch(one, two) or is_on_branch(two, one)
+
+
+def _same_author(item: Item, other: Item) -> bool:
+    if "author" not in item or "author" not in other:
+        return True
+    return item["author"] == other["author"] or USER in (item["author"], other["author"])
 
 
 def rename_ids(turns: Sequence[Sequence[Item]]) -> list[list[Item]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from perdure.events import USER, Event
 from perdure.facts import stored_part
-from perdure.journal import ActivityKept, Entry, EventLogged, InvocationSettled, ModelCalled, ToolKept
+from perdure.journal import Entry
 from perdure.plan import Plan
 from perdure.projection import Projection
 from perdure.prove.ledger import Step
@@ -91,29 +91,38 @@ def authors_of(plan: Plan) -> list[str]:
     return [USER, *plan.nodes]
 
 
-def normalized(events: Iterable[Event], authors: Sequence[str] | None) -> tuple[list[Item], Names]:
+@dataclass(frozen=True)
+class Order:
+    """By whom events are put in order where chance decides which comes first."""
+
+    authors: Sequence[str]
+    gathered: bool = False
+    """A custom agent gathers: its sub-agents' events interleave, though they share a branch."""
+
+
+def normalized(events: Iterable[Event], order: Order | None) -> tuple[list[Item], Names]:
     """Return a log in normal form, and the names of its ids."""
     items = [normalize_event(event) for event in events]
     names = Names()
-    if authors is not None:
-        items = fixed_order(items, authors)
+    if order is not None:
+        items = fixed_order(items, order.authors, gathered=order.gathered)
     return [names.rename(item) for item in items], names
 
 
 def differences(
-    reference: Outcome, outcome: Outcome, authors: Sequence[str] | None, done: Counter[Key] | None = None
+    reference: Outcome, outcome: Outcome, order: Order | None, done: Counter[Key] | None = None
 ) -> list[str]:
     """Return how an outcome differs from the uninterrupted run's, as lines; empty if it does not.
 
     Args:
         reference: The uninterrupted run.
         outcome: Another run of the scenario.
-        authors: For `per_author`: who may write events; else `None`.
+        order: How to put events in order; `None` leaves them as they are.
         done: Tool runs, model calls and functions of the reference that the run did not have to do again.
     """
     lines = list(outcome.problems)
-    wanted, wanted_names = normalized(reference.events, authors)
-    got, got_names = normalized(outcome.events, authors)
+    wanted, wanted_names = normalized(reference.events, order)
+    got, got_names = normalized(outcome.events, order)
     lines += _section("log", wanted, got)
     lines += _section("final state", [stored_part(reference.state)], [stored_part(outcome.state)])
     missing = effects(reference.steps)
@@ -176,58 +185,6 @@ def repeats(steps: Sequence[Step], *, killed: bool) -> tuple[list[Repeated], lis
         if again:
             repeated.append(Repeated(tries[0].name, tries[0].key or "", again))
     return repeated, problems
-
-
-def done_in(entries: Iterable[Entry], steps: Sequence[Step]) -> Counter[Key]:
-    """Return which of a run's effects the first entries of its journal tell of, so that they must not happen again."""
-    teller = _Done()
-    for entry in entries:
-        teller.add(entry)
-    # Not every call is an activity, and one that failed beside another may not have run.
-    ran = effects(steps)
-    return Counter({effect: min(count, ran[effect]) for effect, count in teller.done.items() if ran[effect]})
-
-
-class _Done:
-    """Counts what a journal says has happened."""
-
-    def __init__(self) -> None:
-        self.done: Counter[Key] = Counter()
-        self._calls: dict[str, Key] = {}
-        self._over: set[str] = set()
-
-    def add(self, entry: Entry) -> None:
-        match entry:
-            case EventLogged():
-                self._log(entry.event)
-            case ToolKept():
-                if not entry.output.needs_confirmation:
-                    self._end(entry.invocation_id, entry.call_id)
-            case ModelCalled():
-                self.done[(f"model of {entry.agent}", "")] += 1
-            case ActivityKept():
-                self.done[(f"function {entry.name}", "")] += 1
-            case InvocationSettled(status="failed"):
-                # What it called and did not get has failed.
-                for call_id, effect in self._calls.items():
-                    if call_id not in self._over and effect[1].startswith(f"{entry.invocation_id}/"):
-                        self.done[effect] += 1
-            case _:
-                pass
-
-    def _log(self, event: Event) -> None:
-        for call in event.get_function_calls():
-            self._calls[call.id or ""] = (f"tool {call.name}", f"{event.invocation_id}/{call.id}")
-        for response in event.get_function_responses():
-            if response.id not in event.actions.requested_tool_confirmations:
-                self._end(event.invocation_id, response.id)
-
-    def _end(self, invocation_id: str, call_id: str | None) -> None:
-        if call_id in self._calls and call_id not in self._over:
-            self._over.add(call_id)
-            # A confirmation may let the tool run in a later invocation than the call's.
-            tool, _ = self._calls[call_id]
-            self.done[(tool, f"{invocation_id}/{call_id}")] += 1
 
 
 def plan_in(entries: Iterable[Entry]) -> Plan | None:

@@ -102,7 +102,7 @@ class Prover:
     async def _differs(self, stage: Stage) -> bool:
         """Return whether two uninterrupted runs differ, so that no cut is to blame."""
         again = await stage.run()
-        return not again.problems and bool(differences(stage.reference, again, stage.authors))
+        return not again.problems and bool(differences(stage.reference, again, stage.order))
 
     async def _reference(self, stage: Stage) -> str | None:
         """Run the scenario uninterrupted; returns why that is no reference, if so."""

@@ -56,8 +56,9 @@ class ProofScenario(BaseModel):
     `{"text": …}`, `{"calls": [{"name": …, "args": {…}}]}` or `{"error": …}`."""
     turns: tuple[Turn, ...]
     """What the user does, in order."""
-    compare: Literal["ordered", "per_author"] = "ordered"
-    """`per_author`: events of parallel branches may interleave differently."""
+    compare: Literal["ordered", "per_author", "gathered"] = "ordered"
+    """`per_author`: events of parallel branches may interleave differently; `gathered`: those of different agents may,
+    whatever their branches, since a custom agent gathers them."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> ProofScenario:

@@ -167,7 +167,7 @@ class CustomContext(InvocationContext):
             except EffectFailed as failure:
                 self.caught.met(failure, name=name, index=index, arguments=arguments)
                 raise
-        if not (self._ended and self._scope.effects.revision.second):
+        if not (self._ended and self._scope.effects.revision.third):
             kept = ActivityKept(name=name, index=index, arguments=arguments, result=result, **self._whose)
             self._scope.log.append(kept)
         return TypeAdapter(result_type).validate_python(result)

@@ -19,6 +19,14 @@ SECOND = "second-revision"
 - forget, as a custom agent is entered again, that it went on after a failure, and mix up what it gathers.
 """
 
+THIRD = "third-revision"
+"""Patch id. Runs from before it
+
+- try again all that a custom agent caught if it fails by a failure that the journal happens to hold, since the session
+  waited or continued as new beside it, and not what the journal does not hold of it;
+- keep what gathered calls bring once their custom agent has ended.
+"""
+
 PLAN_AT_HAND = "plan-at-hand"
 ROOMY = "tasks-with-room"
 BOUNDED = "bounded-tasks"
@@ -31,10 +39,12 @@ class Revision:
 
     def __init__(self) -> None:
         self.second = False
+        self.third = False
 
     def begin(self) -> None:
-        """Ask, as the run starts."""
-        self.second = workflow.patched(SECOND)
+        """Ask, as the run starts. A new run has one marker, for all."""
+        self.third = workflow.patched(THIRD)
+        self.second = self.third or workflow.patched(SECOND)
 
     def has(self, patch: str) -> bool:
         """Return whether the run has a change of development versions."""

@@ -26,11 +26,13 @@ from tests.conformance.scenario import (
     LlmSpec,
     LoopSpec,
     ParallelSpec,
+    ProgramSpec,
     Scenario,
     SequentialSpec,
     ToolSpec,
 )
 from tests.conformance.steps_agent import StepsAgent
+from tests.prove.program_agent import ProgramAgent, fail, succeed
 
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -116,7 +118,8 @@ class ScenarioApp:
         self._specs = scenario.tools
         root = self._agent(scenario.app.root)
         config = ResumabilityConfig(is_resumable=scenario.app.resumable)
-        self.app = App(name=app_name, root_agent=root, resumability_config=config)
+        activities = [succeed, fail] if any(isinstance(agent, ProgramSpec) for agent in scenario.agents) else []
+        self.app = App(name=app_name, root_agent=root, resumability_config=config, activities=activities)
 
     def _agent(self, spec: AgentSpec) -> BaseAgent:
         fields: dict[str, Any] = {
@@ -135,6 +138,8 @@ class ScenarioApp:
                 return ParallelAgent(**fields)
             case CustomSpec():
                 return StepsAgent(**fields, steps=list(spec.steps))
+            case ProgramSpec():
+                return ProgramAgent(**fields, program=list(spec.program))
 
     def _llm_agent(self, spec: LlmSpec, fields: dict[str, Any]) -> LlmAgent:
         if self._ledger is None:

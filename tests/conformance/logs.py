@@ -26,6 +26,7 @@ from tests.conformance.scenario import (
     LlmSpec,
     LoopSpec,
     ParallelSpec,
+    ProgramSpec,
     Scenario,
     SequentialSpec,
     ToolSpec,
@@ -76,6 +77,8 @@ def _node(spec: AgentSpec, tools: dict[str, ToolSpec]) -> Node:
             return ParallelNode(name=spec.name, sub_agents=children)
         case CustomSpec():
             return CustomNode(name=spec.name, sub_agents=children, code="tests.conformance.steps_agent:StepsAgent")
+        case ProgramSpec():
+            return CustomNode(name=spec.name, sub_agents=children, code="tests.prove.program_agent:ProgramAgent")
 
 
 def _tool(name: str, spec: ToolSpec | None) -> ToolPlan:

@@ -61,7 +61,16 @@ class CustomSpec(_Agent):
     steps: tuple[str, ...]
 
 
-AgentSpec = Annotated[LlmSpec | SequentialSpec | LoopSpec | ParallelSpec | CustomSpec, Field(discriminator="kind")]
+class ProgramSpec(_Agent):
+    """A custom agent with a program (`tests.prove.program_agent`): not of the format, for random trees."""
+
+    kind: Literal["program"]
+    program: tuple[dict[str, Any], ...]
+
+
+AgentSpec = Annotated[
+    LlmSpec | SequentialSpec | LoopSpec | ParallelSpec | CustomSpec | ProgramSpec, Field(discriminator="kind")
+]
 
 
 class AppSpec(_Part):
@@ -107,7 +116,7 @@ class Scenario(_Part):
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
     tools: dict[str, ToolSpec] = Field(default_factory=dict[str, ToolSpec])
     turns: tuple[Turn, ...]
-    compare: Literal["ordered", "per_author"] = "ordered"
+    compare: Literal["ordered", "per_author", "gathered"] = "ordered"
     expect: Expect
 
     @property

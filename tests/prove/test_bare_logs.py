@@ -11,6 +11,7 @@ from perdure.journal import (
     Entry,
     EventLogged,
     Failure,
+    FailureCaught,
     InvocationSettled,
     InvocationStarted,
     MessageAccepted,
@@ -21,6 +22,7 @@ from perdure.journal import (
     ToolOutput,
 )
 from perdure.prove.bare_logs import (
+    CAUGHT,
     FAILURE_OVER,
     HALF_SENT,
     NO_TRIGGER,
@@ -141,6 +143,14 @@ def test_what_ran_in_an_invocation_that_does_not_go_on_does_not_run_again() -> N
         cuts = bare_cuts(a_run(turns, steps), {}, resumable=resumable)
         assert (cuts[2].skipped, cuts[2].allowed) == (None, (FAILURE_OVER,))
         assert cuts[2].done == {("model of clerk", ""): 1, ("tool pay", "e-1/a"): 1, ("tool pay", "e-1/b"): 1}
+
+
+def test_a_log_is_not_cut_behind_a_failure_that_was_dealt_with() -> None:
+    failure = Failure(agent="clerk", step="pay", cause="no")
+    caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(failure,), sub_agent="clerk")
+    entries = [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), caught, *logged(END)]
+    cuts = bare_cuts(a_run([([GO, CALL, END], entries)], [modelled(0), paid(1, "a")]), {}, resumable=True)
+    assert [cut.skipped for cut in cuts] == [None, CAUGHT, CAUGHT]
 
 
 def test_an_app_that_is_not_resumable_is_cut_behind_what_the_user_sends() -> None:

@@ -10,11 +10,11 @@ from google.genai import types
 
 from perdure.errors import DefinitionError
 from perdure.events import Event, EventActions
-from perdure.journal import EventLogged, Failure, InvocationSettled, ModelCalled, TempStateSet, ToolKept, ToolOutput
+from perdure.journal import EventLogged, ModelCalled, TempStateSet
 from perdure.lifecycle import whole_steps
 from perdure.prove.ledger import Ledger, Step
 from perdure.prove.modes import Cut
-from perdure.prove.outcome import Outcome, differences, done_in, places, repeats
+from perdure.prove.outcome import Order, Outcome, differences, normalized, places, repeats
 from perdure.prove.report import Report, Verdict
 from perdure.prove.scenario import load_scenario, parse_scenario
 from perdure.prove.target import target_of, unscripted, use_script
@@ -92,16 +92,17 @@ def test_a_second_run_is_right_only_after_a_kill_or_a_failure() -> None:
     assert len(wrong) == 1
 
 
-def test_a_journal_tells_what_was_done() -> None:
-    steps = [tool(1, "e-1/a"), tool(2, "e-1/b", activity="run/2", error="RuntimeError"), tool(3, "e-1/b")]
-    calling = [EventLogged(event=called("a")), EventLogged(event=called("b"))]
-    assert done_in([*calling, ModelCalled(agent="clerk")], steps) == Counter()
-    kept = ToolKept(invocation_id="e-1", call_id="a", output=ToolOutput(result=1))
-    logged = EventLogged(event=responded("a"))
-    assert done_in([*calling, kept, logged], steps) == {("tool pay", "e-1/a"): 1}
-    failure = Failure(agent="clerk", step="pay", cause="no")
-    failed = InvocationSettled(invocation_id="e-1", status="failed", failures=(failure,))
-    assert done_in([*calling, kept, failed], steps) == {("tool pay", "e-1/a"): 1, ("tool pay", "e-1/b"): 1}
+def test_gathered_agents_may_interleave_on_one_branch() -> None:
+    """Each agent's own order counts, and what the user says."""
+    one, two, go = called("a"), called("b"), called("u").model_copy(update={"author": "user"})
+    three = called("c").model_copy(update={"author": "other"})
+    order = Order(["user", "clerk", "other"], gathered=True)
+    run, mixed, wrong = ([go, one, three, two], [go, one, two, three], [go, two, one, three])
+    told = [normalized(events, order)[0] for events in (run, mixed)]
+    assert told[0] == told[1] != normalized(run, Order(order.authors))[0]
+    plain = [normalized([event.model_copy(update={"id": ""}) for event in events], None) for events in (mixed, wrong)]
+    assert [names.key("e-1/a") for _, names in plain] == ["i1/c2", "i1/c3"]
+    assert normalized([one, go], order)[0] != normalized([go, one], order)[0]
 
 
 def test_a_counted_model_call_without_its_answer_is_made_again() -> None:

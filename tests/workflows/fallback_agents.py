@@ -58,6 +58,25 @@ class Second(BaseAgent):
             yield said(self, f"It said {'nothing' if silent else failure.cause}.")
 
 
+class Gathering(BaseAgent):
+    """Falls back on a function and its second sub-agent at once, and fails by the function once both are through."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        try:
+            async for event in self.sub_agents[0].run_async(ctx):
+                yield event
+        except EffectFailed:
+            yield said(self, "No first.")
+            both = ctx.run_activity(late, 0.0, True), self._second(ctx)
+            for outcome in await asyncio.gather(*both, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome from None
+
+    async def _second(self, ctx: InvocationContext) -> None:
+        async for _ in self.sub_agents[1].run_async(ctx):
+            pass
+
+
 class Retry(BaseAgent):
     """Tries a function once, if it is to, and its sub-agent some times."""
 

@@ -15,7 +15,18 @@ from perdure.client import Runner
 from perdure.messages import Trial
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import AskBoth, faltering
-from tests.workflows.fallback_agents import Deep, Impatient, OwnFailure, Retry, Second, Silent, Touchy, late, touchy
+from tests.workflows.fallback_agents import (
+    Deep,
+    Gathering,
+    Impatient,
+    OwnFailure,
+    Retry,
+    Second,
+    Silent,
+    Touchy,
+    late,
+    touchy,
+)
 from tests.workflows.support import Counted, User, agent, calls, eventually, long_running, serving, text
 
 pytestmark = pytest.mark.server
@@ -70,6 +81,28 @@ async def test_a_resume_tries_again_what_failed_last_and_nothing_else(client: Cl
         log = await user.log()
         assert log[-2:] == ["second: well", "root: It said overloaded."]
         assert ("first: late" in log, len(charge.keys)) == (False, 1)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_a_resume_tries_again_does_not_hang_on_a_pause(client: Client, app_name: str, waits: bool) -> None:
+    """A failure that is journaled since the session waits beside it has not been dealt with by that."""
+    charge = Counted("charge")
+    first = agent("first", [DOWN, text("late")])
+    script = [*([calls("ask")] if waits else []), calls("charge"), DOWN, text("well")]
+    second = agent("second", script, [charge.fn, long_running("ask")])
+    async with serving(client, app_of(app_name, Gathering(name="root", sub_agents=[first, second]))) as user:
+        await user.create()
+        failed = await user.run("go")
+        if waits:
+            [ask] = await user.open("ask")
+            failed = await user.answered({ask: {}})
+        assert (failed.status, failed.failures[0].step) == ("failed", "late")
+        # The function fails again; its neighbour has been tried again, too, and what they stand in for has not.
+        failed = await user.resumed(failed.id)
+        assert (failed.status, failed.failures[0].step) == ("failed", "late")
+        log = await user.log()
+        assert (log[-1], log.count("root: No first."), len(charge.keys)) == ("second: well", 1, 1)
+        assert "first: late" not in log
 
 
 async def test_an_error_of_the_agents_own_has_all_tried_again(client: Client, app_name: str) -> None:

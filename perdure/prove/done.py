@@ -1,0 +1,139 @@
+"""Which of a run's effects a part of its journal tells of: they must not happen again. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perdure.events import Event
+from perdure.journal import (
+    ActivityKept,
+    Entry,
+    EventLogged,
+    Failure,
+    FailureCaught,
+    InvocationSettled,
+    ModelCalled,
+    PlanLoaded,
+    ToolKept,
+)
+from perdure.plan import Plan
+from perdure.prove.ledger import Step
+from perdure.prove.outcome import Key, effects
+
+
+def done_in(entries: Iterable[Entry], steps: Sequence[Step]) -> Counter[Key]:
+    """Return which of a run's effects the first entries of its journal tell of."""
+    teller = _Done()
+    for entry in entries:
+        teller.add(entry)
+    # Not every call is an activity, and one that failed beside another may not have run.
+    ran = effects(steps)
+    return Counter({effect: min(count, ran[effect]) for effect, count in teller.done.items() if ran[effect]})
+
+
+@dataclass(frozen=True)
+class _Call:
+    effect: Key
+    agent: str
+    invocation_id: str
+
+
+class _Done:
+    """Counts what a journal says has happened."""
+
+    def __init__(self) -> None:
+        self.done: Counter[Key] = Counter()
+        self._plan: Plan | None = None
+        self._calls: dict[str, _Call] = {}
+        """Calls that have not returned."""
+        self._caught: list[tuple[FailureCaught, set[str]]] = []
+        """What custom agents met, with the calls that failed of it."""
+        self._dealt_with: set[str] = set()
+        """Calls that nothing tries again, unless the agent fails by them after all."""
+        self._again: set[str] = set()
+        """Those of them that a resume tries again."""
+        self._counted: list[Failure] = []
+        """Failures that are told once more as an agent fails by them."""
+
+    def add(self, entry: Entry) -> None:
+        match entry:
+            case EventLogged():
+                self._log(entry.event)
+            case PlanLoaded():
+                self._plan = entry.plan
+            case ToolKept():
+                if not entry.output.needs_confirmation:
+                    self._end(entry.invocation_id, entry.call_id)
+            case ModelCalled():
+                self.done[(f"model of {entry.agent}", "")] += 1
+            case ActivityKept():
+                self.done[(f"function {entry.name}", "")] += 1
+            case FailureCaught():
+                self._catch(entry)
+            case InvocationSettled(status="failed"):
+                self._fail(entry.invocation_id, None)
+                self._count_functions(entry.failures)
+                self._dealt_with -= self._again
+                self._again.clear()
+                self._counted.clear()
+            case _:
+                pass
+
+    def _log(self, event: Event) -> None:
+        for call in event.get_function_calls():
+            effect = (f"tool {call.name}", f"{event.invocation_id}/{call.id}")
+            self._calls[call.id or ""] = _Call(effect, event.author, event.invocation_id)
+        for response in event.get_function_responses():
+            if response.id not in event.actions.requested_tool_confirmations:
+                self._end(event.invocation_id, response.id)
+
+    def _end(self, invocation_id: str, call_id: str | None) -> None:
+        call = self._calls.pop(call_id or "", None)
+        if call is not None:
+            # A confirmation may let the tool run in a later invocation than the call's.
+            self.done[(call.effect[0], f"{invocation_id}/{call_id}")] += 1
+
+    def _catch(self, entry: FailureCaught) -> None:
+        failed: set[str] = set()
+        if not entry.failures:
+            self._give_up(entry)
+        if entry.sub_agent is not None:
+            failed = self._fail(entry.invocation_id, entry.sub_agent)
+            self._again -= self._below(entry.invocation_id, entry.sub_agent)
+        self._count_functions(entry.failures)
+        self._dealt_with |= failed
+        self._caught.append((entry, failed))
+
+    def _give_up(self, entry: FailureCaught) -> None:
+        of_invocation = [known for known in self._caught if known[0].invocation_id == entry.invocation_id]
+        numbers = entry.again or range(len(of_invocation))
+        for number, (caught, failed) in enumerate(of_invocation):
+            if number in numbers and caught.agent == entry.agent:
+                self._again |= failed
+                self._counted += caught.failures
+
+    def _fail(self, invocation_id: str, agent: str | None) -> set[str]:
+        """Count what was called, by this agent or underneath it, and did not return: it has failed."""
+        failed = self._below(invocation_id, agent) - self._dealt_with
+        self.done.update(self._calls[call_id].effect for call_id in failed)
+        return failed
+
+    def _below(self, invocation_id: str, agent: str | None) -> set[str]:
+        return {
+            call_id
+            for call_id, call in self._calls.items()
+            if call.invocation_id == invocation_id and (agent is None or self._is_below(call.agent, agent))
+        }
+
+    def _is_below(self, name: str, agent: str) -> bool:
+        return self._plan is not None and name in self._plan.nodes and agent in self._plan.path(name)
+
+    def _count_functions(self, failures: Iterable[Failure]) -> None:
+        for failure in failures:
+            is_function = self._plan is not None and failure.step in self._plan.activities
+            if failure in self._counted:
+                self._counted.remove(failure)
+            elif is_function:
+                self.done[(f"function {failure.step}", "")] += 1
