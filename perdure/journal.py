@@ -99,6 +99,21 @@ class SessionCreated(_Entry):
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+_RUN = r"\w+(@[0-9]{1,9})?(#[0-9]{1,9})?"
+
+MAX_RUN_PATH = 10_000
+"""Characters of a path of runs at the most."""
+MAX_RUNS = 150
+"""Runs within each other at the most that a path tells of."""
+
+RunPath = Annotated[
+    str, Field(exclude_if=unsaid, pattern=rf"^({_RUN}(/{_RUN}){{0,{MAX_RUNS}}})?$", max_length=MAX_RUN_PATH)
+]
+"""Which run of an agent an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
+
+Empty where it is not told: no custom agent is in the plan, the log was imported, or the run is from before."""
+
+
 class EventLogged(_Entry):
     """An event of an agent."""
 
@@ -106,6 +121,7 @@ class EventLogged(_Entry):
     event: Event
     hidden: bool = Field(default=False, exclude_if=unsaid)
     """A checkpoint or an end that readers do not see: the app is not resumable, or the agent logged none."""
+    run: RunPath = ""
 
 
 class MessageAccepted(_Entry):
@@ -232,6 +248,7 @@ class ActivityKept(_Entry):
     arguments: str | None = None
     """Digest of its arguments, by which the same call is known again; without one the order tells it."""
     result: Any = None
+    run: RunPath = ""
 
 
 class FailureCaught(_Entry):
@@ -247,8 +264,11 @@ class FailureCaught(_Entry):
     """Which of the invocation's entries of this kind are tried again, counted from 0. Default: all of this agent's."""
     sub_agent: str | None = None
     """Whose run failed; else it was a call of `run_activity`, known as in `ActivityKept`."""
+    sub_run: RunPath = ""
+    """Which run of it."""
     silent: bool = Field(default=False, exclude_if=unsaid)
     """As in `EffectFailed`."""
+    run: RunPath = ""
     name: str = ""
     index: int = 0
     arguments: str | None = None

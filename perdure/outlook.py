@@ -20,7 +20,8 @@ from perdure.invocations import Invocation
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode, ToolPlan
 from perdure.projection import Projection
 from perdure.responses import confirmation_targets, parse_confirmation, requested_confirmation
-from perdure.runs import Run, Standing, build_runs, current_child, last_step, times_looped
+from perdure.run_tree import build_runs
+from perdure.runs import Run, Standing, current_child, last_step, times_looped
 
 CallNext = Literal[
     "result kept",

@@ -31,6 +31,7 @@ VALUES = frozenset(
         "state_messages",
         "attribution",
         "responses",
+        "run_tree",
         "runs",
         "invocations",
         "doubts",

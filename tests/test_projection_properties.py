@@ -20,7 +20,8 @@ from perdure.journal import (
     unpack,
 )
 from perdure.projection import Projection
-from perdure.runs import Run, build_runs
+from perdure.run_tree import build_runs
+from perdure.runs import Run
 from tests.journal_machine import JournalMachine
 
 # Derandomized: one commit, one verdict.

@@ -13,7 +13,8 @@ from perdure.events import Event, EventActions
 from perdure.journal import ActivityKept, EventLogged, Failure, FailureCaught
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode
 from perdure.projection import Projection
-from perdure.runs import Run, build_runs
+from perdure.run_tree import build_runs
+from perdure.runs import Run
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios
 from tests.conformance.scenario import Scenario

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -255,9 +254,11 @@ def _cut_points(stage: Stage) -> list[int]:
 
 
 def _is_amid_failing(journal: Sequence[Entry], length: int) -> bool:
-    """Return whether a custom agent says, around here, of what it fails: it does so at once, and then fails."""
-    told = itertools.takewhile(lambda entry: isinstance(entry, FailureCaught), journal[max(0, length - 1) :])
-    return any(isinstance(entry, FailureCaught) and not entry.failures for entry in told)
+    """Return whether a custom agent tells of what failed, around here: it does so at once."""
+    last, following = journal[length - 1], journal[length : length + 1]
+    if not isinstance(last, FailureCaught):
+        return False
+    return not last.failures or any(isinstance(entry, FailureCaught) for entry in following)
 
 
 async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length: int, *, shared: bool) -> Cut:

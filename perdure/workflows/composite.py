@@ -8,39 +8,43 @@ from __future__ import annotations
 import asyncio
 
 from perdure.errors import EffectFailed
-from perdure.plan import LoopNode, ParallelNode, SequentialNode
+from perdure.plan import LoopNode, Node, ParallelNode, SequentialNode
 from perdure.runs import Run, current_child, times_looped
 from perdure.workflows.scope import Scope
 
 
-async def run_sequential(scope: Scope, node: SequentialNode, branch: str | None, past: Run | None) -> bool:
+async def run_sequential(scope: Scope, node: SequentialNode, run: Run) -> bool:
     """Run the sub-agents one after the other, a checkpoint before each."""
-    current, start = current_child([child.name for child in node.sub_agents], past)
-    escalated = past is not None and past.state is not None and past.escalated
+    current, start = current_child([child.name for child in node.sub_agents], run)
+    escalated = run.state is not None and run.escalated
     for child in node.sub_agents[start:]:
-        resumed = past.last_child(child.name) if past is not None and child.name == current else None
-        if child.name != current:
-            scope.checkpoint(node, branch, {"current_sub_agent": child.name})
+        resumes = child.name == current
+        if not resumes:
+            scope.checkpoint(node, run, {"current_sub_agent": child.name})
         current = None
-        escalated |= await scope.run_agent(scope, child, branch, resumed)
-    scope.end(node, branch)
+        escalated |= await scope.run_agent(scope, child, _of_child(run, child, resumes=resumes))
+    scope.end(node, run)
     return escalated
 
 
-async def run_loop(scope: Scope, node: LoopNode, branch: str | None, past: Run | None) -> bool:
+def _of_child(run: Run, child: Node, *, resumes: bool) -> Run:
+    return run.resume(child.name, run.branch) if resumes else run.begin(child.name, run.branch)
+
+
+async def run_loop(scope: Scope, node: LoopNode, run: Run) -> bool:
     """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
     names = [child.name for child in node.sub_agents]
-    current, start = current_child(names, past)
-    iteration, scheduled = times_looped(past), scope.effects.scheduled
+    current, start = current_child(names, run)
+    iteration, scheduled = times_looped(run), scope.effects.scheduled
     while names and (node.max_iterations is None or iteration < node.max_iterations):
         for child in node.sub_agents[start:]:
-            resumed = past.last_child(child.name) if past is not None and child.name == current else None
-            if child.name != current:
+            resumes = child.name == current
+            if not resumes:
                 state = {"current_sub_agent": child.name, "times_looped": iteration}
-                scope.checkpoint(node, branch, state)
+                scope.checkpoint(node, run, state)
             current = None
-            if await scope.run_agent(scope, child, branch, resumed):
-                scope.end(node, branch)
+            if await scope.run_agent(scope, child, _of_child(run, child, resumes=resumes)):
+                scope.end(node, run)
                 return True
         start = 0
         iteration += 1
@@ -48,11 +52,11 @@ async def run_loop(scope: Scope, node: LoopNode, branch: str | None, past: Run |
             # A loop of agents that do nothing must not keep the workflow task for ever.
             await asyncio.sleep(1)
         scheduled = scope.effects.scheduled
-    scope.end(node, branch)
+    scope.end(node, run)
     return False
 
 
-async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, past: Run | None) -> bool:
+async def run_parallel(scope: Scope, node: ParallelNode, run: Run) -> bool:
     """Run the sub-agents at once, each on a branch of its own.
 
     A branch that fails does not cancel the others: they run to their end or pause first.
@@ -60,15 +64,15 @@ async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, pas
     Raises:
         EffectFailed: A branch failed, and all others are through.
     """
-    if past is None or past.state is None:
-        scope.checkpoint(node, branch, {})
-    prefix = f"{branch}." if branch else ""
+    if run.state is None:
+        scope.checkpoint(node, run, {})
+    prefix = f"{run.branch}." if run.branch else ""
 
     async def run_branch(index: int) -> bool:
         child = node.sub_agents[index]
-        resumed = past.last_child(child.name) if past is not None else None
+        branch = f"{prefix}{node.name}.{child.name}"
         try:
-            return await scope.run_agent(scope, child, f"{prefix}{node.name}.{child.name}", resumed)
+            return await scope.run_agent(scope, child, run.resume(child.name, branch))
         except EffectFailed as failure:
             # Also told here, since a sibling that waits keeps this agent from returning.
             scope.failed.append(failure)
@@ -91,5 +95,5 @@ async def run_parallel(scope: Scope, node: ParallelNode, branch: str | None, pas
         # It may stand for branches of its own already.
         first.beside += others
         raise first
-    scope.end(node, branch)
-    return any(results) or (past is not None and past.escalated)
+    scope.end(node, run)
+    return any(results) or run.escalated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import typing
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +30,7 @@ _ROOM_BYTES = 400_000
 """Arguments up to this size leave room in the payload for what the journal gained."""
 
 
-async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: Run | None) -> bool:
+async def run_custom(scope: Scope, node: CustomNode, run: Run) -> bool:
     """Run a custom agent to the end of its `_run_async_impl`.
 
     What it logged, ran and started since its last checkpoint is not logged, run or started again: the n-th event and
@@ -41,8 +42,7 @@ async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: R
     # Not the plan's app: a journal may have come from an app of another name.
     app, _, _ = split_workflow_id(workflow.info().workflow_id)
     agent = _load(app, node)
-    past = past or Run(node.name, branch)
-    context = CustomContext(scope, node, branch, past, agent)
+    context = CustomContext(scope, node, run, agent)
     ended = False
     try:
         with context.at_own_work():
@@ -60,18 +60,18 @@ async def run_custom(scope: Scope, node: CustomNode, branch: str | None, past: R
     context.end()
     if not ended:
         # Its author logged no end; the journal needs one to know where its parent went on.
-        scope.end(node, branch, hidden=True)
+        scope.end(node, run, hidden=True)
     return context.escalated
 
 
 class CustomContext(InvocationContext):
     """What a custom agent's code gets: ADK's context, on top of the invocation's scope."""
 
-    def __init__(self, scope: Scope, node: CustomNode, branch: str | None, past: Run, agent: BaseAgent) -> None:
+    def __init__(self, scope: Scope, node: CustomNode, run: Run, agent: BaseAgent) -> None:
         app, user_id, session_id = split_workflow_id(workflow.info().workflow_id)
         super().__init__(
             invocation_id=scope.invocation.id,
-            branch=branch,
+            branch=run.branch,
             agent=agent,
             user_content=scope.invocation.message.content,
             is_resumable=scope.plan.resumable,
@@ -79,17 +79,20 @@ class CustomContext(InvocationContext):
         )
         self._scope = scope
         self._node = node
-        self._past_own = list(past.own)
-        self._past_runs = list(past.children)
-        self._past_results = list(past.activities)
-        self._whose: dict[str, Any] = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": branch}
+        self._run = run
+        self._begun: Counter[str] = Counter()
+        """Runs of each sub-agent since the last checkpoint."""
+        self._past_own = list(run.own)
+        self._past_results = list(run.activities)
+        self._whose: dict[str, Any] = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": run.branch}
+        self._whose["run"] = scope.name_of(run)
         self._ended = False
         self.caught = Caught(scope, self._whose)
         self._calls = 0
-        self._logged = {event.id for event in past.log}
-        self.escalated = past.escalated
-        if past.state is not None:
-            self.agent_states[node.name] = past.state
+        self._logged = {event.id for event in run.log}
+        self.escalated = run.escalated
+        if run.state is not None:
+            self.agent_states[node.name] = run.state
 
     def _read(self) -> tuple[dict[str, Any], list[Event]]:
         projection = self._scope.projection
@@ -118,12 +121,12 @@ class CustomContext(InvocationContext):
             return False
         if is_state:
             self._past_own.clear()
-            self._past_runs.clear()
+            self._begun.clear()
             self._past_results.clear()
             self._calls = 0
         hidden = is_state and not event.parts and not self._scope.plan.resumable
         self.escalated |= bool(event.actions.escalate)
-        await self._scope.log_event(event, hidden=hidden)
+        await self._scope.log_event(event, self._run, hidden=hidden)
         return bool(event.actions.end_of_agent)
 
     def end(self) -> None:
@@ -201,11 +204,11 @@ class CustomContext(InvocationContext):
         if node is None:
             raise LookupError(f"agent {agent.name!r} is no sub-agent of {self._node.name!r}; add it to its sub_agents")
         self.caught.go_on()
-        past = self._past_run(node.name)
-        for event in past.log if past is not None else ():
+        run = self._next_run(node.name)
+        for event in list(run.log):
             yield event
-        if past is not None and past.failure is not None:
-            raise self.caught.met_again(past.failure)
+        if run.failure is not None:
+            raise self.caught.met_again(run.failure)
         fresh: list[Event] = []
         # No wait_condition: between its end and the next step of this coroutine the invocation would look idle.
         changed = asyncio.Event()
@@ -218,7 +221,7 @@ class CustomContext(InvocationContext):
                 changed.set()
 
         self._scope.log.listeners.append(listen)
-        task = asyncio.create_task(self._scope.run_agent(self._scope, node, self.branch, past))
+        task = asyncio.create_task(self._scope.run_agent(self._scope, node, run))
         task.add_done_callback(lambda _: changed.set())
         try:
             while not task.done() or fresh:
@@ -229,7 +232,7 @@ class CustomContext(InvocationContext):
                 changed.clear()
             self.escalated |= task.result()
         except EffectFailed as failure:
-            self.caught.met(failure, sub_agent=node.name)
+            self.caught.met(failure, sub_agent=node.name, sub_run=self._scope.name_of(run))
             raise
         finally:
             self._scope.log.listeners.remove(listen)
@@ -237,12 +240,15 @@ class CustomContext(InvocationContext):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    def _past_run(self, name: str) -> Run | None:
-        """Take out the first run of an agent that is left of an earlier run, if there is one."""
-        past = next((run for run in self._past_runs if run.agent == name), None)
-        if past is not None:
-            self._past_runs.remove(past)
-        return past
+    def _next_run(self, name: str) -> Run:
+        """Return the next run of an agent since the last checkpoint: one that an earlier run left, or a new one."""
+        self._begun[name] += 1
+        path = self._run.path_of(name, self._begun[name])
+        run = next((run for run in self._run.children if run.path == path), None)
+        run = run or self._run.begin(name, self.branch, self._begun[name])
+        # An author's own event may have named another.
+        run.branch = self.branch
+        return run
 
     def _node_of(self, agent: BaseAgent) -> Node | None:
         """Return a sub-agent's node: by name, or by place if it was renamed under the pinned plan."""

@@ -24,7 +24,7 @@ from perdure.errors import EffectFailed, InvalidMessage
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
-from perdure.runs import Standing
+from perdure.runs import Run, Standing
 from perdure.workflows.log import new_function_call_id
 from perdure.workflows.revision import DERIVED_IDS
 from perdure.workflows.scope import Scope
@@ -103,7 +103,7 @@ def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:
     return [next(scope.log.call_ids("doubt", *target)) for target in targets]
 
 
-async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Doubt], step: Standing) -> None:
+async def ask(scope: Scope, run: Run, doubts: Sequence[Doubt], step: Standing) -> None:
     """Ask a person about calls in doubt, where nobody asked yet, and wait for all of the answers.
 
     Raises:
@@ -111,11 +111,12 @@ async def ask(scope: Scope, agent: str, branch: str | None, doubts: Sequence[Dou
     """
     new = [doubt for doubt in doubts if doubt.request_id is None]
     if not scope.plan.resumable and new:
-        raise EffectFailed(agent, new[0].call.name or "", _NOT_RESUMABLE.format(reason=new[0].reason))
+        raise EffectFailed(run.agent, new[0].call.name or "", _NOT_RESUMABLE.format(reason=new[0].reason))
     asked = [doubt.request_id for doubt in doubts if doubt.request_id is not None]
     if new:
         request = doubt_request(new, _request_ids(scope, new))
-        logged = await scope.log_event(request.model_copy(update={"author": agent, "branch": branch}))
+        request = request.model_copy(update={"author": run.agent, "branch": run.branch})
+        logged = await scope.log_event(request, run)
         step.doubts.append(logged)
         asked += [call.id or "" for call in logged.get_function_calls()]
     await scope.wait_for(asked)

@@ -10,31 +10,32 @@ from temporalio import workflow
 from perdure.errors import EffectFailed
 from perdure.journal import InvocationSettled
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
-from perdure.runs import Run, build_runs
+from perdure.run_tree import build_runs
+from perdure.runs import Run
 from perdure.workflows.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.custom_agent import run_custom
 from perdure.workflows.llm_agent import run_llm_agent
 from perdure.workflows.scope import Scope
 
 
-async def run_agent(scope: Scope, node: Node, branch: str | None, past: Run | None) -> bool:
-    """Run an agent from where its past run stopped; returns whether an event of it, or underneath it, escalated."""
-    if past is not None and past.ended:
-        return past.escalated
+async def run_agent(scope: Scope, node: Node, run: Run) -> bool:
+    """Run an agent from where its run stopped; returns whether an event of it, or underneath it, escalated."""
+    if run.ended:
+        return run.escalated
     if isinstance(node, (SequentialNode, LoopNode, ParallelNode)) and not node.sub_agents:
         # As in ADK, it logs nothing, not even its end.
         return False
     match node:
         case LlmNode():
-            return await run_llm_agent(scope, node, branch, past)
+            return await run_llm_agent(scope, node, run)
         case SequentialNode():
-            return await run_sequential(scope, node, branch, past)
+            return await run_sequential(scope, node, run)
         case LoopNode():
-            return await run_loop(scope, node, branch, past)
+            return await run_loop(scope, node, run)
         case ParallelNode():
-            return await run_parallel(scope, node, branch, past)
+            return await run_parallel(scope, node, run)
         case CustomNode():
-            return await run_custom(scope, node, branch, past)
+            return await run_custom(scope, node, run)
         case _:
             assert_never(node)
 
@@ -48,9 +49,9 @@ class LiveInvocation:
         invocation = scope.invocation
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
         reopens = scope.effects.revision.second
-        past = build_runs(scope.plan, root.name, invocation.entries, reopens=reopens) if invocation.entries else None
+        run = build_runs(scope.plan, root.name, invocation.entries, reopens=reopens)
         self._reason: str | None = None
-        self._task = asyncio.create_task(run_agent(scope, root, None, past))
+        self._task = asyncio.create_task(run_agent(scope, root, run))
 
     async def work(self) -> bool:
         """Work until the invocation ends, fails, is stopped or waits, and settle it; returns whether it only waits.

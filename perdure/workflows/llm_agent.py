@@ -17,20 +17,19 @@ _MAX_HAND_OVERS = 50
 """Each one nests a few frames, and Python's stack is finite."""
 
 
-async def run_llm_agent(scope: Scope, node: LlmNode, branch: str | None, past: Run | None) -> bool:
+async def run_llm_agent(scope: Scope, node: LlmNode, run: Run) -> bool:
     """Run an LLM agent to its end; returns whether an event of it, or underneath it, escalated."""
-    return await _LlmRun(scope, node, branch, past or Run(node.name, branch)).run()
+    return await _LlmRun(scope, node, run).run()
 
 
 class _LlmRun:
-    def __init__(self, scope: Scope, node: LlmNode, branch: str | None, past: Run) -> None:
+    def __init__(self, scope: Scope, node: LlmNode, run: Run) -> None:
         self._scope = scope
         self._node = node
-        self._branch = branch
-        self._past = past
-        self._tools = ToolCalls(scope, node, branch)
-        self._escalated = past.escalated
-        self._step = last_step(past.own) if past.own else self._confirmed_elsewhere()
+        self._run = run
+        self._tools = ToolCalls(scope, node, run)
+        self._escalated = run.escalated
+        self._step = last_step(run.own) if run.own else self._confirmed_elsewhere()
 
     def _confirmed_elsewhere(self) -> Standing:
         """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
@@ -45,7 +44,7 @@ class _LlmRun:
     async def run(self) -> bool:
         while not self._step.ended:
             await self._advance()
-        self._scope.end(self._node, self._branch)
+        self._scope.end(self._node, self._run)
         return self._escalated
 
     async def _advance(self) -> None:
@@ -95,14 +94,14 @@ class _LlmRun:
         return list(confirmation_targets(step.requests))
 
     async def _hand_over(self, target: str) -> None:
-        past = self._past.last_child(target)
+        run = self._run.resume(target, self._run.branch)
         node = self._scope.plan.nodes[target]
         if self._scope.hand_overs >= _MAX_HAND_OVERS:
             cause = f"control was handed over {_MAX_HAND_OVERS} times without an end; the agents send it to and fro"
             raise EffectFailed(self._node.name, TRANSFER, cause)
         self._scope.hand_overs += 1
         try:
-            self._escalated |= await self._scope.run_agent(self._scope, node, self._branch, past)
+            self._escalated |= await self._scope.run_agent(self._scope, node, run)
         finally:
             self._scope.hand_overs -= 1
 
@@ -113,7 +112,7 @@ class _LlmRun:
         call = ModelInput(
             agent=name,
             invocation_id=scope.invocation.id,
-            branch=self._branch,
+            branch=self._run.branch,
             plan=None if scope.invocation.plan else scope.plan.digest,
             call_index=scope.projection.model_calls[name],
             journal=scope.carrier.slice(scope.projection),
@@ -127,7 +126,7 @@ class _LlmRun:
             raise
         scope.log.append(ModelCalled(agent=name))
         ids = scope.log.call_ids("model", name, call.call_index)
-        event = model_event(self._node, self._branch, output.event, scope.projection.call_ids, ids)
+        event = model_event(self._node, self._run.branch, output.event, scope.projection.call_ids, ids)
         if event.parts or event.error_code is not None:
-            event = await scope.log_event(event)
+            event = await scope.log_event(event, self._run)
         return event if event.get_function_calls() else None

@@ -39,8 +39,13 @@ class SessionLog:
         if isinstance(entry, PlanLoaded) and self.plan_listener is not None:
             self.plan_listener()
 
-    def log_event(self, event: Event, *, hidden: bool = False) -> Event:
+    def log_event(self, event: Event, *, hidden: bool = False, run: str = "") -> Event:
         """Log an agent's event: `temp:` keys are kept apart, id and time are filled in.
+
+        Args:
+            event: The event.
+            hidden: Readers do not see it.
+            run: The path of the agent's run, if the journal is to tell it.
 
         Returns:
             The event as it was logged.
@@ -51,7 +56,7 @@ class SessionLog:
             self.append(TempStateSet(invocation_id=event.invocation_id, delta=temp))
             update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
-        self.append(EventLogged(event=logged, hidden=hidden))
+        self.append(EventLogged(event=logged, hidden=hidden, run=run))
         if not hidden:
             for listener in self.listeners:
                 listener(logged)

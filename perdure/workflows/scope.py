@@ -15,6 +15,8 @@ from perdure.events import Event, EventActions
 from perdure.facts import shared_part
 from perdure.journal import (
     MAX_EVENT_BYTES,
+    MAX_RUN_PATH,
+    MAX_RUNS,
     Failure,
     FailureCaught,
     ToolKept,
@@ -25,9 +27,9 @@ from perdure.journal import (
     payload_size,
 )
 from perdure.messages import JournalPage, JournalSlice
-from perdure.plan import Node, Plan
+from perdure.plan import CustomNode, Node, Plan
 from perdure.projection import Invocation, Projection
-from perdure.runs import Run
+from perdure.runs import Run, is_checkpoint
 from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
 from perdure.workflows.effects import Effects, Witness, told
@@ -50,9 +52,9 @@ _TOO_LARGE = (
 
 
 class RunAgent(Protocol):
-    """Runs one agent from where its past run stopped; returns whether an event underneath escalated."""
+    """Runs one agent from where its run stopped; returns whether an event underneath escalated."""
 
-    def __call__(self, scope: Scope, node: Node, branch: str | None, past: Run | None) -> Coroutine[Any, Any, bool]:
+    def __call__(self, scope: Scope, node: Node, run: Run) -> Coroutine[Any, Any, bool]:
         """Run the agent."""
         ...
 
@@ -156,6 +158,7 @@ class Scope:
         """Failures that custom agents met and that the journal does not hold: they have done nothing since."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
+        self._names_runs = effects.revision.third and any(isinstance(node, CustomNode) for node in plan.nodes.values())
         self.run_agent: RunAgent
 
     @property
@@ -163,8 +166,13 @@ class Scope:
         """The session's projection."""
         return self.log.projection
 
-    async def log_event(self, event: Event, *, hidden: bool = False) -> Event:
-        """Log an agent's event in this invocation, and share its `user:` and `app:` keys.
+    def name_of(self, run: Run) -> str:
+        """Return how the journal names a run: not at all, unless a custom agent may begin several at once."""
+        told = self._names_runs and len(run.path) <= MAX_RUN_PATH and run.path.count("/") <= MAX_RUNS
+        return run.path if told else ""
+
+    async def log_event(self, event: Event, run: Run, *, hidden: bool = False) -> Event:
+        """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
 
         Raises:
             EffectFailed: The event is too large to be read again.
@@ -173,7 +181,7 @@ class Scope:
         size = payload_size(event)
         if size > MAX_EVENT_BYTES:
             raise EffectFailed(event.author, "log", _TOO_LARGE.format(size=size / 1e6, most=MAX_EVENT_BYTES / 1e6))
-        logged = self.log.log_event(event, hidden=hidden)
+        logged = self._append(event, run, hidden=hidden)
         await self.share(logged)
         return logged
 
@@ -188,18 +196,23 @@ class Scope:
             request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
             await self.effects.share_state(event.author, request)
 
-    def checkpoint(self, node: Node, branch: str | None, state: dict[str, Any]) -> None:
+    def checkpoint(self, node: Node, run: Run, state: dict[str, Any]) -> None:
         """Log an agent's checkpoint; readers see it only if the app is resumable."""
-        self._log_state(node, branch, EventActions(agent_state=state), hidden=not self.plan.resumable)
+        self._log_state(node, run, EventActions(agent_state=state), hidden=not self.plan.resumable)
 
-    def end(self, node: Node, branch: str | None, *, hidden: bool | None = None) -> None:
+    def end(self, node: Node, run: Run, *, hidden: bool | None = None) -> None:
         """Log that an agent's run has ended; readers see it only if the app is resumable."""
         hidden = not self.plan.resumable if hidden is None else hidden
-        self._log_state(node, branch, EventActions(end_of_agent=True), hidden=hidden)
+        self._log_state(node, run, EventActions(end_of_agent=True), hidden=hidden)
 
-    def _log_state(self, node: Node, branch: str | None, actions: EventActions, *, hidden: bool) -> None:
-        event = Event(author=node.name, invocation_id=self.invocation.id, branch=branch, actions=actions)
-        self.log.log_event(event, hidden=hidden)
+    def _log_state(self, node: Node, run: Run, actions: EventActions, *, hidden: bool) -> None:
+        event = Event(author=node.name, invocation_id=self.invocation.id, branch=run.branch, actions=actions)
+        self._append(event, run, hidden=hidden)
+
+    def _append(self, event: Event, run: Run, *, hidden: bool) -> Event:
+        logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
+        run.checkpoints += is_checkpoint(logged)
+        return logged
 
     def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness | None]:
         """Count a slice as held by the history once its activity is scheduled; runs from before did at once."""

@@ -26,7 +26,7 @@ from perdure.responses import (
     response_event,
     silent_calls,
 )
-from perdure.runs import Standing
+from perdure.runs import Run, Standing
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool, state_for
@@ -40,10 +40,10 @@ _BLOCKED = (
 class ToolCalls:
     """The tools of one LLM agent in one run."""
 
-    def __init__(self, scope: Scope, node: LlmNode, branch: str | None) -> None:
+    def __init__(self, scope: Scope, node: LlmNode, run: Run) -> None:
         self._scope = scope
         self._node = node
-        self._branch = branch
+        self._agent_run = run
 
     async def run(self, calling: Event, step: Standing) -> None:
         """Run every call that has not run yet, then log the response event, after what it asks to be confirmed.
@@ -110,7 +110,7 @@ class ToolCalls:
             for call in calls:
                 if call.id in outputs:
                     self._keep_final(call, outputs[call.id])
-            await ask(self._scope, self._node.name, self._branch, doubts, step)
+            await ask(self._scope, self._agent_run, doubts, step)
 
     async def _run_all(
         self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
@@ -172,7 +172,7 @@ class ToolCalls:
             args=call.args or {},
             function_call_id=call_id,
             invocation_id=invocation_id,
-            branch=self._branch,
+            branch=self._agent_run.branch,
             confirmation=decision,
             state=state,
             length=length,
@@ -195,7 +195,8 @@ class ToolCalls:
     async def _log(self, event: Event) -> Event:
         for response in event.get_function_responses():
             self._scope.unlogged.pop(response.id or "", None)
-        return await self._scope.log_event(event.model_copy(update={"author": self._node.name, "branch": self._branch}))
+        event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
+        return await self._scope.log_event(event, self._agent_run)
 
 
 def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
