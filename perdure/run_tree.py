@@ -145,7 +145,7 @@ class _Builder:
             if run in stack:
                 del stack[stack.index(run) :]
         target = event.actions.transfer_to_agent
-        if target is not None and target in self._plan.nodes and run.branch in self._stacks:
+        if target is not None and target in self._plan.nodes:
             self._open(target, run)
 
     def _record(self, run: Run, event: Event) -> None:
@@ -194,7 +194,7 @@ class _Builder:
             run.activities.append(entry)
         else:
             failed = self._named.find(entry.sub_run, entry.sub_agent, run.branch)
-            if failed is None or failed.parent is not run:
+            if failed is None or failed not in run.children:
                 return
             failed.failure = entry
         self._caught.setdefault(run, []).append(_Failed(number, len(run.own), failed))
@@ -235,7 +235,7 @@ class _Builder:
 
     def _open(self, agent: str, parent: Run) -> Run:
         run = self._named.add(parent, agent, parent.branch)
-        self._stacks[parent.branch].append(run)
+        self._stacks.setdefault(parent.branch, []).append(run)
         self._latest[agent, parent.branch] = run
         return run
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from google.genai import types
+from pydantic import ValidationError
 
 from perdure.events import Event, EventActions
 from perdure.journal import ActivityKept, EventLogged, Failure, FailureCaught
@@ -377,24 +378,96 @@ def test_a_log_from_outside_never_makes_it_raise(seed: int) -> None:
     def wild() -> EventLogged | ActivityKept | FailureCaught:
         agent, branch = chosen.choice(names), chosen.choice(branches)
         told: dict[str, Any] = {"invocation_id": "i1", "agent": agent, "branch": branch}
-        told |= {"name": chosen.choice("fg"), "arguments": chosen.choice(["1", None])}
+        told |= {"name": chosen.choice("fg"), "arguments": chosen.choice(["1", None]), "run": path(agent)}
         match chosen.randrange(8):
             case 0 | 1:
-                return said(agent, branch=branch)
+                return named(path(agent), said(agent, branch=branch))
             case 2:
-                return said(agent, branch=branch, end_of_agent=True)
+                return named(path(agent), said(agent, branch=branch, end_of_agent=True))
             case 3:
-                return said(agent, branch=branch, agent_state={})
+                return named(path(agent), said(agent, branch=branch, agent_state={}))
             case 4:
-                return said(agent, branch=branch, transfer_to_agent=chosen.choice(names))
+                return named(path(agent), said(agent, branch=branch, transfer_to_agent=chosen.choice(names)))
             case 5:
                 return ActivityKept(result=1, **told)
             case _:
-                failures = chosen.choice([(), (Failure(agent="a", step="model", cause="down"),)])
-                return FailureCaught(failures=failures, sub_agent=chosen.choice([None, *names]), **told)
+                told |= {"failures": chosen.choice([(), (Failure(agent="a", step="model", cause="down"),)])}
+                told |= {"again": chosen.choice([(), (0,), (1, 3)]), "sub_agent": chosen.choice([None, *names])}
+                return FailureCaught(sub_run=path(told["sub_agent"] or "x"), **told)
+
+    def path(agent: str) -> str:
+        if chosen.random() < 0.4:
+            return ""
+        between = chosen.choices(names, k=chosen.randrange(3)) if chosen.random() < 0.3 else WILD.path(agent)[1:-1]
+        suffixes = ["", "", "", "@1", "@2", "#2", "@1#2", "#0"]
+        return "/".join(["story", *(f"{name}{chosen.choice(suffixes)}" for name in [*between, agent])])
 
     for _ in range(100):
         build_runs(WILD, "story", [wild() for _ in range(chosen.randint(1, 40))])
+
+
+def named(run: str, entry: EventLogged) -> EventLogged:
+    return entry.model_copy(update={"run": run})
+
+
+def test_runs_are_known_by_their_paths() -> None:
+    """Whatever else could be read out of the order in which they log."""
+    log = [
+        named("story", state("story", step=0)),
+        named("story/writer@1#2", said("writer", "second")),
+        named("story/writer@1", said("writer", "first")),
+        named("story/critic@1", said("critic", "beside")),
+        named("story/writer@1#2", said("writer", "second again")),
+        named("story/writer", said("writer", "begun before the checkpoint")),
+    ]
+    root = build_runs(STORY, "story", log)
+    assert [(run.path, [event.text for event in run.own]) for run in root.children] == [
+        ("story/writer@1", ["first"]),
+        ("story/critic@1", ["beside"]),
+        ("story/writer@1#2", ["second", "second again"]),
+    ]
+    assert root.path_of("writer", 3) == "story/writer@1#3"
+
+
+def test_attempts_that_are_all_tried_again_are_known_by_their_paths() -> None:
+    def down(nth: str, cause: str) -> FailureCaught:
+        update = {"run": "story", "sub_run": f"story/writer{nth}"}
+        return caught("writer", cause).model_copy(update=update)
+
+    again = caught(None).model_copy(update={"run": "story", "again": (1,)})
+    log = [named("story/writer", said("writer", "1")), down("", "a"), named("story/writer#2", said("writer", "2"))]
+    root = build_runs(STORY, "story", [*log, down("#2", "b"), again, named("story/writer#2", end("writer"))])
+    first, second = root.children
+    assert (first.failure and first.failure.failures[0].cause, first.ended) == ("a", False)
+    assert (second.failure, second.ended) == (None, True)
+
+
+def test_entries_without_a_path_follow_those_that_have_one() -> None:
+    """As in a journal that was rebuilt from history, where what came last has no entry of its own."""
+    log = [named("story/writer", end("writer")), named("story/writer#2", said("writer", "2")), said("writer", "more")]
+    log += [named("story", said("story", "Well.")), said("critic", "new")]
+    root = build_runs(STORY, "story", log)
+    assert [(run.path, [event.text for event in run.own]) for run in root.children] == [
+        ("story/writer", []),
+        ("story/writer#2", ["2", "more"]),
+        ("story/critic", ["new"]),
+    ]
+
+
+@pytest.mark.parametrize("path", ["story/writer", "writer", "other/critic", "critic"])
+def test_a_path_that_cannot_be_its_authors_is_passed_over(path: str) -> None:
+    root = build_runs(STORY, "story", [named(path, said("critic"))])
+    assert [run.own for run in walk(root) if run.own] == []
+    root = build_runs(STORY, "story", [named("story/critic", said("critic"))])
+    assert [run.path for run in walk(root) if run.own] == ["story/critic"]
+
+
+@pytest.mark.parametrize("path", ["/a", "a/", "a b", "a@", "a@x", "a#1#2", "/".join("a" * 200), "a" * 10_001])
+def test_an_entry_has_a_path_of_runs_or_none(path: str) -> None:
+    with pytest.raises(ValidationError):
+        EventLogged(event=Event(author="a"), run=path)
+    assert EventLogged(event=Event(author="a"), run="größe@12#3/b").run
+    assert EventLogged(event=Event(author="a")).run == ""
 
 
 def test_two_runs_that_a_custom_agent_gathers_are_told_apart() -> None:

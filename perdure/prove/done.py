@@ -38,6 +38,7 @@ class _Call:
     effect: Key
     agent: str
     invocation_id: str
+    run: str
 
 
 class _Done:
@@ -60,7 +61,7 @@ class _Done:
     def add(self, entry: Entry) -> None:
         match entry:
             case EventLogged():
-                self._log(entry.event)
+                self._log(entry.event, entry.run)
             case PlanLoaded():
                 self._plan = entry.plan
             case ToolKept():
@@ -81,10 +82,10 @@ class _Done:
             case _:
                 pass
 
-    def _log(self, event: Event) -> None:
+    def _log(self, event: Event, run: str) -> None:
         for call in event.get_function_calls():
             effect = (f"tool {call.name}", f"{event.invocation_id}/{call.id}")
-            self._calls[call.id or ""] = _Call(effect, event.author, event.invocation_id)
+            self._calls[call.id or ""] = _Call(effect, event.author, event.invocation_id, run)
         for response in event.get_function_responses():
             if response.id not in event.actions.requested_tool_confirmations:
                 self._end(event.invocation_id, response.id)
@@ -100,8 +101,8 @@ class _Done:
         if not entry.failures:
             self._give_up(entry)
         if entry.sub_agent is not None:
-            failed = self._fail(entry.invocation_id, entry.sub_agent)
-            self._again -= self._below(entry.invocation_id, entry.sub_agent)
+            failed = self._fail(entry.invocation_id, entry.sub_agent, entry.sub_run)
+            self._again -= self._below(entry.invocation_id, entry.sub_agent, entry.sub_run)
         self._count_functions(entry.failures)
         self._dealt_with |= failed
         self._caught.append((entry, failed))
@@ -114,17 +115,19 @@ class _Done:
                 self._again |= failed
                 self._counted += caught.failures
 
-    def _fail(self, invocation_id: str, agent: str | None) -> set[str]:
-        """Count what was called, by this agent or underneath it, and did not return: it has failed."""
-        failed = self._below(invocation_id, agent) - self._dealt_with
+    def _fail(self, invocation_id: str, agent: str | None, run: str = "") -> set[str]:
+        """Count what was called in this run, by this agent or underneath it, and did not return: it has failed."""
+        failed = self._below(invocation_id, agent, run) - self._dealt_with
         self.done.update(self._calls[call_id].effect for call_id in failed)
         return failed
 
-    def _below(self, invocation_id: str, agent: str | None) -> set[str]:
+    def _below(self, invocation_id: str, agent: str | None, run: str) -> set[str]:
         return {
             call_id
             for call_id, call in self._calls.items()
-            if call.invocation_id == invocation_id and (agent is None or self._is_below(call.agent, agent))
+            if call.invocation_id == invocation_id
+            and (agent is None or self._is_below(call.agent, agent))
+            and f"{call.run}/".startswith(f"{run}/" if run else "")
         }
 
     def _is_below(self, name: str, agent: str) -> bool:

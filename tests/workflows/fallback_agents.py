@@ -103,6 +103,18 @@ class Retry(BaseAgent):
         yield said(self, "Done.")
 
 
+class Twice(BaseAgent):
+    """Has its sub-agent work twice at once."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        async def run() -> None:
+            async for _ in self.sub_agents[0].run_async(ctx):
+                pass
+
+        await asyncio.gather(run(), run())
+        yield said(self, "Done.")
+
+
 class OwnFailure(BaseAgent):
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         try:

@@ -24,6 +24,7 @@ from tests.workflows.fallback_agents import (
     Second,
     Silent,
     Touchy,
+    Twice,
     late,
     touchy,
 )
@@ -135,6 +136,37 @@ async def test_attempts_of_a_parallel_agent_are_told_apart(client: Client, app_n
     async with serving(client, app_of(app_name, Retry(name="root", sub_agents=[fan]))) as user:
         await user.create()
         await _pays_once_over_resumes(user, charge)
+
+
+async def test_attempts_that_stand_at_different_agents_are_told_apart(client: Client, app_name: str) -> None:
+    """The first goes on with an agent at which the second one stands already."""
+    charge = Counted("charge")
+    first = agent("first", [DOWN, text("second attempt"), text("first attempt")])
+    tools = [charge.fn, Counted("noop").fn, long_running("sign")]
+    paying = agent("paying", [calls("noop"), DOWN, *PAID_ONCE], tools)
+    line = SequentialAgent(name="line", sub_agents=[first, paying])
+    async with serving(client, app_of(app_name, Retry(name="root", sub_agents=[line]))) as user:
+        await user.create()
+        await _pays_once_over_resumes(user, charge)
+
+
+@pytest.mark.parametrize("how", ["stopped", "continued as new"])
+async def test_an_agent_that_is_gathered_twice_is_two(client: Client, app_name: str, how: str) -> None:
+    paying = agent("paying", [calls("sign"), calls("sign"), text("Paid."), text("Paid.")], [long_running("sign")])
+    async with serving(client, app_of(app_name, Twice(name="root", sub_agents=[paying]))) as user:
+        if how == "continued as new":
+            user.runner = Runner(app_name, client, trial=Trial(steps_per_run=1))
+        await user.create()
+        waiting = await user.run("go")
+        invocation, signs = waiting.id, [call.id for call in waiting.pending]
+        if how == "stopped":
+            assert await again(user, invocation) == "waiting"
+        assert (await user.answered({signs[1]: {}})).status == "waiting"
+        if how == "stopped":
+            assert await again(user, invocation) == "waiting"
+        assert (await user.answered({signs[0]: {}})).status == "finished"
+        log = await user.log()
+        assert (len(signs), log.count("paying: Paid."), log[-1]) == (2, 2, "root: Done.")
 
 
 async def _pays_once_over_resumes(user: User, charge: Counted) -> None:
