@@ -44,7 +44,8 @@ prove: $(STAMP)
 		$(BIN)/python -m tests.conformance --mode $$mode \
 			tests/conformance/scenarios tests/conformance/extra tests/conformance/more || exit 1; \
 	done
-	PERDURE_PROVE=long $(BIN)/python -m pytest -q --timeout 3600 tests/prove/test_random_trees.py
+	PERDURE_PROVE=long $(BIN)/python -m pytest -q --timeout 3600 tests/prove/test_random_trees.py \
+		tests/prove/test_random_custom_agents.py
 
 # The fast loop: format, lint, types, and the tests that need no server and are quick.
 check: lint
