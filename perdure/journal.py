@@ -99,7 +99,7 @@ class SessionCreated(_Entry):
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-_RUN = r"\w+(@[0-9]{1,9})?(#[0-9]{1,9})?"
+_RUN = "[^/@#]+(@[0-9]{1,9})?(#[0-9]{1,9})?"
 
 MAX_RUN_PATH = 10_000
 """Characters of a path of runs at the most."""

@@ -159,7 +159,9 @@ class _Outlook:
             f" {len(past.activities)} results of activities are kept"
         )
         below = tuple(
-            self.agent(self._plan.nodes[run.agent], run.branch, run) for run in past.children if not run.ended
+            self.agent(self._plan.nodes[run.agent], run.branch, run)
+            for run in past.children
+            if not run.ended and run.agent in self._plan.nodes
         )
         done = tuple(run.agent for run in past.children if run.ended)
         return _step(node, branch, "runs its code", words, below=below).model_copy(update={"done": done})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perdure.events import Event
 from perdure.journal import ActivityKept, EventLogged, FailureCaught
-from perdure.plan import CustomNode, Plan
-from perdure.runs import Run, is_checkpoint, upwards
+from perdure.plan import CustomNode, LlmNode, Plan
+from perdure.runs import Run, is_state, upwards
 
 
 def build_runs(
@@ -35,57 +34,103 @@ class _NamedRuns:
 
     def __init__(self, plan: Plan, root: Run) -> None:
         self._plan = plan
-        self._root = root
         self._runs = {root.path: root}
+        self._held: set[Run] = set()
+        """Runs that entries name, and those that follow from these."""
         self._last: dict[tuple[str, str | None], Run] = {}
-        """The run in which an agent logged last, of those that entries name."""
+        """The run in which an agent logged last, or to which control was handed over, of these."""
+
+    def holds(self, run: Run) -> bool:
+        """Return whether an entry has named this run, or it follows from those that have."""
+        return run in self._held
 
     def find(self, path: str, agent: str, branch: str | None) -> Run | None:
-        """Return the run of a path, begun if nothing was told of it; `None` if it cannot be this agent's."""
-        names = path.split("/")
-        run, known = self._root, names[0]
-        if known != self._root.path:
-            return None
-        for name in names[1:]:
-            known = f"{known}/{name}"
-            child = self._runs.get(known)
+        """Return the run of a path, begun if nothing was told of it; `None` if it fits the plan, or the agent, not."""
+        missing: list[str] = []
+        known = path
+        while (run := self._runs.get(known)) is None:
+            known, _, segment = known.rpartition("/")
+            missing.append(segment)
+            if not known:
+                return None
+        while missing:
+            child = self._begin(run, missing.pop(), branch, leaf=not missing)
             if child is None:
-                child = self._runs[known] = Run(re.split("[@#]", name)[0], branch, run, path=known)
-                # What an agent began before its last checkpoint is forgotten, though it may still be at work.
-                if known == run.path_of(child.agent, _nth(child)):
-                    run.children.append(child)
-                    run.children.sort(key=_nth)
+                return None
             run = child
-        return run if run.agent == agent and agent in self._plan.nodes else None
+        if run.agent != agent or agent not in self._plan.nodes:
+            return None
+        self._held.add(run)
+        return run
 
-    def logged(self, run: Run, event: Event) -> None:
-        """Take note that an entry named the run of an event."""
+    def _begin(self, parent: Run, segment: str, branch: str | None, *, leaf: bool) -> Run | None:
+        agent, _, nth = segment.partition("#")
+        agent = agent.partition("@")[0]
+        node, above = self._plan.nodes.get(agent), self._plan.nodes.get(parent.agent)
+        # Only a custom agent has others work before it has logged anything.
+        if node is None or above is None or not (leaf or isinstance(node, CustomNode)):
+            return None
+        if self._plan.parents.get(agent) is not above and not isinstance(above, LlmNode):
+            return None
+        run = Run(agent, branch, parent, path=f"{parent.path}/{segment}", nth=int(nth or 1))
+        self._runs[run.path] = run
+        # What an agent began before its last checkpoint is forgotten, though it may still be at work.
+        if run.path == parent.path_of(agent, run.nth):
+            parent.children.append(run)
+            if len(parent.children) > 1 and parent.children[-2].nth > run.nth:
+                parent.children.sort(key=lambda child: child.nth)
+        return run
+
+    def log(self, run: Run, event: Event) -> None:
+        """Take note of an event in a run that these hold, before it is recorded."""
         self._last[event.author, event.branch] = run
-        # An end counts only until its author logs again.
-        run.ended = bool(event.actions.end_of_agent)
+        below = None
+        for up in upwards(run):
+            if up.ended and (below is None or below in up.children):
+                # An end counts only until its author logs again, or whom it has begun since.
+                up.ended, up.state = False, None
+            below = up
+        if event.actions.end_of_agent:
+            run.ended = True
+            run.own.clear()
+            run.children.clear()
+            run.activities.clear()
+        target = event.actions.transfer_to_agent
+        if target is not None and target in self._plan.nodes:
+            child = run.last_child(target) or self.add(run, target, run.branch)
+            self._held.add(child)
+            self._last[target, event.branch] = child
 
     def find_last(self, agent: str, branch: str | None) -> Run | None:
         """Return whose an entry is that has no path, behind some that have: so are journals rebuilt from history."""
         run = self._last.get((agent, branch))
-        if run is not None and _goes_on(run):
-            return run
-        parent = self._plan.parents.get(agent)
-        above = self._last.get((parent.name, branch)) if parent is not None else None
-        if above is None or not _goes_on(above):
-            return None
-        return above.last_child(agent) or self.add(above, agent, branch)
+        if run is None or not _goes_on(run):
+            parent = self._plan.parents.get(agent)
+            above = self._last.get((parent.name, branch)) if parent is not None else None
+            if above is None or not _goes_on(above):
+                return None
+            run = above.last_child(agent)
+            if run is None or not _goes_on(run):
+                run = self.add(above, agent, branch)
+        self._held.add(run)
+        return run
 
     def add(self, parent: Run, agent: str, branch: str | None) -> Run:
         """Begin a run of a sub-agent of which the log says no path."""
-        run = parent.begin(agent, branch, 1 + sum(child.agent == agent for child in parent.children))
+        last = parent.last_child(agent)
+        run = parent.begin(agent, branch, 1 if last is None else last.nth + 1)
         parent.children.append(run)
-        self._runs[run.path] = run
+        if run.path:
+            self._runs[run.path] = run
         return run
 
-    def restart(self) -> Run:
+    def restart(self, root: Run) -> Run:
         """Begin the root's run once more, since it logs behind its end."""
-        self._root = self._runs[self._root.path] = Run(self._root.agent, None, path=self._root.path)
-        return self._root
+        again = Run(root.agent, None, path=root.path)
+        self._runs = {root.path: again}
+        self._held.clear()
+        self._last.clear()
+        return again
 
 
 def _goes_on(run: Run) -> bool:
@@ -126,16 +171,17 @@ class _Builder:
             above.escalated |= bool(event.actions.escalate)
             if not entry.hidden:
                 above.log.append(event)
-        self._record(run, event)
-        if entry.run:
-            self._named.logged(run, event)
+        if self._named.holds(run):
+            self._named.log(run, event)
+            self._record(run, event)
         else:
+            self._record(run, event)
             self._move(run, event)
 
     def _run_of(self, path: str, agent: str, branch: str | None) -> Run | None:
-        if path:
-            return self._named.find(path, agent, branch)
-        return self._named.find_last(agent, branch) or self._find(agent, branch)
+        run = self._named.find(path, agent, branch) if path else self._named.find_last(agent, branch)
+        # A path that does not fit the plan is one of another plan's.
+        return run or self._find(agent, branch)
 
     def _move(self, run: Run, event: Event) -> None:
         """Take an ended run off its stack, and put one on it to which the agent hands over."""
@@ -149,8 +195,8 @@ class _Builder:
             self._open(target, run)
 
     def _record(self, run: Run, event: Event) -> None:
-        if is_checkpoint(event):
-            run.checkpoints += 1
+        run.checkpoints += is_state(event)
+        if event.actions.agent_state is not None and not event.actions.end_of_agent:
             run.state = event.actions.agent_state
             run.own.clear()
             run.children.clear()
@@ -290,7 +336,7 @@ class _Builder:
         if not branch:
             if not self._stacks[None]:
                 # An end counts only until its author logs again.
-                self.root = self._named.restart()
+                self.root = self._named.restart(self.root)
                 self._stacks[None] = [self.root]
             return self._stacks[None]
         *rest, child = branch.split(".")
@@ -308,10 +354,6 @@ class _Builder:
                 run = self._named.add(owner, child, branch)
             stack = self._stacks[branch] = [run]
         return stack
-
-
-def _nth(run: Run) -> int:
-    return int(run.path.rpartition("/")[2].partition("#")[2] or 1)
 
 
 @dataclass(frozen=True)

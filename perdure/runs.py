@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure.doubts import is_doubt_request
 from perdure.events import Event
-from perdure.journal import ActivityKept, FailureCaught
+from perdure.journal import MAX_RUN_PATH, MAX_RUNS, ActivityKept, FailureCaught
 from perdure.responses import is_confirmation_request
 
 
@@ -42,9 +42,11 @@ class Run:
     failure: FailureCaught | None = None
     """The run failed, and the custom agent above it dealt with that."""
     path: str = ""
-    """Its name in the journal (`RunPath`)."""
+    """Its name in the journal (`RunPath`); empty if that would be too long."""
+    nth: int = 1
+    """Which run of the agent it is, since its parent's last checkpoint."""
     checkpoints: int = 0
-    """How many checkpoints the agent has logged in this run."""
+    """How many checkpoints, and ends, the agent has logged in this run."""
 
     def last_child(self, agent: str) -> Run | None:
         """Return the newest run of a sub-agent."""
@@ -59,12 +61,13 @@ class Run:
 
     def begin(self, agent: str, branch: str | None, nth: int = 1) -> Run:
         """Return a new run of a sub-agent: its n-th since the last checkpoint."""
-        return Run(agent, branch, self, path=self.path_of(agent, nth))
+        return Run(agent, branch, self, path=self.path_of(agent, nth), nth=nth)
 
     def path_of(self, agent: str, nth: int = 1) -> str:
         """Return the path of a sub-agent's n-th run since the last checkpoint."""
         since = f"@{self.checkpoints}" if self.checkpoints else ""
-        return f"{self.path}/{agent}{since}{f'#{nth}' if nth > 1 else ''}"
+        path = f"{self.path}/{agent}{since}{f'#{nth}' if nth > 1 else ''}"
+        return path if self.path and len(path) <= MAX_RUN_PATH and path.count("/") <= MAX_RUNS else ""
 
 
 def current_child(names: Sequence[str], past: Run | None) -> tuple[str | None, int]:
@@ -82,9 +85,9 @@ def times_looped(past: Run | None) -> int:
     return looped if isinstance(looped, int) and looped >= 0 else 0
 
 
-def is_checkpoint(event: Event) -> bool:
-    """Return whether an event says where its agent stands, rather than that it has ended."""
-    return event.actions.agent_state is not None and not event.actions.end_of_agent
+def is_state(event: Event) -> bool:
+    """Return whether an event is a checkpoint, or an end."""
+    return event.actions.agent_state is not None or bool(event.actions.end_of_agent)
 
 
 def upwards(run: Run | None) -> Iterator[Run]:

@@ -454,19 +454,46 @@ def test_entries_without_a_path_follow_those_that_have_one() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", ["story/writer", "writer", "other/critic", "critic"])
+@pytest.mark.parametrize(
+    "path", ["story/writer", "writer", "other/critic", "critic", "story/critic@5#7/writer", "story/gone/critic"]
+)
 def test_a_path_that_cannot_be_its_authors_is_passed_over(path: str) -> None:
+    """Whose the entry is, its author and branch tell then, as where it has none: the plan may be another by now."""
     root = build_runs(STORY, "story", [named(path, said("critic"))])
-    assert [run.own for run in walk(root) if run.own] == []
-    root = build_runs(STORY, "story", [named("story/critic", said("critic"))])
     assert [run.path for run in walk(root) if run.own] == ["story/critic"]
 
 
-@pytest.mark.parametrize("path", ["/a", "a/", "a b", "a@", "a@x", "a#1#2", "/".join("a" * 200), "a" * 10_001])
+def test_what_an_agent_begins_behind_its_end_has_a_path_of_its_own() -> None:
+    log = [named("story/writer", said("writer")), named("story", end("story"))]
+    assert build_runs(STORY, "story", log).ended
+    late = named("story/writer", said("writer", "late"))
+    assert build_runs(STORY, "story", [*log, late]).ended
+    root = build_runs(STORY, "story", [*log, named("story/writer@1", said("writer", "anew"))])
+    assert (root.ended, [(run.path, run.own[0].text) for run in root.children]) == (False, [("story/writer@1", "anew")])
+
+
+def test_entries_without_a_path_follow_where_control_was_handed_over() -> None:
+    """To a peer, whose run is then underneath the one that handed over; and not to a run that has ended or failed."""
+    plan = Plan(
+        app="shop",
+        resumable=True,
+        root=CustomNode(name="story", sub_agents=(llm("a", llm("b"), llm("c")),), code="m:Story"),
+    )
+    first = [named("story/a", handed("a", "b")), named("story/a/b", said("b"))]
+    for second in (named("story/a/b", handed("b", "c")), handed("b", "c")):
+        root = build_runs(plan, "story", [*first, second, said("c", "more"), said("c", "and more")])
+        [run] = [run for run in walk(root) if run.agent == "c"]
+        assert (run.path, [event.text for event in run.own]) == ("story/a/b/c", ["more", "and more"])
+    down = caught("a", "down").model_copy(update={"run": "story", "sub_run": "story/a"})
+    root = build_runs(plan, "story", [*first, down, named("story", said("story", "Again.")), said("a", "anew")])
+    assert [(run.path, run.failure is None) for run in root.children] == [("story/a", False), ("story/a#2", True)]
+
+
+@pytest.mark.parametrize("path", ["/a", "a/", "a//b", "a@", "a@x", "a#1#2", "/".join("a" * 200), "a" * 10_001])
 def test_an_entry_has_a_path_of_runs_or_none(path: str) -> None:
     with pytest.raises(ValidationError):
         EventLogged(event=Event(author="a"), run=path)
-    assert EventLogged(event=Event(author="a"), run="größe@12#3/b").run
+    assert EventLogged(event=Event(author="a"), run="größe@12#3/col·lecció").run
     assert EventLogged(event=Event(author="a")).run == ""
 
 

@@ -83,6 +83,7 @@ class CustomContext(InvocationContext):
         self._begun: Counter[str] = Counter()
         """Runs of each sub-agent since the last checkpoint."""
         self._past_own = list(run.own)
+        self._past_runs = {past.path: past for past in run.children}
         self._past_results = list(run.activities)
         self._whose: dict[str, Any] = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": run.branch}
         self._whose["run"] = scope.name_of(run)
@@ -162,6 +163,7 @@ class CustomContext(InvocationContext):
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
         self._scope.check_stopped()
+        await self._scope.effects.before_slice()
         call = self._told(call, index)
         with self._in_perdure():
             try:
@@ -243,9 +245,8 @@ class CustomContext(InvocationContext):
     def _next_run(self, name: str) -> Run:
         """Return the next run of an agent since the last checkpoint: one that an earlier run left, or a new one."""
         self._begun[name] += 1
-        path = self._run.path_of(name, self._begun[name])
-        run = next((run for run in self._run.children if run.path == path), None)
-        run = run or self._run.begin(name, self.branch, self._begun[name])
+        run = self._run.begin(name, self.branch, self._begun[name])
+        run = self._past_runs.get(run.path, run)
         # An author's own event may have named another.
         run.branch = self.branch
         return run

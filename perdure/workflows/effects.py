@@ -266,6 +266,14 @@ class Effects:
         dead_after = self._trial.dead_after
         return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
 
+    async def before_slice(self) -> None:
+        """Hold back who would take what the journal gained for an activity that is not scheduled any more.
+
+        Later revisions count a slice as held by the history only once its activity is scheduled.
+        """
+        if self.draining and not self.urgent and self.revision.second and not self.revision.third:
+            await self._gate()
+
     async def _gate(self) -> None:
         if not self.draining or self.urgent:
             return

@@ -15,8 +15,6 @@ from perdure.events import Event, EventActions
 from perdure.facts import shared_part
 from perdure.journal import (
     MAX_EVENT_BYTES,
-    MAX_RUN_PATH,
-    MAX_RUNS,
     Failure,
     FailureCaught,
     ToolKept,
@@ -29,7 +27,7 @@ from perdure.journal import (
 from perdure.messages import JournalPage, JournalSlice
 from perdure.plan import CustomNode, Node, Plan
 from perdure.projection import Invocation, Projection
-from perdure.runs import Run, is_checkpoint
+from perdure.runs import Run, is_state
 from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
 from perdure.workflows.effects import Effects, Witness, told
@@ -168,8 +166,7 @@ class Scope:
 
     def name_of(self, run: Run) -> str:
         """Return how the journal names a run: not at all, unless a custom agent may begin several at once."""
-        told = self._names_runs and len(run.path) <= MAX_RUN_PATH and run.path.count("/") <= MAX_RUNS
-        return run.path if told else ""
+        return run.path if self._names_runs else ""
 
     async def log_event(self, event: Event, run: Run, *, hidden: bool = False) -> Event:
         """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
@@ -211,7 +208,7 @@ class Scope:
 
     def _append(self, event: Event, run: Run, *, hidden: bool) -> Event:
         logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
-        run.checkpoints += is_checkpoint(logged)
+        run.checkpoints += is_state(logged)
         return logged
 
     def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness | None]:
