@@ -150,6 +150,31 @@ async def test_attempts_that_stand_at_different_agents_are_told_apart(client: Cl
         await _pays_once_over_resumes(user, charge)
 
 
+async def test_a_second_attempt_is_taken_over(client: Client, app_name: str) -> None:
+    """Where the journal is rebuilt from history, what came last has no path."""
+    charge = Counted("charge")
+    paying = agent("paying", [DOWN, calls("charge", "sign"), *PAID_ONCE], [charge.fn, long_running("sign")])
+    async with serving(client, app_of(app_name, Retry(name="root", sub_agents=[paying]))) as user:
+        await user.create()
+        invocation = (await user.run("go")).id
+        [sign] = await user.open("sign")
+        await user.runner.resume(**user.who, invocation_id=invocation, fresh=True)
+        await eventually(lambda: _has_status(user, invocation, "waiting"))
+        assert (await user.open("sign"), len(charge.keys)) == ([sign], 1)
+
+
+async def _has_status(user: User, invocation: str, status: str) -> bool:
+    return await user.status(invocation) == status
+
+
+async def test_agents_may_have_any_name_that_python_has(client: Client, app_name: str) -> None:
+    silent = Silent(name="root", sub_agents=[agent("col·lecció", [text("hola")])])
+    async with serving(client, app_of(app_name, silent)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert (await user.log())[-1] == "col·lecció: hola"
+
+
 @pytest.mark.parametrize("how", ["stopped", "continued as new"])
 async def test_an_agent_that_is_gathered_twice_is_two(client: Client, app_name: str, how: str) -> None:
     paying = agent("paying", [calls("sign"), calls("sign"), text("Paid."), text("Paid.")], [long_running("sign")])
