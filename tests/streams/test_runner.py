@@ -81,7 +81,8 @@ async def test_partial_events_are_never_stored_and_cost_no_history(client: Clien
             assert stored == [event for event in seen if not event.partial]
             sizes.append(await history_of(one))
     streamed, whole = sizes
-    assert streamed[0] == whole[0]
+    # The first task may or may not hold the message already, so their order says nothing.
+    assert sorted(streamed[0]) == sorted(whole[0])
     assert 0 < streamed[1] - whole[1] < 50
 
 
