@@ -90,11 +90,6 @@ class _NamedRuns:
                 # An end counts only until its author logs again, or whom it has begun since.
                 up.ended, up.state = False, None
             below = up
-        if event.actions.end_of_agent:
-            run.ended = True
-            run.own.clear()
-            run.children.clear()
-            run.activities.clear()
         target = event.actions.transfer_to_agent
         if target is not None and target in self._plan.nodes:
             child = run.last_child(target) or self.add(run, target, run.branch)
@@ -174,6 +169,9 @@ class _Builder:
         if self._named.holds(run):
             self._named.log(run, event)
             self._record(run, event)
+            if event.actions.end_of_agent:
+                run.ended = True
+                self._forget(run)
         else:
             self._record(run, event)
             self._move(run, event)
@@ -198,12 +196,15 @@ class _Builder:
         run.checkpoints += is_state(event)
         if event.actions.agent_state is not None and not event.actions.end_of_agent:
             run.state = event.actions.agent_state
-            run.own.clear()
-            run.children.clear()
-            run.activities.clear()
-            self._caught.pop(run, None)
+            self._forget(run)
         elif not event.actions.end_of_agent:
             run.own.append(event)
+
+    def _forget(self, run: Run) -> None:
+        run.own.clear()
+        run.children.clear()
+        run.activities.clear()
+        self._caught.pop(run, None)
 
     def _catch(self, entry: FailureCaught) -> None:
         number, self._entries_caught = self._entries_caught, self._entries_caught + 1

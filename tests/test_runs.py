@@ -466,6 +466,8 @@ def test_a_path_that_cannot_be_its_authors_is_passed_over(path: str) -> None:
 def test_what_an_agent_begins_behind_its_end_has_a_path_of_its_own() -> None:
     log = [named("story/writer", said("writer")), named("story", end("story"))]
     assert build_runs(STORY, "story", log).ended
+    down = caught(None, "down").model_copy(update={"run": "story"})
+    assert build_runs(STORY, "story", [down, log[1], caught(None).model_copy(update={"run": "story"})]).ended
     late = named("story/writer", said("writer", "late"))
     assert build_runs(STORY, "story", [*log, late]).ended
     root = build_runs(STORY, "story", [*log, named("story/writer@1", said("writer", "anew"))])

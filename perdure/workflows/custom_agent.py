@@ -83,7 +83,7 @@ class CustomContext(InvocationContext):
         self._begun: Counter[str] = Counter()
         """Runs of each sub-agent since the last checkpoint."""
         self._past_own = list(run.own)
-        self._past_runs = {past.path: past for past in run.children}
+        self._past_runs = {(past.agent, past.nth): past for past in run.children}
         self._past_results = list(run.activities)
         self._whose: dict[str, Any] = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": run.branch}
         self._whose["run"] = scope.name_of(run)
@@ -122,6 +122,7 @@ class CustomContext(InvocationContext):
             return False
         if is_state:
             self._past_own.clear()
+            self._past_runs.clear()
             self._begun.clear()
             self._past_results.clear()
             self._calls = 0
@@ -245,8 +246,8 @@ class CustomContext(InvocationContext):
     def _next_run(self, name: str) -> Run:
         """Return the next run of an agent since the last checkpoint: one that an earlier run left, or a new one."""
         self._begun[name] += 1
-        run = self._run.begin(name, self.branch, self._begun[name])
-        run = self._past_runs.get(run.path, run)
+        nth = self._begun[name]
+        run = self._past_runs.get((name, nth)) or self._run.begin(name, self.branch, nth)
         # An author's own event may have named another.
         run.branch = self.branch
         return run
