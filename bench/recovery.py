@@ -3,9 +3,8 @@
     python -m bench.recovery [--repeat 5] [--sessions 100] [--tool-seconds 6] [--many 80] [--rounds 60] [--json]
 
 The worker is killed in the middle of a model call, of a tool, or of a local tool, at a random moment of the first two
-seconds. A local tool's death is noticed by the workflow task timeout, Temporal's 10 s, so `worst` leaves it out.
-`standby`: a second worker is up; `restart`: one is started at once, imports included. Seconds count from the kill:
-`step` until the step begins again, `turn` until the turn's last event has reached the client.
+seconds. `standby`: a second worker is up; `restart`: one is started at once, imports included. Seconds count from the
+kill: `step` until the step begins again, `turn` until the turn's last event has reached the client.
 
 `false_alarms` is the price of short timeouts: sessions at once, each with a tool that takes some seconds, while the
 worker is as busy as it can be with short turns; it counts the tools that ran more than once.
@@ -290,7 +289,8 @@ async def main() -> None:
                 report["many"] = await bench.many(MANY_APP, options.many)
                 report["many_local"] = await bench.many(MANY_LOCAL_APP, options.many)
     if options.repeat:
-        report["worst"] = max(row["turn_worst"] for name, row in report.items() if name.startswith(("model", "tool")))
+        kinds = ("model", "tool", "local")
+        report["worst"] = max(row["turn_worst"] for name, row in report.items() if name.startswith(kinds))
     print_report(report, table=not options.json)
 
 

@@ -129,7 +129,7 @@ class Bench:
         self._client = client
         self._address = address
         self._turns = Runner(TURN_APP, client)
-        self._local = Runner(LOCAL_APP, client)
+        self._local = Runner(LOCAL_APP, client, local_tools=True)
         self._paused = Runner(PAUSED_APP, client)
 
     def worker(self, sessions: int) -> Any:

@@ -96,10 +96,10 @@ _HIDDEN_ATTEMPTS = 20
 class SessionCalls:
     """What can be asked of the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, trial: Trial | None = None) -> None:
+    def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, trial=trial)
+        self._lifecycle = Lifecycle(app, client, trial=trial, local_tools=local_tools)
         self._served: asyncio.Task[bool]
         self._served_until = 0.0
 

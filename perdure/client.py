@@ -38,8 +38,7 @@ from perdure.transfers import Transferring, Transfers
 class Runner(Transferring, Inspecting):
     """Talks to the sessions of one app. ADK: `runners.py`.
 
-    Every method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back
-    whose workflow was terminated, timed out or failed, with its whole journal.
+    All but `create_session` raise `SessionNotFound` without one, and bring back one whose workflow was closed, whole.
     """
 
     def __init__(
@@ -50,6 +49,7 @@ class Runner(Transferring, Inspecting):
         auto_create_session: bool = False,
         trial: Trial | None = None,
         streams: TokenHub | None = None,
+        local_tools: bool = False,
     ) -> None:
         """Make a runner on a connected client.
 
@@ -58,13 +58,13 @@ class Runner(Transferring, Inspecting):
             client: A client of the Temporal server.
             auto_create_session: Create a session that does not exist when it gets its first message. As in ADK.
             trial: What new sessions are to do more often than they would; for proofs and tests.
-            streams: Where the tokens come from that `streaming` shows: the hub of the workers in this process, or one
-                that a `StreamClient` fills. Default: none, so all events come whole.
+            streams: Whose tokens `streaming` shows: the hub of workers in here, or a `StreamClient`. Default: none.
+            local_tools: The app has some, so sessions created here need no change of runs before the first of them.
         """
         self.app_name = app_name
         self._auto_create = auto_create_session
         self._client = adapt(client)
-        self._sessions = Sessions(app_name, self._client, trial=trial)
+        self._sessions = Sessions(app_name, self._client, trial=trial, local_tools=local_tools)
         self._transfers = Transfers(app_name, self._client, trial=trial)
         self._reader = LogReader(app_name, self._client, self._sessions, streams)
 
@@ -76,13 +76,15 @@ class Runner(Transferring, Inspecting):
         *,
         auto_create_session: bool = False,
         streams: TokenHub | None = None,
+        local_tools: bool = False,
     ) -> Runner:
         """Connect to Temporal and return a runner.
 
         Raises:
             ConnectionFailed: No server answers.
         """
-        return cls(app_name, await connect(config), auto_create_session=auto_create_session, streams=streams)
+        client = await connect(config)
+        return cls(app_name, client, auto_create_session=auto_create_session, streams=streams, local_tools=local_tools)
 
     async def create_session(
         self, *, user_id: str, session_id: str | None = None, state: Mapping[str, Any] | None = None

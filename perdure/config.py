@@ -193,11 +193,11 @@ class WorkerConfig:
     """Model calls and tools of one app at work at the same time. Default: 100."""
     tool_threads: int = 32
     """Threads for tools that are plain functions; more of them wait for a free one. Default: 32."""
-    max_concurrent_workflow_tasks: int = 6
+    max_concurrent_workflow_tasks: int = 4
     """Workflow tasks of one app at work at the same time, at least 2. Python computes one after the other in any case,
-    and many at once, when a restarted worker replays its sessions, outlast Temporal's ten seconds for each. A task
-    takes a place as long as its local tools run; what waits longer than `sticky_timeout` for a place may be replayed by
-    another worker. Default: 6."""
+    and many at once, as when a restarted worker replays its sessions, outlast the seconds that each has. A task has a
+    place as long as its local tools run; what waits longer than `sticky_timeout` for one may be replayed by another
+    worker. Default: 4."""
     max_cached_workflows: int = 1000
     """Sessions of one app kept in memory; one that is not replays its history at its next step, which is dear: keep
     it above the number of sessions that are active at a time. 0 replays always, for tests. Default: 1000."""

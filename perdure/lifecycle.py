@@ -43,6 +43,7 @@ from perdure.messages import (
 )
 from perdure.search import STATUS
 from perdure.sharing import share_again
+from perdure.task_timeouts import SHORT
 
 _Handle = WorkflowHandle[Any, Any]
 
@@ -79,6 +80,12 @@ def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
         end -= 1
         return entries[:end]
     return entries
+
+
+def _task_timeout(start: SessionInput, *, local_tools: bool) -> timedelta | None:
+    if start.trial is not None and start.trial.dead_after is not None:
+        return timedelta(seconds=start.trial.dead_after)
+    return SHORT if local_tools and start.carried is None and start.length is None else None
 
 
 async def _send_part(handle: _Handle, page: JournalPage) -> bool:
@@ -146,10 +153,11 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
 class Lifecycle:
     """Starts and ends the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, trial: Trial | None = None) -> None:
+    def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
         self._app = app
         self._client = client
         self._trial = trial
+        self._local_tools = local_tools
         self._journals = JournalReader(app, client)
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
@@ -177,7 +185,6 @@ class Lifecycle:
         self, user_id: str, session_id: str, start: SessionInput, *, again: bool, memo: dict[str, Any] | None = None
     ) -> _Handle:
         """Start a workflow; `again` after one that is closed. Returns a handle of this very run."""
-        dead_after = self._trial.dead_after if self._trial is not None else None
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
         started = await self._client.start_workflow(
             self._app,
@@ -186,7 +193,7 @@ class Lifecycle:
             id=workflow_id(self._app, user_id, session_id),
             task_queue=self._app,
             id_reuse_policy=policy,
-            task_timeout=timedelta(seconds=dead_after) if dead_after is not None else None,
+            task_timeout=_task_timeout(start, local_tools=self._local_tools),
             static_summary=f"session {session_id} of {user_id}",
         )
         return self._client.get_workflow_handle(started.id, run_id=started.result_run_id)

@@ -179,6 +179,11 @@ class Plan(BaseModel):
         """Each node's parent by the node's name; the root has none."""
         return {child.name: node for node in self.nodes.values() for child in node.sub_agents}
 
+    @cached_property
+    def has_local_tools(self) -> bool:
+        """Whether a tool runs as a local activity, which is in the middle of a workflow task."""
+        return any(tool.local for node in self.nodes.values() if isinstance(node, LlmNode) for tool in node.tools)
+
     def path(self, name: str) -> list[str]:
         """Return the names from the root down to `name`, both included."""
         names = [name]

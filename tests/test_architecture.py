@@ -37,6 +37,7 @@ VALUES = frozenset(
         "doubts",
         "ledger",
         "expiry",
+        "task_timeouts",
     }
 )
 """Plain data and pure functions of it."""

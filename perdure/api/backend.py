@@ -89,7 +89,13 @@ class Backend:
         return Access(ANYONE, "run")
 
     def _new_runner(self, app: str) -> Runner:
-        return Runner(app, self._client, auto_create_session=self.config.auto_create_session, streams=self._streams)
+        return Runner(
+            app,
+            self._client,
+            auto_create_session=self.config.auto_create_session,
+            streams=self._streams,
+            local_tools=app in self.plans and self.plans[app].has_local_tools,
+        )
 
     @property
     def default_app(self) -> str | None:

@@ -40,6 +40,7 @@ from perdure.state_messages import (
     SHARE_STATE,
     ShareStateInput,
 )
+from perdure.workflows.limits import RunLimits
 from perdure.workflows.outbox import LocalPlaces, Outbox
 from perdure.workflows.revision import PLAN_AT_HAND, Revision
 
@@ -51,6 +52,11 @@ _NO_TRIAL = Trial()
 
 _MODEL_OPTIONS = ToolOptions(max_attempts=15)
 """A model call retries what its provider may answer later, for some eight minutes."""
+
+_ACTIVITY_EVENTS = 6
+"""What an activity leaves in history, the next workflow task included."""
+
+_LOCAL_EVENTS = 1
 
 _AT_HAND = timedelta(seconds=2)
 """How long a plan at hand may take, where other local activities hold all of the worker's places."""
@@ -81,7 +87,9 @@ class Witness(Protocol):
 class Effects:
     """Runs activities for one session and knows how many are at work."""
 
-    def __init__(self, trial: Trial | None = None) -> None:
+    def __init__(self, trial: Trial | None = None, limits: RunLimits | None = None) -> None:
+        """Make the effects of a session, or of what goes on beside its turns, which no limit holds back."""
+        self._limits = limits
         self._trial = trial or _NO_TRIAL
         self.revision = Revision()
         self._outbox = Outbox(self.revision)
@@ -207,6 +215,8 @@ class Effects:
         local: bool = False,
     ) -> _T:
         attempt = 0
+        if local and self.revision.fourth and self._limits is not None and self._limits.begins_local():
+            self.draining = True
         while True:
             await self._gate()
             await self._room(arg)
@@ -249,7 +259,7 @@ class Effects:
             return await started
 
     async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
-        with self._at_work():
+        with self._at_work(_LOCAL_EVENTS):
             return await workflow.execute_local_activity(
                 name,
                 arg,
@@ -295,9 +305,11 @@ class Effects:
             await self._gate()
 
     @contextmanager
-    def _at_work(self) -> Generator[None]:
+    def _at_work(self, events: int = _ACTIVITY_EVENTS) -> Generator[None]:
         self.scheduled += 1
         self.busy += 1
+        if self._limits is not None and self._limits.begins(events):
+            self.draining = True
         if self._trial.steps_per_run is not None and self.scheduled >= self._trial.steps_per_run:
             self.draining = True
         try:

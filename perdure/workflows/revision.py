@@ -27,6 +27,9 @@ THIRD = "third-revision"
 - keep what gathered calls bring once their custom agent has ended.
 """
 
+FOURTH = "fourth-revision"
+"""Patch id. Runs from before it run local tools however long a workflow task may take."""
+
 PLAN_AT_HAND = "plan-at-hand"
 ROOMY = "tasks-with-room"
 BOUNDED = "bounded-tasks"
@@ -40,10 +43,12 @@ class Revision:
     def __init__(self) -> None:
         self.second = False
         self.third = False
+        self.fourth = False
 
     def begin(self) -> None:
         """Ask, as the run starts. A new run has one marker, for all."""
-        self.third = workflow.patched(THIRD)
+        self.fourth = workflow.patched(FOURTH)
+        self.third = self.fourth or workflow.patched(THIRD)
         self.second = self.third or workflow.patched(SECOND)
 
     def has(self, patch: str) -> bool:

@@ -133,10 +133,8 @@ class SessionWorkflow(SessionQueries):
             derived_ids=self._derived_ids,
             trial=self._trial,
         )
-        # Where workers are versioned, this is where a session moves to the version that is current.
-        workflow.continue_as_new(
-            start, initial_versioning_behavior=workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
-        )
+        projection = self._log.projection
+        self._limits.hand_over(start, projection.plans[projection.newest_plan] if projection.newest_plan else None)
 
     async def _hand_over(self) -> tuple[str | None, JournalReference | None]:
         """Return the journal for the next run: packed, or as a reference to this run, whose history then holds it."""

@@ -51,7 +51,7 @@ class Turns:
         self._user_id = user_id
         self._visibility = visibility
         self._reenter = trial is not None and trial.reenter
-        self._effects = Effects(trial)
+        self._effects = Effects(trial, limits)
         self._carrier = Carrier(inherited)
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger

@@ -20,6 +20,7 @@ from perdure.journal import Entry, EventLogged, ResumeAccepted, SessionCreated, 
 from perdure.journals import JournalReader
 from perdure.lifecycle import Lifecycle
 from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput, Trial
+from perdure.task_timeouts import LONG
 from perdure.workflows import limits
 from perdure.workflows import session as session_module
 from tests.workflows.custom_agents import Broker
@@ -357,6 +358,7 @@ def test_a_run_with_a_large_journal_gets_some_way_before_it_hands_over(
     """Temporal suggests to hand over from its start; one that did so at once would do nothing else for ever."""
     size = carried
     info = SimpleNamespace(
+        task_timeout=LONG,
         get_current_history_size=lambda: size,
         get_current_history_length=lambda: 100,
         is_continue_as_new_suggested=lambda: True,

@@ -57,7 +57,7 @@ def lines(folder: Path, name: str) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.mark.parametrize(("options", "tasks"), [({}, 6), ({"max_concurrent_workflow_tasks": 3}, 3)])
+@pytest.mark.parametrize(("options", "tasks"), [({}, 4), ({"max_concurrent_workflow_tasks": 3}, 3)])
 async def test_a_worker_has_few_workflow_tasks_at_a_time(
     client: Client, app_name: str, options: dict[str, Any], tasks: int
 ) -> None:

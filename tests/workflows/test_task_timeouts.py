@@ -1,0 +1,164 @@
+"""How long a session's runs let a worker be at a workflow task, and that those with little time stay short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from perdure import journal
+from perdure.agents import App, FunctionTool
+from perdure.client import Runner
+from perdure.lifecycle import Lifecycle
+from perdure.messages import Trial
+from perdure.task_timeouts import LONG, SHORT
+from perdure.workflows import limits
+from tests.api.support import Obedient, served
+from tests.workflows.support import Counted, User, agent, calls, long_running, make_app, serving, text
+
+pytestmark = pytest.mark.server
+
+ROUNDS = 16
+
+
+async def timeouts(user: User) -> list[tuple[timedelta, int]]:
+    """Return the timeout of each of the session's runs, the first one first, and how many history events it has."""
+    found: list[tuple[timedelta, int]] = []
+    handle = user.workflow
+    while True:
+        history = await handle.fetch_history()
+        started = history.events[0].workflow_execution_started_event_attributes
+        found.insert(0, (started.workflow_task_timeout.ToTimedelta(), len(history.events)))
+        if not started.continued_execution_run_id:
+            return found
+        handle = user.client.get_workflow_handle(user.key, run_id=started.continued_execution_run_id)
+
+
+def local_app(name: str, fn: Callable[..., Any], rounds: int = ROUNDS) -> App:
+    return make_app(name, agent("clerk", [*[calls("tool")] * rounds, text("x")], [FunctionTool(fn, local=True)]))
+
+
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_sessions_with_local_tools_stay_quick_to_replay(
+    client: Client, app_name: str, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_SHORT_EVENTS", 40)
+    tool = Counted("tool")
+    async with serving(client, local_app(app_name, tool.fn), cached=cached) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        (first, before), *others = await timeouts(user)
+    # The model has been called before there was anything to run.
+    assert first == LONG
+    assert before < 30
+    assert len(others) > 2
+    assert {timeout for timeout, _ in others} == {SHORT}
+    # What begins and ends a run is not counted; all in one would have 120.
+    assert max(events for _, events in others) < 40 + 30
+    # Temporal's core runs a local activity again, now and then, of a session that is replayed for a query meanwhile.
+    assert len(set(tool.keys)) == ROUNDS
+    assert not cached or len(tool.keys) == ROUNDS
+
+
+async def test_a_client_that_knows_of_local_tools_spares_the_session_a_run(client: Client, app_name: str) -> None:
+    async with serving(client, local_app(app_name, Counted("tool").fn, 2)) as user:
+        user.runner = Runner(app_name, client, local_tools=True)
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert [timeout for timeout, _ in await timeouts(user)] == [SHORT]
+
+
+@pytest.mark.parametrize(("local", "timeout"), [(True, SHORT), (False, LONG)])
+async def test_the_http_api_knows_of_the_tools_of_an_app_that_it_is_given(
+    client: Client, app_name: str, local: bool, timeout: timedelta
+) -> None:
+    app = make_app(app_name, agent("clerk", [text("x")], [FunctionTool(Counted("tool").fn, local=local)]))
+    async with serving(client, app), served(client, app, Obedient()) as api:
+        user = api.user(await api.create())
+        assert [given for given, _ in await timeouts(user)] == [timeout]
+
+
+async def test_sessions_without_local_tools_do_not_hand_over_for_that(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_SHORT_EVENTS", 40)
+    tool = Counted("tool")
+    app = make_app(app_name, agent("clerk", [*[calls("tool")] * ROUNDS, text("x")], [tool.fn]))
+    async with serving(client, app) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert [timeout for timeout, _ in await timeouts(user)] == [LONG]
+
+
+async def test_a_session_whose_tools_are_local_no_more_gets_more_time(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_SHORT_EVENTS", 40)
+    async with serving(client, local_app(app_name, Counted("tool").fn, 2)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+    plain = make_app(app_name, agent("clerk", [*[calls("tool")] * ROUNDS, text("x")], [Counted("tool").fn]))
+    async with serving(client, plain) as user:
+        assert (await user.run("go")).status == "finished"
+        assert [timeout for timeout, _ in await timeouts(user)] == [LONG, SHORT, LONG]
+
+
+async def test_an_invocation_whose_pinned_plan_alone_has_local_tools_hands_over_once(
+    client: Client, app_name: str
+) -> None:
+    """The newest plan, which the next message has, would let the next run begin with long tasks again."""
+    tool = Counted("tool")
+    ask, fast = long_running("ask"), FunctionTool(tool.fn, local=True)
+    script = [calls("ask"), text("meanwhile"), calls("tool"), text("x")]
+    async with serving(client, make_app(app_name, agent("clerk", script, [ask, fast]))) as user:
+        await user.create()
+        waiting = await user.run("go")
+    async with serving(client, make_app(app_name, agent("clerk", script, [ask, tool.fn]))) as user:
+        await user.run("meanwhile")
+        assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"
+        assert [timeout for timeout, _ in await timeouts(user)] == [LONG, SHORT]
+
+
+async def test_a_run_that_fetches_its_journal_has_more_time_whatever_its_tools(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_SHORT_EVENTS", 40)
+    monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", 100)
+    tool = Counted("tool")
+    async with serving(client, local_app(app_name, tool.fn)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert [timeout for timeout, _ in await timeouts(user)] == [LONG, LONG]
+    assert len(tool.keys) == ROUNDS
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(journal.MAX_PAYLOAD_BYTES, [LONG, SHORT]), (500, [LONG])])
+async def test_a_session_that_is_brought_in_hands_over_if_its_journal_came_whole(
+    client: Client, app_name: str, largest: int, expected: list[timedelta], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = FunctionTool(Counted("tool").fn, local=True)
+    app = make_app(app_name, agent("clerk", [calls("ask"), calls("tool"), text("x")], [long_running("ask"), tool]))
+    async with serving(client, app) as user:
+        await user.create()
+        await user.run("go")
+        lifecycle = Lifecycle(app_name, client)
+        monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", largest)
+        await lifecycle.restore("u", "copy", await lifecycle.read_journal("u", "s"))
+        copy = user.other(session_id="copy")
+        (call,) = await copy.open("ask")
+        assert (await copy.answered({call: {}})).status == "finished"
+        assert [timeout for timeout, _ in await timeouts(copy)] == expected
+
+
+async def test_a_proof_says_itself_how_long_tasks_may_take(client: Client, app_name: str) -> None:
+    tool = Counted("tool")
+    async with serving(client, local_app(app_name, tool.fn, 3)) as user:
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=2, dead_after=3.0))
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        found = await timeouts(user)
+    assert len(found) > 1
+    assert {timeout for timeout, _ in found} == {timedelta(seconds=3)}
