@@ -215,7 +215,9 @@ class Effects:
         local: bool = False,
     ) -> _T:
         attempt = 0
-        if local and self.revision.fourth and self._limits is not None and self._limits.begins_local():
+        # Not where something is at work, which the run would await first.
+        alone = local and self.busy == 0 and self.revision.fourth
+        if alone and self._limits is not None and self._limits.begins_local():
             self.draining = True
         while True:
             await self._gate()

@@ -17,7 +17,18 @@ from perdure.messages import Trial
 from perdure.task_timeouts import LONG, SHORT
 from perdure.workflows import limits
 from tests.api.support import Obedient, served
-from tests.workflows.support import Counted, User, agent, calls, long_running, make_app, serving, text
+from tests.workflows.support import (
+    Counted,
+    Gate,
+    User,
+    agent,
+    calls,
+    eventually,
+    long_running,
+    make_app,
+    serving,
+    text,
+)
 
 pytestmark = pytest.mark.server
 
@@ -91,6 +102,20 @@ async def test_sessions_without_local_tools_do_not_hand_over_for_that(
         await user.create()
         assert (await user.run("go")).status == "finished"
         assert [timeout for timeout, _ in await timeouts(user)] == [LONG]
+
+
+async def test_a_local_tool_does_not_wait_for_what_is_at_work_beside_it(client: Client, app_name: str) -> None:
+    gate, tool = Gate(), Counted("tool")
+    tools = [gate.tool("slow"), FunctionTool(tool.fn, local=True)]
+    app = make_app(app_name, agent("clerk", [calls("slow", "tool"), calls("tool"), text("x")], tools))
+    async with serving(client, app) as user:
+        await user.create()
+        invocation = await user.send("go")
+        await eventually(lambda: len(tool.keys) == 1)
+        gate.open()
+        assert (await user.settled(invocation)).status == "finished"
+        assert [timeout for timeout, _ in await timeouts(user)] == [LONG, SHORT]
+    assert len(tool.keys) == 2
 
 
 async def test_a_session_whose_tools_are_local_no_more_gets_more_time(
