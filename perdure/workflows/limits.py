@@ -77,6 +77,10 @@ class RunLimits:
         long the history is with it: it would go on, and later replays would not (decision 119).
         """
         self._step_events += events
+        return self._is_no_more_short
+
+    @property
+    def _is_no_more_short(self) -> bool:
         return self._short and self._step_events + self.updates * _UPDATE_EVENTS >= _SHORT_EVENTS
 
     @property
@@ -89,7 +93,7 @@ class RunLimits:
         """The run must continue as new."""
         info = workflow.info()
         size, events = info.get_current_history_size(), info.get_current_history_length()
-        if events >= _MAX_EVENTS or self.updates >= _MAX_UPDATES:
+        if events >= _MAX_EVENTS or self.updates >= _MAX_UPDATES or self._is_no_more_short:
             return True
         if not self._carried_events:
             return info.is_continue_as_new_suggested() or size >= _MAX_BYTES

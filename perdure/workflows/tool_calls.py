@@ -116,10 +116,27 @@ class ToolCalls:
         self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
     ) -> dict[str, ToolOutput | Doubt]:
         self._scope.check_stopped()
-        tasks = [asyncio.create_task(self._output(call, decisions.get(call.id or ""), step)) for call in calls]
+        told: list[EffectFailed] = []
+
+        async def run(call: types.FunctionCall) -> ToolOutput | Doubt:
+            try:
+                return await self._output(call, decisions.get(call.id or ""), step)
+            except EffectFailed as failure:
+                if self._scope.effects.revision.fourth:
+                    # Also told here: a call that is held back would keep it unknown while the run hands over.
+                    told.append(failure)
+                    self._scope.failed.append(failure)
+                    self._scope.effects.urgent = True
+                raise
+
+        tasks = [asyncio.create_task(run(call)) for call in calls]
         with contextlib.suppress(asyncio.CancelledError):
             # A stop cancels what runs, yet what finishes all the same must not be lost.
             await asyncio.gather(*tasks, return_exceptions=True)
+        for failure in told:
+            self._scope.failed.remove(failure)
+        if told:
+            self._scope.effects.urgent = bool(self._scope.failed)
         failures = [failure for task in tasks if (failure := _failure(task)) is not None]
         outputs = {
             call.id or "": task.result() for call, task in zip(calls, tasks, strict=True) if _failure(task) is None

@@ -187,3 +187,24 @@ async def test_a_proof_says_itself_how_long_tasks_may_take(client: Client, app_n
         found = await timeouts(user)
     assert len(found) > 1
     assert {timeout for timeout, _ in found} == {timedelta(seconds=3)}
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+@pytest.mark.parametrize("first", ["charge", "fast"])
+async def test_a_failure_beside_a_call_that_is_held_back_is_one(
+    client: Client, app_name: str, at_most_once: bool, first: str
+) -> None:
+    """The next run would run the tool again, or ask what has become of it."""
+    charge, fast = Counted("charge", fail=1), Counted("fast")
+    once = FunctionTool(charge.fn, at_most_once=True) if at_most_once else charge.once
+    names = ("charge", "fast") if first == "charge" else ("fast", "charge")
+    app = make_app(app_name, agent("clerk", [calls(*names), text("x")], [once, fast.fn]))
+    async with serving(client, app) as user:
+        # So many steps that the second call of the round is held back.
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=3))
+        await user.create()
+        failed = await user.run("go")
+        assert failed.status == "failed"
+        assert "of charge fails" in failed.failures[0].cause
+        assert not failed.pending
+    assert (len(charge.keys), len(fast.keys)) == (1, 1)
