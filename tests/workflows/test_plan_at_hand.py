@@ -6,6 +6,7 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agents import FunctionTool, ToolContext
+from perdure.client import Runner
 from perdure.replay import replay_history
 from tests.workflows.support import Gate, User, agent, calls, eventually, make_app, named, serving, text
 
@@ -74,6 +75,8 @@ async def test_a_session_starts_while_local_tools_hold_all_places(client: Client
         busy = await user.send("a")
         await gate.reached()
         other = user.other(session_id="later")
+        # Else the run whose history is looked at is over before it is.
+        other.runner = Runner(app_name, client, local_tools=True)
         await other.create()
         turn = await other.send("a")
 
