@@ -38,7 +38,8 @@ from perdure.transfers import Transferring, Transfers
 class Runner(Transferring, Inspecting):
     """Talks to the sessions of one app. ADK: `runners.py`.
 
-    All but `create_session` raise `SessionNotFound` without one, and bring back one whose workflow was closed, whole.
+    Every method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back
+    whose workflow was terminated, timed out or failed, with its whole journal.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Runner(Transferring, Inspecting):
             client: A client of the Temporal server.
             auto_create_session: Create a session that does not exist when it gets its first message. As in ADK.
             trial: What new sessions are to do more often than they would; for proofs and tests.
-            streams: Whose tokens `streaming` shows: the hub of workers in here, or a `StreamClient`. Default: none.
+            streams: Where the tokens come from that `streaming` shows: the hub of the workers in this process, or one
+                that a `StreamClient` fills. Default: none, so all events come whole.
             local_tools: The app has some, so sessions created here need no change of runs before the first of them.
         """
         self.app_name = app_name
@@ -94,8 +96,7 @@ class Runner(Transferring, Inspecting):
         Raises:
             SessionExists: There is one of this id.
         """
-        session_id = session_id or str(uuid.uuid4())
-        return await self._sessions.create(user_id, session_id, dict(state or {}))
+        return await self._sessions.create(user_id, session_id or str(uuid.uuid4()), dict(state or {}))
 
     async def delete_session(self, *, user_id: str, session_id: str) -> None:
         """Delete a session, its log and its workflow's history. One that does not exist is no error, as in ADK."""
@@ -136,9 +137,8 @@ class Runner(Transferring, Inspecting):
             state_delta: Keys to write with the message.
             request_id: A retried call with the same id starts one invocation.
             streaming: Also yield `partial` events while a model writes: each holds the text since the last one, under
-                the id of the event that will hold all of it. They are not in the log, and come only where `streams`
-                were given. Where a model call is tried again, the text begins anew, under a greater
-                `custom_metadata["perdure:attempt"]`.
+                the id of the event that will hold all of it. They are not in the log, and need `streams`. Where a model
+                call is tried again, the text begins anew, under a greater `custom_metadata["perdure:attempt"]`.
             live: Yield events as they are logged; at the end, with `False`, they cost the worker less: see `follow`.
 
         Raises:

@@ -71,14 +71,8 @@ async def run_parallel(scope: Scope, node: ParallelNode, run: Run) -> bool:
     async def run_branch(index: int) -> bool:
         child = node.sub_agents[index]
         branch = f"{prefix}{node.name}.{child.name}"
-        try:
+        with scope.telling():
             return await scope.run_agent(scope, child, run.resume(child.name, branch))
-        except EffectFailed as failure:
-            # Also told here, since a sibling that waits keeps this agent from returning.
-            scope.failed.append(failure)
-            # Its siblings run to their end or pause, and only then may the run continue as new.
-            scope.effects.urgent = True
-            raise
 
     results = await asyncio.gather(
         *(run_branch(index) for index in range(len(node.sub_agents))), return_exceptions=True

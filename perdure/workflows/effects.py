@@ -216,7 +216,7 @@ class Effects:
     ) -> _T:
         attempt = 0
         # Not where something is at work, which the run would await first.
-        alone = local and self.busy == 0 and self.revision.fourth and self._trial.dead_after is None
+        alone = local and self.busy == 0 and self.revision.fourth
         if alone and self._limits is not None and self._limits.begins_local():
             self.draining = True
         while True:

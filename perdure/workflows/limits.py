@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from temporalio import workflow
 
-from perdure.messages import SessionInput
+from perdure.messages import SessionInput, Trial
 from perdure.plan import Plan
 from perdure.task_timeouts import LONG, SHORT
 
@@ -32,14 +32,17 @@ _LEAST_BYTES = 4_000_000
 class RunLimits:
     """What one run has taken so far. It hands over when Temporal suggests it, or when a limit comes near."""
 
-    def __init__(self) -> None:
+    def __init__(self, trial: Trial | None = None) -> None:
         self.updates = 0
         """Updates that the run accepted."""
         self._carried_bytes = 0
         self._carried_events = 0
-        self._short = workflow.info().task_timeout == SHORT
         self._step_events = 0
-        self._may_shorten = workflow.info().task_timeout > SHORT
+        # A proof says itself how long tasks may take.
+        self._fixed = trial is not None and trial.dead_after is not None
+        self._timeout = workflow.info().task_timeout
+        self._short = self._timeout == SHORT and not self._fixed
+        self._may_shorten = self._timeout > SHORT and not self._fixed
         self._shortens = False
 
     def carried(self) -> None:
@@ -57,9 +60,9 @@ class RunLimits:
 
     def hand_over(self, start: SessionInput, plan: Plan | None) -> NoReturn:
         """Continue as new, with the time for workflow tasks that the session's newest plan asks for."""
-        timeout = workflow.info().task_timeout
-        # Another one is a proof's, or this server's own.
-        if timeout in (SHORT, LONG) or self._shortens:
+        timeout = self._timeout
+        # A server may have another one of its own.
+        if not self._fixed and (timeout in (SHORT, LONG) or self._shortens):
             has_local_tools = self._shortens or (plan is not None and plan.has_local_tools)
             # A run that fetches its journal has a long history from the start.
             timeout = SHORT if has_local_tools and start.carried is None else LONG

@@ -28,7 +28,11 @@ THIRD = "third-revision"
 """
 
 FOURTH = "fourth-revision"
-"""Patch id. Runs from before it run local tools however long a workflow task may take."""
+"""Patch id. Runs from before it
+
+- run local tools however long a workflow task may take;
+- hand over without a word of a tool that failed beside a call that is held back, which runs again then.
+"""
 
 PLAN_AT_HAND = "plan-at-hand"
 ROOMY = "tasks-with-room"

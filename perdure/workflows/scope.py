@@ -263,6 +263,17 @@ class Scope:
         if expired is not None:
             raise EffectFailed(expired.pending.agent, expired.pending.name, expired_cause(expired))
 
+    @contextmanager
+    def telling(self) -> Generator[None]:
+        """Tell of a failure at once, where a sibling that waits or is held back keeps whoever is above from knowing."""
+        try:
+            yield
+        except EffectFailed as failure:
+            self.failed.append(failure)
+            # Its siblings run to their end or pause, and only then may the run continue as new.
+            self.effects.urgent = True
+            raise
+
     @property
     def quiescent(self) -> bool:
         """No branch is at work, and at least one waits for an answer."""

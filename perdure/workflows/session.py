@@ -73,7 +73,7 @@ class SessionWorkflow(SessionQueries):
         self._arrival = Arrival(start, seed)
         self._early: list[tuple[str, Sequence[RawValue]]] = []
         self._ahead = Ahead()
-        self._limits = RunLimits()
+        self._limits = RunLimits(self._trial)
         self._waits = TurnWaits()
         self._log = self._arrival.log
         self._visibility = Visibility(self._app, self._user_id, enabled=start.search_attributes)

@@ -116,28 +116,22 @@ class ToolCalls:
         self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
     ) -> dict[str, ToolOutput | Doubt]:
         self._scope.check_stopped()
-        told: list[EffectFailed] = []
+        told_at_once = self._scope.telling if self._scope.effects.revision.fourth else contextlib.nullcontext
 
         async def run(call: types.FunctionCall) -> ToolOutput | Doubt:
-            try:
+            with told_at_once():
                 return await self._output(call, decisions.get(call.id or ""), step)
-            except EffectFailed as failure:
-                if self._scope.effects.revision.fourth:
-                    # Also told here: a call that is held back would keep it unknown while the run hands over.
-                    told.append(failure)
-                    self._scope.failed.append(failure)
-                    self._scope.effects.urgent = True
-                raise
 
         tasks = [asyncio.create_task(run(call)) for call in calls]
         with contextlib.suppress(asyncio.CancelledError):
             # A stop cancels what runs, yet what finishes all the same must not be lost.
             await asyncio.gather(*tasks, return_exceptions=True)
-        for failure in told:
-            self._scope.failed.remove(failure)
-        if told:
-            self._scope.effects.urgent = bool(self._scope.failed)
         failures = [failure for task in tasks if (failure := _failure(task)) is not None]
+        scope = self._scope
+        if any(failure in scope.failed for failure in failures):
+            # From here on the agent above is told, which may deal with it.
+            scope.failed = [failure for failure in scope.failed if failure not in failures]
+            scope.effects.urgent = bool(scope.failed)
         outputs = {
             call.id or "": task.result() for call, task in zip(calls, tasks, strict=True) if _failure(task) is None
         }

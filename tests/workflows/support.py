@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.common import RetryPolicy
 
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig, ToolContext
@@ -186,6 +186,17 @@ class User:
     @property
     def workflow(self) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(self.key)
+
+    async def histories(self) -> list[WorkflowHistory]:
+        """Return the history of each of the session's runs, the first one first: each names the one before."""
+        found: list[WorkflowHistory] = []
+        handle = self.workflow
+        while True:
+            found.insert(0, await handle.fetch_history())
+            started = found[0].events[0].workflow_execution_started_event_attributes
+            if not started.continued_execution_run_id:
+                return found
+            handle = self.client.get_workflow_handle(self.key, run_id=started.continued_execution_run_id)
 
     async def create(self, **state: Any) -> SessionView:
         return await self.runner.create_session(**self.who, state=state)

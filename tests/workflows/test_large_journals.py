@@ -116,15 +116,11 @@ async def test_history_holds_all_that_a_run_hands_over_in_the_middle_of_a_turn(
 async def starts(user: User) -> list[SessionInput]:
     """Return what each of the session's runs started with, the newest first."""
     found: list[SessionInput] = []
-    handle = user.workflow
-    while True:
-        history = await handle.fetch_history()
-        started = history.events[0].workflow_execution_started_event_attributes
-        (given,) = await user.client.data_converter.decode(started.input.payloads, [SessionInput])
-        found.append(given)
-        if not started.continued_execution_run_id:
-            return found
-        handle = user.client.get_workflow_handle(user.key, run_id=started.continued_execution_run_id)
+    for history in await user.histories():
+        payloads = history.events[0].workflow_execution_started_event_attributes.input.payloads
+        (given,) = await user.client.data_converter.decode(payloads, [SessionInput])
+        found.insert(0, given)
+    return found
 
 
 @pytest.mark.usefixtures("small_payloads")

@@ -43,15 +43,7 @@ def local(fn: Callable[..., Any], **options: Any) -> FunctionTool:
 
 async def history(user: User) -> list[HistoryEvent]:
     """Return the events of all runs: a session hands over before its first local tool."""
-    events: list[HistoryEvent] = []
-    handle = user.workflow
-    while True:
-        run = list((await handle.fetch_history()).events)
-        events = run + events
-        before = run[0].workflow_execution_started_event_attributes.continued_execution_run_id
-        if not before:
-            return events
-        handle = user.client.get_workflow_handle(user.key, run_id=before)
+    return [event for run in await user.histories() for event in run.events]
 
 
 async def scheduled(user: User) -> list[str]:

@@ -37,15 +37,10 @@ ROUNDS = 16
 
 async def timeouts(user: User) -> list[tuple[timedelta, int]]:
     """Return the timeout of each of the session's runs, the first one first, and how many history events it has."""
-    found: list[tuple[timedelta, int]] = []
-    handle = user.workflow
-    while True:
-        history = await handle.fetch_history()
-        started = history.events[0].workflow_execution_started_event_attributes
-        found.insert(0, (started.workflow_task_timeout.ToTimedelta(), len(history.events)))
-        if not started.continued_execution_run_id:
-            return found
-        handle = user.client.get_workflow_handle(user.key, run_id=started.continued_execution_run_id)
+    histories = [run.events for run in await user.histories()]
+    starts = [events[0].workflow_execution_started_event_attributes for events in histories]
+    given = [start.workflow_task_timeout.ToTimedelta() for start in starts]
+    return list(zip(given, map(len, histories), strict=True))
 
 
 def local_app(name: str, fn: Callable[..., Any], rounds: int = ROUNDS) -> App:
@@ -178,15 +173,27 @@ async def test_a_session_that_is_brought_in_hands_over_if_its_journal_came_whole
         assert [timeout for timeout, _ in await timeouts(copy)] == expected
 
 
-async def test_a_proof_says_itself_how_long_tasks_may_take(client: Client, app_name: str) -> None:
+async def test_updates_count_as_well(client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_SHORT_EVENTS", 40)
+    async with serving(client, local_app(app_name, Counted("tool").fn, 1)) as user:
+        user.runner = Runner(app_name, client, local_tools=True)
+        await user.create()
+        for number in range(10):
+            await user.runner.change_state(**user.who, state_delta={"number": number})
+        assert len(await user.histories()) == 2
+        assert (await user.run("go")).status == "finished"
+
+
+@pytest.mark.parametrize("seconds", [3.0, 6.0, 10.0])
+async def test_a_proof_says_itself_how_long_tasks_may_take(client: Client, app_name: str, seconds: float) -> None:
     tool = Counted("tool")
     async with serving(client, local_app(app_name, tool.fn, 3)) as user:
-        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=2, dead_after=3.0))
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=2, dead_after=seconds))
         await user.create()
         assert (await user.run("go")).status == "finished"
         found = await timeouts(user)
     assert len(found) > 1
-    assert {timeout for timeout, _ in found} == {timedelta(seconds=3)}
+    assert {timeout for timeout, _ in found} == {timedelta(seconds=seconds)}
 
 
 @pytest.mark.parametrize("at_most_once", [False, True])
