@@ -46,9 +46,12 @@ from perdure.messages import (
     Trial,
     workflow_id,
 )
+from perdure.projection import Projection
+from perdure.query_guard import BETWEEN_STEPS
 from perdure.requests import check_levels
 from perdure.rescue import check_readable, why_stuck
 from perdure.sent_ahead import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
+from perdure.views import look
 
 _Handle = WorkflowHandle[Any, Any]
 _R = TypeVar("_R", bound=BaseModel)
@@ -231,6 +234,10 @@ class SessionCalls:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
                 return await self._patiently(query, handle.id)
             except WorkflowQueryFailedError as error:
+                if condition is None and BETWEEN_STEPS in str(error):
+                    # A closed run stays between its steps.
+                    journal = await self._lifecycle.read_journal(user_id, session_id, closed=True)
+                    return look(Projection.fold(journal), (self._app, user_id, session_id), name, *args)
                 hidden += str(error) == _HIDDEN
                 await self._check_failed(error, handle.id, hidden)
             except WorkflowQueryRejectedError as error:
@@ -253,8 +260,8 @@ class SessionCalls:
             pause = min(pause * 2, 5.0)
 
     async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, hidden: int) -> None:
-        """Raise why a query failed, unless another one may succeed: where the session's journal is on its way."""
-        if LOADING in str(error):
+        """Raise why a query failed, unless another one may succeed: its journal is on its way, or a workflow task."""
+        if LOADING in str(error) or BETWEEN_STEPS in str(error):
             return
         stuck = await why_stuck(self._client, workflow_id, error)
         if stuck is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle, WorkflowQueryFailedError
@@ -11,12 +12,16 @@ from perdure.archive import read_archive
 from perdure.errors import LogError, SessionUnreadable
 from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, unpack
 from perdure.messages import JOURNAL, LOADING, JournalPage, PageInput, SessionInput
+from perdure.query_guard import BETWEEN_STEPS, ask_again
 from perdure.rescue import check_readable, read_from_history
 
 _Handle = WorkflowHandle[Any, Any]
 
 _LONG_HISTORY_BYTES = 2_000_000
 """Beyond this a closed run is not asked page by page for its journal: each answer takes a replay."""
+
+_BETWEEN_SECONDS = 3.0
+"""For how long a run is asked again that is between two steps: one that is open takes the next."""
 
 _NEVER_RAN = "closed before WorkflowTaskStarted"
 """How the server says that a run was closed before any worker had it, and so answers no query."""
@@ -29,26 +34,28 @@ class JournalReader:
         self._app = app
         self._client = client
 
-    async def read(self, id: str) -> list[Entry]:
-        """Return the whole journal of a session's workflow, open or closed.
+    async def read(self, id: str, *, closed: bool) -> list[Entry]:
+        """Return the whole journal of a session's workflow, open or known to be closed.
 
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        return (await self._find(id, None, []))[1]
+        return (await self._find(id, None, [], patience=0.0 if closed else _BETWEEN_SECONDS))[1]
 
     async def read_closed(self, description: WorkflowExecutionDescription) -> tuple[str, list[Entry]]:
         """Return the journal of a closed run, and the run in which it was found."""
         long = description.raw_description.workflow_execution_info.history_size_bytes > _LONG_HISTORY_BYTES
         known = await read_archive(self._client, description.id, description.run_id) if long else []
-        return await self._find(description.id, description.run_id, known)
+        return await self._find(description.id, description.run_id, known, patience=0.0)
 
-    async def _find(self, id: str, run_id: str | None, known: list[Entry]) -> tuple[str, list[Entry]]:
+    async def _find(
+        self, id: str, run_id: str | None, known: list[Entry], *, patience: float
+    ) -> tuple[str, list[Entry]]:
         """Return the journal of a run, and the run in which it was found: one that never had it whole names another."""
         entries = list(known)
         try:
             while True:
-                page = await self._read_page(id, run_id, len(entries))
+                page = await ask_again(partial(self._read_page, id, run_id, len(entries)), patience)
                 if page.carried is not None:
                     run_id = page.carried.run_id
                     continue
@@ -56,6 +63,9 @@ class JournalReader:
                 if len(entries) >= page.total:
                     return run_id or "", entries
         except (WorkflowQueryFailedError, RPCError) as error:
+            if BETWEEN_STEPS in str(error):
+                # It will never take that step, since it is closed.
+                return "", (await self.salvage(id, run_id, error))[0]
             await check_readable(self._client, id)
             raise SessionUnreadable(
                 f"the journal of the workflow {id!r} cannot be read: {error};"
@@ -89,7 +99,7 @@ class JournalReader:
         return length is not None and len(await read_archive(self._client, id, run_id)) < length
 
     async def salvage(
-        self, workflow_id: str, run_id: str, error: Exception | None = None
+        self, workflow_id: str, run_id: str | None, error: Exception | None = None
     ) -> tuple[list[Entry], set[str]]:
         """Return the journal as a run's history tells it, without running any code; `error` is why it was not asked.
 

@@ -307,13 +307,13 @@ class Lifecycle:
                 raise
         await _send_parts(handle, entries, sent)
 
-    async def read_journal(self, user_id: str, session_id: str) -> list[Entry]:
-        """Return the whole journal of a session, open or closed.
+    async def read_journal(self, user_id: str, session_id: str, *, closed: bool = False) -> list[Entry]:
+        """Return the whole journal of a session, open or known to be closed.
 
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        return await self._journals.read(workflow_id(self._app, user_id, session_id))
+        return await self._journals.read(workflow_id(self._app, user_id, session_id), closed=closed)
 
     async def set_aside(self, user_id: str, session_id: str) -> str | None:
         """End a session's workflow and keep its whole journal under a session id of its own, as if it was closed there.

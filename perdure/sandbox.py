@@ -12,10 +12,13 @@ from temporalio.workflow import SandboxImportNotificationPolicy
 
 from perdure.agents.registry import Registry
 from perdure.plan import CustomNode
+from perdure.query_guard import GuardedRunner, GuardedSandbox
 
 
-def workflow_runner(registries: Sequence[Registry]) -> WorkflowRunner:
+def workflow_runner(registries: Sequence[Registry], *, guarded: bool = False) -> WorkflowRunner:
     """Return what runs the workflows of some apps: Temporal's sandbox where custom agents run, else none.
+
+    `guarded` is for workers that are asked while they work (`perdure/query_guard.py`).
 
     In the sandbox only `perdure.workflows` and the modules of custom agents are loaded afresh, and guarded; everything
     else passes through. Perdure's own workflow code needs no guard at run time, and is a third cheaper without one.
@@ -23,14 +26,14 @@ def workflow_runner(registries: Sequence[Registry]) -> WorkflowRunner:
     nodes = (node for registry in registries for node in registry.plan.nodes.values())
     modules = {node.code.partition(":")[0] for node in nodes if isinstance(node, CustomNode)}
     if not modules:
-        return UnsandboxedWorkflowRunner()
+        return GuardedRunner() if guarded else UnsandboxedWorkflowRunner()
     restrictions = replace(
         SandboxRestrictions.default,
         passthrough_modules=_AllBut({"perdure.workflows", *modules}),
         # A custom agent's module is loaded as its turn comes, which is no mistake to be warned of.
         import_notification_policy=SandboxImportNotificationPolicy.SILENT,
     )
-    return SandboxedWorkflowRunner(restrictions=restrictions)
+    return (GuardedSandbox if guarded else SandboxedWorkflowRunner)(restrictions=restrictions)
 
 
 class _AllBut(set[str]):

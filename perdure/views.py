@@ -11,17 +11,25 @@ from perdure import events
 from perdure.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
 from perdure.journal import pack_part, payload_size, take
 from perdure.messages import (
+    EFFECTS,
+    EVENTS,
+    JOURNAL,
     PAGE_BYTES,
+    PENDING,
+    PLAN,
+    SESSION,
     EventsPage,
     InvocationView,
     JournalPage,
     PageInput,
     PendingCall,
     PendingView,
+    PlanView,
     SessionStatus,
     SessionView,
 )
 from perdure.projection import Call, Invocation, Projection
+from perdure.tool_effects import effects_page
 
 _SHORT_ARGS_BYTES = 10_000
 _LONG_ARGS_BYTES = 100_000
@@ -64,6 +72,15 @@ def session_view(projection: Projection, app: str, user_id: str, session_id: str
         event_count=len(projection.events),
         last_update_time=projection.events[-1].timestamp if projection.events else 0.0,
     )
+
+
+def look(projection: Projection, session: tuple[str, str, str], name: str, *args: Any) -> Any:
+    """Answer a query as the session's workflow does: one of some name about a session of an app, a user, an id."""
+    if name in (SESSION, PENDING):
+        return session_view(projection, *session) if name == SESSION else pending_view(projection)
+    if name == PLAN:
+        return PlanView(plan=projection.plans.get(args[0].digest))
+    return {EVENTS: events_page, JOURNAL: journal_page, EFFECTS: effects_page}[name](projection, args[0])
 
 
 def _told(projection: Projection) -> list[Invocation]:

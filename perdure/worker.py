@@ -128,7 +128,7 @@ def _worker(
             model.call,
             ToolActivity(registry, journals, code, rollout, config.artifacts).run,
         ],
-        workflow_runner=workflow_runner([registry]),
+        workflow_runner=workflow_runner([registry], guarded=True),
         interceptors=[StepMeter(), Detours(), LostWorkers(client)],
         identity=config.identity,
         **_version(registry, config),

@@ -71,6 +71,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "payloads": frozenset({"brevity", "errors"}),
     "private_files": frozenset(),
     "detours": frozenset(),
+    "query_guard": frozenset(),
     "keys": frozenset({"errors", "private_files"}),
     "codec_server": frozenset({"errors", "http_server"}),
     "http_server": frozenset(),
@@ -87,13 +88,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "workflows": VALUES | PURE | {"workflows", "detours", "agents.custom", "agents.context", "agents.registry", "logs"},
     "activities": VALUES
     | PURE
-    | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing", "streams"},
-    "sandbox": VALUES | {"agents.registry"},
+    | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing", "streams"}
+    | {"query_guard"},
+    "sandbox": VALUES | {"agents.registry", "query_guard"},
     "replay": VALUES | {"agents", "payloads", "sandbox", "workflows"},
     "rescue": VALUES | PURE | {"archive", "payloads"},
-    "journals": VALUES | PURE | {"archive", "rescue"},
+    "journals": VALUES | PURE | {"archive", "rescue", "query_guard"},
     "lifecycle": VALUES | PURE | {"journals", "sharing"},
-    "calls": VALUES | PURE | {"lifecycle", "rescue", "logs"},
+    "calls": VALUES | PURE | {"lifecycle", "rescue", "query_guard", "logs"},
     "sessions": VALUES | PURE | {"calls", "lifecycle", "rescue", "sharing", "logs"},
     "waiting": VALUES | PURE | {"sessions", "lifecycle", "payloads"},
     "streams": VALUES | {"streams", "logs"},

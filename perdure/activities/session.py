@@ -8,6 +8,7 @@ from collections import OrderedDict
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import chain, islice, takewhile
 
 from temporalio import activity
@@ -27,6 +28,7 @@ from perdure.messages import (
     PageInput,
 )
 from perdure.projection import Projection
+from perdure.query_guard import ask_again
 
 _READY = 100
 """So many copies are never packed. Most sessions wait for people, most of the time."""
@@ -142,12 +144,9 @@ class JournalCache:
     async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
         while True:
             handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            page = await handle.query(
-                JOURNAL,
-                PageInput(since=since, max_bytes=MAX_PART_BYTES),
-                result_type=JournalPage,
-                rpc_timeout=_FETCH_TIMEOUT,
-            )
+            part = PageInput(since=since, max_bytes=MAX_PART_BYTES)
+            query = partial(handle.query, JOURNAL, part, result_type=JournalPage, rpc_timeout=_FETCH_TIMEOUT)
+            page = await ask_again(query, _FETCH_TIMEOUT.total_seconds())
             if page.carried is None:
                 return page
             run_id = page.carried.run_id

@@ -27,7 +27,8 @@ from perdure.worker import create_workers
 
 ONCE = RetryPolicy(maximum_attempts=1)
 PENDING = {"status": "pending"}
-_PATIENCE = 20.0
+_PATIENCE = 40.0
+"""Seconds. Without a cache Temporal's core loses a workflow task now and then, which is given again after ten."""
 """Seconds after which what a test waits for has failed to come."""
 
 ON_END: list[Callable[[Client, App], Awaitable[None]]] = []
