@@ -60,6 +60,8 @@ class SessionFacts:
     """`user:` and `app:` keys of an imported log, which the session shows where the server knows no such key."""
     imported_at: float | None = None
     """When an imported log was taken, in seconds since the epoch."""
+    imported_bare: bool = False
+    """An imported log was events only."""
     imported_plan: str | None = None
     """Digest of the newest plan at an imported log's origin."""
 

@@ -17,7 +17,7 @@ from perdure.events import QUESTIONS, USER, Event, asked_about
 from perdure.facts import TEMP, stored_part
 from perdure.journal import MAX_EVENT_BYTES, EventLogged, payload_size
 from perdure.levels import MAX_LOGGED_LEVELS, is_too_deep
-from perdure.plan import LlmNode, LoopNode, Plan
+from perdure.plan import CustomNode, LlmNode, LoopNode, Plan
 from perdure.projection import Invocation, Projection
 from perdure.responses import is_confirmation_request
 from perdure.views import LAST_TIME
@@ -150,10 +150,14 @@ def check_branch(branch: str | None, where: str) -> None:
 def agent_of_import(session: Projection, plan: Plan, invocation: Invocation) -> str:
     """Return the agent that an imported invocation goes on with: the author of its first event, or as for a message.
 
+    A custom agent above that author may have begun it without a word.
+
     Raises:
         LogError: It cannot go on in this app; the message says why.
     """
     agent = invocation.agent or session.agent_for(plan, invocation)
+    while session.imported_bare and isinstance(parent := plan.parents.get(agent), CustomNode):
+        agent = parent.name
     events = [entry.event for entry in invocation.entries if isinstance(entry, EventLogged)]
     for author in (agent, *(event.author for event in events)):
         if author not in plan.nodes:

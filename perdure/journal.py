@@ -327,6 +327,8 @@ class LogImported(_Entry):
     """Digest of the newest plan at the log's origin, to tell where it came from; nothing runs under it."""
     timestamp: float | None = None
     """When it was taken, in seconds since the epoch; deadlines of open calls count from here."""
+    bare: bool = False
+    """It was events only, which do not tell with which agent an invocation began, if that has logged nothing."""
 
 
 class InvocationPinned(_Entry):

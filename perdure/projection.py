@@ -275,7 +275,7 @@ def _pin(session: Projection, entry: InvocationPinned) -> None:
 
 def _take_over(session: Projection, entry: LogImported) -> None:
     """Take no code and no permission from outside, and let nothing run by itself."""
-    session.imported_at = entry.timestamp
+    session.imported_at, session.imported_bare = entry.timestamp, entry.bare
     if entry.timestamp is not None:
         for call in session.timed.values():
             restart_deadline(call, entry.timestamp)

@@ -125,7 +125,7 @@ def drive_log(
     read = read_log(past, state=state, resumable=resumable, fresh=fresh)
     if resumable is False and trigger.author == USER and not given[-1].invocation_id:
         trigger = trigger.model_copy(update={"invocation_id": f"e-{fresh()}"})
-    mark = LogImported(allow_pending_calls=allow_pending_calls, timestamp=now)
+    mark = LogImported(allow_pending_calls=allow_pending_calls, timestamp=now, bare=True)
     return _Driver(read, trigger, len(log), resumable=resumable, mark=mark).drive()
 
 

@@ -148,10 +148,14 @@ class Transferring:
         """
         # It takes seconds for a large file, in which others are to be served.
         log = await asyncio.to_thread(read_lines, lines, fresh=_fresh)
+        header = log.header
         marker = LogImported(
-            allow_pending_calls=allow_pending_calls, plan_digest=log.header.plan_digest, timestamp=time.time()
+            allow_pending_calls=allow_pending_calls,
+            plan_digest=header.plan_digest,
+            timestamp=time.time(),
+            bare=not header.journal,
         )
-        user_id, session_id = user_id or log.header.user_id, session_id or log.header.session_id
+        user_id, session_id = user_id or header.user_id, session_id or header.session_id
         replaced = await self._transfers.put(user_id, session_id, (*log.entries, marker), replace=replace)
         session = log.projection
         session.apply(marker)

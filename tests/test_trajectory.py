@@ -14,7 +14,7 @@ from perdure.errors import InvalidTrajectory, LogError
 from perdure.events import USER, Event, EventActions, user_content
 from perdure.imports import agent_of_import
 from perdure.journal import EventLogged, LogImported, pack, unpack
-from perdure.plan import LoopNode, SequentialNode
+from perdure.plan import CustomNode, LoopNode, SequentialNode
 from perdure.projection import Projection
 from perdure.trajectory import DrivenTrajectory, drive_log, read_log
 from tests.conformance.journals import record
@@ -305,6 +305,18 @@ def test_without_checkpoints_only_llm_agents_go_on() -> None:
     assert "does not tell where 'steps' was" in _misfit(asked(), called("c1", author="a"), plan=plan)
     session = read(asked(), called("c1"))
     assert agent_of_import(session, plan, session.invocations["i1"]) == "root"
+
+
+def test_a_custom_agent_may_have_begun_without_a_word() -> None:
+    below = CustomNode(name="inner", sub_agents=(llm("a"),), code="a:B")
+    outer = CustomNode(name="outer", sub_agents=(below,), code="a:B")
+    plan = plan_with(SequentialNode(name="steps", sub_agents=(outer,)))
+    entries = read_log([asked(), called("c1", author="a")], fresh=fresh_ids()).entries
+    events_only = Projection.fold([*entries, LogImported(bare=True)])
+    assert agent_of_import(events_only, plan, events_only.invocations["i1"]) == "outer"
+    # A journal tells it: an answer may have been sent to an agent in the middle. Imports of before did not say.
+    journal = Projection.fold([*entries, LogImported()])
+    assert agent_of_import(journal, plan, journal.invocations["i1"]) == "a"
 
 
 def test_an_invocation_without_events_starts_as_its_message_would_have() -> None:

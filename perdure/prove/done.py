@@ -17,6 +17,7 @@ from perdure.journal import (
     ModelCalled,
     PlanLoaded,
     ToolKept,
+    ToolRan,
 )
 from perdure.plan import Plan
 from perdure.prove.ledger import Step
@@ -49,6 +50,8 @@ class _Done:
         self._plan: Plan | None = None
         self._calls: dict[str, _Call] = {}
         """Calls that have not returned."""
+        self._broken: set[str] = set()
+        """Those of them whose tool has run, and failed: others wait for a confirmation, say."""
         self._caught: list[tuple[FailureCaught, set[str]]] = []
         """What custom agents met, with the calls that failed of it."""
         self._dealt_with: set[str] = set()
@@ -67,6 +70,8 @@ class _Done:
             case ToolKept():
                 if not entry.output.needs_confirmation:
                     self._end(entry.invocation_id, entry.call_id)
+            case ToolRan(outcome="failed" | "stopped"):
+                self._broken.add(entry.call_id)
             case ModelCalled():
                 self.done[(f"model of {entry.agent}", "")] += 1
             case ActivityKept():
@@ -117,7 +122,8 @@ class _Done:
 
     def _fail(self, invocation_id: str, agent: str | None, run: str = "") -> set[str]:
         """Count what was called in this run, by this agent or underneath it, and did not return: it has failed."""
-        failed = self._below(invocation_id, agent, run) - self._dealt_with
+        failed = (self._below(invocation_id, agent, run) & self._broken) - self._dealt_with
+        self._broken -= failed
         self.done.update(self._calls[call_id].effect for call_id in failed)
         return failed
 

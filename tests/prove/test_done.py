@@ -12,6 +12,7 @@ from perdure.journal import (
     PlanLoaded,
     ToolKept,
     ToolOutput,
+    ToolRan,
 )
 from perdure.plan import CustomNode, LlmNode, Plan
 from perdure.prove.done import done_in
@@ -35,6 +36,10 @@ def failed(failure: Failure) -> InvocationSettled:
     return InvocationSettled(invocation_id="e-1", status="failed", failures=(failure,))
 
 
+def broke(call_id: str) -> ToolRan:
+    return ToolRan(call_id=call_id, outcome="failed", started=1.0, ended=2.0)
+
+
 def test_a_journal_tells_what_was_done() -> None:
     steps = [tool(1, "e-1/a"), tool(2, "e-1/b", activity="run/2", error="RuntimeError"), tool(3, "e-1/b")]
     calling = [EventLogged(event=called("a")), EventLogged(event=called("b"))]
@@ -42,7 +47,10 @@ def test_a_journal_tells_what_was_done() -> None:
     kept = ToolKept(invocation_id="e-1", call_id="a", output=ToolOutput(result=1))
     logged = EventLogged(event=responded("a"))
     assert done_in([*calling, kept, logged], steps) == {("tool pay", "e-1/a"): 1}
-    assert done_in([*calling, kept, failed(NO_PAY)], steps) == {("tool pay", "e-1/a"): 1, ("tool pay", "e-1/b"): 1}
+    both = {("tool pay", "e-1/a"): 1, ("tool pay", "e-1/b"): 1}
+    assert done_in([*calling, kept, broke("b"), failed(NO_PAY)], steps) == both
+    # What waits for a confirmation beside a tool that fails has not run, though it will.
+    assert done_in([*calling, broke("a"), failed(NO_PAY)], steps) == {("tool pay", "e-1/a"): 1}
 
 
 def test_a_tool_whose_failure_was_dealt_with_is_done() -> None:
@@ -51,10 +59,10 @@ def test_a_tool_whose_failure_was_dealt_with_is_done() -> None:
     steps = [*runs, tool(3, "e-1/b", activity="run/3")]
     beside = called("b").model_copy(update={"author": "other"})
     caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(NO_PAY,), sub_agent="clerk")
-    entries: list[Entry] = [plan(), EventLogged(event=called("a")), EventLogged(event=beside), caught]
+    entries: list[Entry] = [plan(), EventLogged(event=called("a")), EventLogged(event=beside), broke("a"), caught]
     assert done_in(entries, steps) == {PAY: 1}
     assert done_in([*entries, GAVE_UP, failed(NO_PRICE)], steps)[PAY] == 1
-    assert done_in([*entries, GAVE_UP, failed(NO_PRICE), failed(NO_PRICE)], steps)[PAY] == 2
+    assert done_in([*entries, GAVE_UP, failed(NO_PRICE), broke("a"), failed(NO_PRICE)], steps)[PAY] == 2
     assert done_in([*entries, failed(NO_PRICE), failed(NO_PRICE)], steps)[PAY] == 1
     # Nor if it fails by something else, and says so.
     met = FailureCaught(invocation_id="e-1", agent="boss", failures=(NO_PRICE,), name="price")

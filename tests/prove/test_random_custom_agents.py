@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from temporalio.client import Client
 
 from perdure.prove.modes import Mode
-from perdure.prove.proof import ALL_MODES
+from perdure.prove.proof import ALL_MODES, ProofConfig
 from tests.prove.random_prover import CONFIG, PROFILE, TIMEOUT, Names, RandomProver, Tree
 
 pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(TIMEOUT)]
@@ -128,3 +128,16 @@ def program_trees(draw: st.DrawFn) -> Tree:
 async def test_a_random_custom_agent_can_be_cut_anywhere(tree: Tree, mode: Mode, proof_client: Client) -> None:
     report = await RandomProver(proof_client, CONFIG).prove_tree(tree, mode)
     assert report.ok, f"{tree}\n{report}"
+
+
+async def test_what_a_silent_custom_agent_began_goes_on_from_a_bare_log(proof_client: Client) -> None:
+    # Found by the long profile: the log begins with a sub-agent, and only that one went on.
+    names = ("llm1", "llm2")
+    agents = [
+        {"kind": "llm", "name": name, "tools": [], "script": [{"text": "a"}, {"text": "b"}] * 3} for name in names
+    ]
+    both: dict[str, Any] = {"kind": "parallel", "name": "both", "sub_agents": agents}
+    program: list[dict[str, Any]] = [{"run": "both"}, {"run": "both"}]
+    root: dict[str, Any] = {"kind": "program", "name": "twice", "sub_agents": [both], "program": program}
+    report = await RandomProver(proof_client, ProofConfig()).prove_tree(Tree(root, {}), "prefix")
+    assert report.ok, report

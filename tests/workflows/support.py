@@ -28,8 +28,8 @@ from perdure.worker import create_workers
 ONCE = RetryPolicy(maximum_attempts=1)
 PENDING = {"status": "pending"}
 _PATIENCE = 40.0
-"""Seconds. Without a cache Temporal's core loses a workflow task now and then, which is given again after ten."""
-"""Seconds after which what a test waits for has failed to come."""
+"""Seconds after which what a test waits for has failed to come. Without a cache Temporal's core loses a workflow task
+now and then, which is given again after ten."""
 
 ON_END: list[Callable[[Client, App], Awaitable[None]]] = []
 """Called when an app has been served to its end; `tests/replay/features.py` records what is there then."""
