@@ -40,7 +40,23 @@ class JournalReader:
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        return (await self._find(id, None, [], patience=0.0 if closed else _BETWEEN_SECONDS))[1]
+        try:
+            return (await self._find(id, None, [], patience=0.0 if closed else _BETWEEN_SECONDS))[1]
+        except SessionUnreadable as error:
+            return await self._salvage_between(id, None, error)
+
+    async def read_ended(self, description: WorkflowExecutionDescription) -> list[Entry]:
+        """Return the journal of a closed run, wherever it is found."""
+        try:
+            return (await self.read_closed(description))[1]
+        except SessionUnreadable as error:
+            return await self._salvage_between(description.id, description.run_id, error)
+
+    async def _salvage_between(self, id: str, run_id: str | None, error: SessionUnreadable) -> list[Entry]:
+        """Return the journal as its history tells it if the run is closed between two steps; else raise the error."""
+        if BETWEEN_STEPS not in str(error):
+            raise error
+        return (await self.salvage(id, run_id, error))[0]
 
     async def read_closed(self, description: WorkflowExecutionDescription) -> tuple[str, list[Entry]]:
         """Return the journal of a closed run, and the run in which it was found."""
@@ -63,9 +79,6 @@ class JournalReader:
                 if len(entries) >= page.total:
                     return run_id or "", entries
         except (WorkflowQueryFailedError, RPCError) as error:
-            if BETWEEN_STEPS in str(error):
-                # It will never take that step, since it is closed.
-                return "", (await self.salvage(id, run_id, error))[0]
             await check_readable(self._client, id)
             raise SessionUnreadable(
                 f"the journal of the workflow {id!r} cannot be read: {error};"

@@ -332,7 +332,7 @@ class Lifecycle:
             return None
         description = await _end_newest(self._client, self._handle(user_id, session_id))
         try:
-            _, entries = await self._journals.read_closed(description)
+            entries = await self._journals.read_ended(description)
         except SessionUnreadable as error:
             if LOADING not in str(error):
                 raise

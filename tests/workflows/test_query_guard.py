@@ -73,6 +73,20 @@ async def test_a_look_at_a_closed_session_runs_no_tool(client: Client, app_name:
     assert len(shop.tool.keys) == 1
 
 
+async def test_a_closed_session_that_is_replaced_is_kept_and_runs_no_tool(client: Client, app_name: str) -> None:
+    shop = Shop(app_name)
+    user, _, answer = await shop.asked_without_a_worker(client)
+    await shop.answer_for_the_model(user, answer)
+    await user.workflow.terminate()
+    async with serving(client, shop.app):
+        lines = [line async for line in user.runner.export_session(**user.who)]
+        imported = await user.runner.import_session(lines, replace=True)
+        assert imported.replaced is not None
+        for session_id in (imported.replaced, imported.session_id):
+            assert await user.other(session_id=session_id).log() == ["user: go", "clerk calls tool"]
+    assert shop.tool.keys == []
+
+
 async def test_a_look_ahead_of_a_workflow_task_is_answered_after_it(client: Client, app_name: str) -> None:
     """The query is on its way as the model call ends, so it is no part of the task that takes that up."""
     shop = Shop(app_name)
