@@ -234,8 +234,8 @@ class SessionCalls:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
                 return await self._patiently(query, handle.id)
             except WorkflowQueryFailedError as error:
-                if condition is None and BETWEEN_STEPS in str(error):
-                    # A closed run stays between its steps.
+                if BETWEEN_STEPS in str(error) and await self._is_closed(user_id, session_id):
+                    # It will stay between these steps.
                     journal = await self._lifecycle.read_journal(user_id, session_id, closed=True)
                     return look(Projection.fold(journal), (self._app, user_id, session_id), name, *args)
                 hidden += str(error) == _HIDDEN
@@ -259,13 +259,18 @@ class SessionCalls:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
+    async def _is_closed(self, user_id: str, session_id: str) -> bool:
+        return await self._lifecycle.status(user_id, session_id) not in ("running", "continued as new")
+
     async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, hidden: int) -> None:
         """Raise why a query failed, unless another one may succeed: its journal is on its way, or a workflow task."""
-        if LOADING in str(error) or BETWEEN_STEPS in str(error):
+        if LOADING in str(error):
             return
         stuck = await why_stuck(self._client, workflow_id, error)
         if stuck is not None:
             raise stuck from error
+        if BETWEEN_STEPS in str(error):
+            return
         if hidden:
             await check_readable(self._client, workflow_id)
         # What an encrypted error says cannot be read; it might be that.

@@ -150,13 +150,15 @@ def check_branch(branch: str | None, where: str) -> None:
 def agent_of_import(session: Projection, plan: Plan, invocation: Invocation) -> str:
     """Return the agent that an imported invocation goes on with: the author of its first event, or as for a message.
 
-    A custom agent above that author may have begun it without a word.
+    A custom agent above that author may have begun it without a word. An answer that is a message begins at the agent
+    that asked.
 
     Raises:
         LogError: It cannot go on in this app; the message says why.
     """
     agent = invocation.agent or session.agent_for(plan, invocation)
-    while session.imported_bare and isinstance(parent := plan.parents.get(agent), CustomNode):
+    is_answer = bool(invocation.message.get_function_responses())
+    while session.imported_bare and not is_answer and isinstance(parent := plan.parents.get(agent), CustomNode):
         agent = parent.name
     events = [entry.event for entry in invocation.entries if isinstance(entry, EventLogged)]
     for author in (agent, *(event.author for event in events)):

@@ -5,7 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
 from temporalio.service import RPCError
 
 from perdure.archive import read_archive
@@ -20,7 +26,7 @@ _Handle = WorkflowHandle[Any, Any]
 _LONG_HISTORY_BYTES = 2_000_000
 """Beyond this a closed run is not asked page by page for its journal: each answer takes a replay."""
 
-_BETWEEN_SECONDS = 3.0
+_BETWEEN_SECONDS = 20.0
 """For how long a run is asked again that is between two steps: one that is open takes the next."""
 
 _NEVER_RAN = "closed before WorkflowTaskStarted"
@@ -55,6 +61,9 @@ class JournalReader:
     async def _salvage_between(self, id: str, run_id: str | None, error: SessionUnreadable) -> list[Entry]:
         """Return the journal as its history tells it if the run is closed between two steps; else raise the error."""
         if BETWEEN_STEPS not in str(error):
+            raise error
+        run: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
+        if (await run.describe()).status == WorkflowExecutionStatus.RUNNING:
             raise error
         return (await self.salvage(id, run_id, error))[0]
 

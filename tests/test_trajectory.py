@@ -314,9 +314,18 @@ def test_a_custom_agent_may_have_begun_without_a_word() -> None:
     entries = read_log([asked(), called("c1", author="a")], fresh=fresh_ids()).entries
     events_only = Projection.fold([*entries, LogImported(bare=True)])
     assert agent_of_import(events_only, plan, events_only.invocations["i1"]) == "outer"
-    # A journal tells it: an answer may have been sent to an agent in the middle. Imports of before did not say.
+    # A journal tells it. Imports of before did not say that they were none.
     journal = Projection.fold([*entries, LogImported()])
     assert agent_of_import(journal, plan, journal.invocations["i1"]) == "a"
+
+
+def test_an_answer_that_is_a_message_began_at_the_agent_that_asked() -> None:
+    plan = plan_with(CustomNode(name="outer", sub_agents=(llm("a"),), code="a:B"))
+    answer = responded("c1", author=USER, invocation="i2")
+    log = [asked(), called("c1", author="a", waits=("c1",)), answer, said(author="a", invocation="i2")]
+    session = Projection.fold([*read_log(log, fresh=fresh_ids()).entries, LogImported(bare=True)])
+    assert agent_of_import(session, plan, session.invocations["i1"]) == "outer"
+    assert agent_of_import(session, plan, session.invocations["i2"]) == "a"
 
 
 def test_an_invocation_without_events_starts_as_its_message_would_have() -> None:
