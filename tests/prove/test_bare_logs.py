@@ -20,6 +20,7 @@ from perdure.journal import (
     SessionCreated,
     ToolKept,
     ToolOutput,
+    ToolRan,
 )
 from perdure.prove.bare_logs import (
     CAUGHT,
@@ -82,6 +83,7 @@ def a_run(turns: Sequence[tuple[list[Event], list[Entry]]], steps: list[Step]) -
 
 
 GO, CALL, BACK, END = said(USER, "go"), called("a", "b"), responded("a", "b"), said("clerk", "done")
+BROKE = ToolRan(call_id="a", outcome="failed", started=1.0, ended=2.0)
 OVER = Event(
     id="o", author="clerk", invocation_id="e-1", actions=EventActions(end_of_agent=True)
 )  # what a resumable app logs last
@@ -108,7 +110,7 @@ def test_failures_of_the_turns_before_are_over_and_those_of_the_same_turn_are_no
     call, back = called("a"), responded("a")
     failure = Failure(agent="clerk", step="pay", cause="no")
     failed = InvocationSettled(invocation_id="e-1", status="failed", failures=(failure,))
-    first = [*started(GO), ModelCalled(agent="clerk"), *logged(call), failed]
+    first = [*started(GO), ModelCalled(agent="clerk"), *logged(call), BROKE, failed]
     # The second model call failed as well: it is counted, and nothing is logged.
     second = [ResumeAccepted(invocation_id="e-1"), *logged(back), ModelCalled(agent="clerk"), failed]
     third = [ResumeAccepted(invocation_id="e-1"), ModelCalled(agent="clerk"), *logged(called("c"))]
@@ -135,7 +137,7 @@ def test_what_ran_in_an_invocation_that_does_not_go_on_does_not_run_again() -> N
     failed = InvocationSettled(invocation_id="e-1", status="failed", failures=(failure,))
     again, more = said(USER, "more", "e-2"), said("clerk", "again", "e-2")
     turns = [
-        ([GO, CALL], [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), kept, failed]),
+        ([GO, CALL], [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), kept, BROKE, failed]),
         ([again, more], [*started(again), ModelCalled(agent="clerk"), *logged(more)]),
     ]
     steps = [modelled(0), paid(1, "a", "RuntimeError"), paid(2, "b"), modelled(3)]
