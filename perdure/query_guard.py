@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import WorkflowQueryFailedError
@@ -88,8 +87,8 @@ def _is_from_history(job: WorkflowActivationJob) -> bool:
     An activity that the workflow cancels may end in the task that cancels it.
     """
     if job.HasField("resolve_activity"):
-        result: ActivityResolution = job.resolve_activity.result
-        return not job.resolve_activity.is_local and not result.HasField("cancelled")
+        ended = job.resolve_activity
+        return not ended.is_local and not ended.result.HasField("cancelled")
     return job.HasField("fire_timer") or job.HasField("signal_workflow")
 
 

@@ -56,12 +56,17 @@ class Shop:
         )
         await handle.complete(RawValue(answer))
 
+    async def closed_between_steps(self, client: Client) -> tuple[User, str]:
+        """Return a user whose session was closed right behind the model's answer, and the invocation."""
+        user, sent, answer = await self.asked_without_a_worker(client)
+        await self.answer_for_the_model(user, answer)
+        await user.workflow.terminate()
+        return user, sent
+
 
 async def test_a_look_at_a_closed_session_runs_no_tool(client: Client, app_name: str) -> None:
     shop = Shop(app_name)
-    user, sent, answer = await shop.asked_without_a_worker(client)
-    await shop.answer_for_the_model(user, answer)
-    await user.workflow.terminate()
+    user, sent = await shop.closed_between_steps(client)
     async with serving(client, shop.app):
         assert [invocation.status for invocation in (await user.view()).invocations] == ["stopped"]
         assert await user.log() == ["user: go", "clerk calls tool"]
@@ -75,9 +80,7 @@ async def test_a_look_at_a_closed_session_runs_no_tool(client: Client, app_name:
 
 async def test_a_closed_session_that_is_replaced_is_kept_and_runs_no_tool(client: Client, app_name: str) -> None:
     shop = Shop(app_name)
-    user, _, answer = await shop.asked_without_a_worker(client)
-    await shop.answer_for_the_model(user, answer)
-    await user.workflow.terminate()
+    user, _ = await shop.closed_between_steps(client)
     async with serving(client, shop.app):
         lines = [line async for line in user.runner.export_session(**user.who)]
         imported = await user.runner.import_session(lines, replace=True)
