@@ -165,7 +165,7 @@ class Lifecycle:
 
     def _input(self, **given: Any) -> SessionInput:
         """Return what every new run of a session starts with, beside what this one is given."""
-        return SessionInput(trial=self._trial, derived_ids=True, **given)
+        return SessionInput(trial=self._trial, **given)
 
     async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> None:
         """Start a new session.

@@ -126,10 +126,6 @@ class SessionInput(_Message):
     """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
     search_attributes: bool = False
     """An earlier run found that Perdure's search attributes exist in this namespace."""
-    derived_ids: bool = False
-    """Ids of function calls are derived, so that history tells them (see `answers.py`); not so in early histories."""
-    reenter: bool = False
-    """As `Trial.reenter`, in early histories."""
     trial: Trial | None = None
 
 

@@ -36,8 +36,8 @@ from perdure.rebuilding import Rebuilder
 class Questions:
     """Knows which started calls have ended without a word, and asks about them."""
 
-    def __init__(self, journal: Rebuilder, seed: str | None) -> None:
-        """Begin with nothing; without the seed of derived ids nothing is asked."""
+    def __init__(self, journal: Rebuilder, seed: str) -> None:
+        """Begin with nothing; ids of questions are derived from `seed`."""
         self._journal = journal
         self._seed = seed
         self._at_work: dict[int, ToolInput] = {}
@@ -98,7 +98,7 @@ class Questions:
 
     def _ask(self, invocation: Invocation, time: float, *, wanted: Collection[str | None] | None) -> None:
         plan = self._journal.projection.plan_of(invocation)
-        if self._seed is None or plan is None or not plan.resumable:
+        if plan is None or not plan.resumable:
             return
         found: dict[str, tuple[Event, list[Doubt], list[str]]] = {}
         for calling, tool, doubt in self._doubts(plan, invocation):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from google.genai import types
@@ -54,53 +54,19 @@ _SAME_TIME = 0.002
 """Seconds by which the journal's time of a workflow task may differ from history's."""
 
 
-class Drawn:
-    """Ids that a run drew at random, as development versions did; its history tells them here and there only."""
-
-    def __init__(self, tools: Sequence[ToolInput], answered: Sequence[str]) -> None:
-        """Take what the whole history tells.
-
-        Args:
-            tools: The calls of all tools.
-            answered: The ids of all calls that users answered.
-        """
-        self._tools = tools
-        self._answered = answered
-
-    def of_calls(self, seed: str, agent: str, names: Sequence[str | None], taken: set[str]) -> Iterator[str]:
-        """Return ids for the calls of one model answer, those of its tools' activities where there are any."""
-        later = [call for call in self._tools if call.agent == agent and call.function_call_id not in taken]
-        found: list[str] = []
-        for name in names:
-            tool = next((call for call in later if call.tool == name), None)
-            if tool is not None:
-                later = [call for call in later if call.function_call_id != tool.function_call_id]
-            found.append(tool.function_call_id if tool else f"adk-{derived_id(seed, 'drawn', len(taken), len(found))}")
-        return iter(found)
-
-    def of_request(self, taken: set[str]) -> str | None:
-        """Return the id of a confirmation request: the one id that was answered and that nothing else explains."""
-        strangers = {id for id in self._answered if id not in taken}
-        return strangers.pop() if len(strangers) == 1 else None
-
-
 class Rebuilder:
     """A journal, and what it gains by one thing after another that happened to its session."""
 
-    def __init__(
-        self, entries: Sequence[Entry], seed: str, drawn: Drawn | None, writes: Collection[ShareStateInput] = ()
-    ) -> None:
+    def __init__(self, entries: Sequence[Entry], seed: str, writes: Collection[ShareStateInput] = ()) -> None:
         """Begin with a journal.
 
         Args:
             entries: The journal, as far as it is known.
             seed: What the run derived ids from.
-            drawn: Where they come from in a run that drew them.
             writes: What its events shared, by which they are known.
         """
         self.projection = Projection.fold(entries)
         self._seed = seed
-        self._drawn = drawn
         self._writes = writes
         self._outputs: dict[str, ToolOutput] = {}
         """Outputs of tools that only asked for a confirmation, by call id."""
@@ -172,9 +138,6 @@ class Rebuilder:
         if node is None or not (output.event.parts or output.event.error_code):
             return
         ids = call_ids(self._seed, "model", call.agent, call.call_index)
-        if self._drawn is not None:
-            names = [made.name for made in output.event.get_function_calls()]
-            ids = self._drawn.of_calls(self._seed, call.agent, names, projection.call_ids)
         event = model_event(node, call.branch, output.event, projection.call_ids, ids)
         logged = self.log(event, call.invocation_id, time)
         self._respond(logged, time)
@@ -278,8 +241,7 @@ class Rebuilder:
             if output is None:
                 return
             outputs[call.id or ""] = output
-        asked = [call for call in calls if requested_confirmation(call, outputs[call.id or ""]) is not None]
-        request = confirmation_request(calls, outputs, self._request_ids(calls, len(asked)))
+        request = confirmation_request(calls, outputs, call_ids(self._seed, "confirm", calls[0].id))
         long_running = calling.long_running_tool_ids or frozenset[str]()
         response = response_event(calls, outputs, long_running)
         for call in silent_calls(calls, outputs, long_running):
@@ -296,10 +258,6 @@ class Rebuilder:
         if found is not None or plan is None:
             return found
         return instant_output(plan, node, call, decided=False)
-
-    def _request_ids(self, calls: Sequence[types.FunctionCall], asked: int) -> Iterator[str]:
-        drawn = self._drawn.of_request(self.projection.call_ids) if self._drawn is not None and asked == 1 else None
-        return iter([drawn]) if drawn is not None else call_ids(self._seed, "confirm", calls[0].id)
 
     def _node(self, invocation_id: str, agent: str) -> LlmNode | None:
         invocation = self.projection.invocations.get(invocation_id)

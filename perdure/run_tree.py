@@ -11,19 +11,15 @@ from perdure.plan import CustomNode, LlmNode, Plan
 from perdure.runs import Run, is_state, upwards
 
 
-def build_runs(
-    plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKept | FailureCaught], *, reopens: bool = True
-) -> Run:
+def build_runs(plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKept | FailureCaught]) -> Run:
     """Return the run of the agent that started an invocation, rebuilt from what the invocation logged so far.
 
     Args:
         plan: The plan of the invocation.
         root: The agent that started it.
         entries: What it logged.
-        reopens: A run that a custom agent began and that has not ended goes on, whatever was logged meanwhile, as do
-            two that it gathers. Development versions took what came later for another run.
     """
-    builder = _Builder(plan, root, reopens=reopens)
+    builder = _Builder(plan, root)
     for entry in entries:
         builder.add(entry)
     return builder.root
@@ -135,9 +131,8 @@ def _goes_on(run: Run) -> bool:
 class _Builder:
     """Replays a log as the call stack that left it: one stack of open runs for each branch."""
 
-    def __init__(self, plan: Plan, root: str, *, reopens: bool) -> None:
+    def __init__(self, plan: Plan, root: str) -> None:
         self._plan = plan
-        self._reopens = reopens
         self.root = Run(root, None, path=root)
         self._named = _NamedRuns(plan, self.root)
         self._stacks: dict[str | None, list[Run]] = {None: [self.root]}
@@ -321,7 +316,7 @@ class _Builder:
 
     def _may_reopen(self, run: Run) -> bool:
         """Return whether what is underneath may be of several runs at once: those that a custom agent gathers."""
-        return self._reopens and any(isinstance(self._plan.nodes.get(up.agent), CustomNode) for up in upwards(run))
+        return any(isinstance(self._plan.nodes.get(up.agent), CustomNode) for up in upwards(run))
 
     def _to_latest(self, top: Run, agent: str, branch: str | None) -> list[Run]:
         """Return the runs that lead to where an agent logged last, if that goes on: transfers may lead to it."""

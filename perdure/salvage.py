@@ -45,12 +45,12 @@ from perdure.messages import (
 )
 from perdure.projection import Invocation, Projection
 from perdure.questions import Questions
-from perdure.rebuilding import Drawn, Rebuilder
+from perdure.rebuilding import Rebuilder
 from perdure.repeats import accept_resume
 from perdure.requests import parse_signal
 from perdure.starts import DeadlineTimers, Starts, is_beside
 from perdure.state_messages import CHANGE_STATE, StateChangeInput
-from perdure.steps import Step, answered_ids, read_json, requests, start_of, step_key, steps, writes_of
+from perdure.steps import Step, read_json, requests, start_of, step_key, steps, writes_of
 
 
 def length_outside(history: Sequence[HistoryEvent]) -> int:
@@ -120,14 +120,8 @@ class _Reader:
         self._seed = started.first_execution_run_id
         self._calls = dict(steps(history))
         """Steps of agents by the id of the event that scheduled them."""
-        drawn = None
-        if not start.derived_ids:
-            tools = [call for call in self._calls.values() if isinstance(call, ToolInput)]
-            drawn = Drawn(tools, list(answered_ids(history)))
-        self.journal = Rebuilder(
-            _first_entries(history, start, begun), self._seed, drawn, dict(writes_of(history)).values()
-        )
-        self._questions = Questions(self.journal, self._seed if start.derived_ids else None)
+        self.journal = Rebuilder(_first_entries(history, start, begun), self._seed, dict(writes_of(history)).values())
+        self._questions = Questions(self.journal, self._seed)
         self._starts = Starts(history, self.journal, self._questions)
         self._deadlines = DeadlineTimers(self.journal, self._starts)
         if start.interrupted is not None:

@@ -12,7 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Input
 
 from perdure.errors import LogError
-from perdure.messages import CALL_MODEL, RESPOND, AnswerInput, CodeInput, ModelInput, SessionInput, ToolInput
+from perdure.messages import CALL_MODEL, CodeInput, ModelInput, SessionInput, ToolInput
 from perdure.sent_ahead import MAY_BE_AHEAD, SEND_AHEAD, RequestsAhead, SentAhead
 from perdure.state_messages import SHARE_STATE, ShareStateInput
 
@@ -67,15 +67,6 @@ def _sent(update: Input, ahead: RequestsAhead[Payload]) -> Any:
     if found is None:
         raise LogError("the history holds an update, but not the signal that brought its request")
     return read_json(Payloads(payloads=[found]))
-
-
-def answered_ids(history: Sequence[HistoryEvent]) -> Iterator[str]:
-    """Yield the ids of the calls that users answered."""
-    for _, name, request in requests(history):
-        if name == RESPOND:
-            answer = AnswerInput.model_validate(request)
-            responses = [part.function_response for part in answer.content.parts or []]
-            yield from (response.id for response in responses if response is not None and response.id)
 
 
 def writes_of(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, ShareStateInput]]:

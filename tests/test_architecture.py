@@ -247,16 +247,6 @@ def test_no_clock_randomness_or_io_where_a_replay_would_differ(name: str) -> Non
     assert wrong == []
 
 
-@each_module(lambda name: group_of(name) == "workflows")
-def test_patches_are_asked_for_in_one_place(name: str) -> None:
-    """Behind a local activity a replay may ask too early (decision 117)."""
-    asks = any(
-        isinstance(node, ast.Attribute) and ast.unparse(node) == "workflow.patched"
-        for node in ast.walk(tree(MODULES[name]))
-    )
-    assert asks is (name == "workflows.revision")
-
-
 @each_module(lambda name: group_of(name) != "cli" and name not in ("", "models.base"))
 def test_only_the_command_line_and_the_model_look_up_import_late(name: str) -> None:
     late = [

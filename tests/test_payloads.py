@@ -127,7 +127,6 @@ SAMPLES: list[BaseModel] = [
         state=AWKWARD,
         journal=pack(ENTRIES),
         interrupted="terminated",
-        reenter=True,
         trial=messages.Trial(steps_per_run=1, reenter=True),
     ),
     messages.Trial(steps_per_run=1, dead_after=1.5),

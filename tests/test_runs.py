@@ -503,7 +503,6 @@ def test_two_runs_that_a_custom_agent_gathers_are_told_apart() -> None:
     log = [state("story", step=0), said("writer", "1"), said("critic", "2"), said("writer", "3"), said("critic", "4")]
     root = build_runs(STORY, "story", log)
     assert [[event.text for event in run.own] for run in root.children] == [["1", "3"], ["2", "4"]]
-    assert len(build_runs(STORY, "story", log, reopens=False).children) == 4
 
 
 def test_results_of_activities_count_from_the_last_checkpoint_on() -> None:

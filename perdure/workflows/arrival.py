@@ -18,8 +18,8 @@ from perdure.workflows.log import SessionLog
 class Arrival:
     """Until it is complete, a session takes nothing and tells nothing."""
 
-    def __init__(self, start: SessionInput, seed: str | None) -> None:
-        """Begin with what the run was started with; ids of function calls are derived from `seed`, if there is one."""
+    def __init__(self, start: SessionInput, seed: str) -> None:
+        """Begin with what the run was started with; ids of function calls are derived from `seed`."""
         self._carried = start.carried
         self._length = start.carried.length if start.carried else start.length or 0
         self.log = SessionLog(unpack(start.journal) if start.journal else (), seed=seed)

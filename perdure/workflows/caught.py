@@ -41,7 +41,7 @@ class Caught:
 
     def met(self, failure: EffectFailed, **step: Any) -> None:
         """Take note of a failure: should the agent go on after it, the journal will tell so."""
-        if self._over and self._scope.effects.revision.third:
+        if self._over:
             # One of several calls that were gathered; the agent did not wait for it.
             return
         entry = FailureCaught(failures=tuple(told(failure)), silent=failure.silent, **step, **self._whose)
@@ -80,9 +80,6 @@ class Caught:
         failed beside it.
         """
         self._over = True
-        if not self._scope.effects.revision.third:
-            self._give_up_as_before(failure)
-            return
         raised = next((met for met in self._met if met.failure is failure), None)
         passes = raised is not None and not raised.dealt_with
         again = [met for met in self._met if not (passes and met.dealt_with)]
@@ -99,13 +96,6 @@ class Caught:
     def _numbers(self, again: Sequence[_Met]) -> tuple[int, ...]:
         caught = (entry for entry in self._scope.invocation.entries if isinstance(entry, FailureCaught))
         return tuple(number for number, entry in enumerate(caught) if any(entry is met.entry for met in again))
-
-    def _give_up_as_before(self, failure: EffectFailed | None) -> None:
-        self._scope.drop_caught(_entries(self._met))
-        kept = [met.failure for met in self._met if self._is_kept(met)]
-        own = failure is None or not any(failure is met.failure for met in self._met)
-        if kept and (own or any(failure is known for known in kept)):
-            self._scope.log.append(FailureCaught(**self._whose))
 
 
 def _entries(met: Sequence[_Met]) -> list[FailureCaught]:

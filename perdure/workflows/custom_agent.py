@@ -164,7 +164,6 @@ class CustomContext(InvocationContext):
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
         self._scope.check_stopped()
-        await self._scope.effects.before_slice()
         call = self._told(call, index)
         with self._in_perdure():
             try:
@@ -173,7 +172,7 @@ class CustomContext(InvocationContext):
             except EffectFailed as failure:
                 self.caught.met(failure, name=name, index=index, arguments=arguments)
                 raise
-        if not (self._ended and self._scope.effects.revision.third):
+        if not self._ended:
             kept = ActivityKept(name=name, index=index, arguments=arguments, result=result, **self._whose)
             self._scope.log.append(kept)
         return TypeAdapter(result_type).validate_python(result)

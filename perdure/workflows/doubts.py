@@ -25,8 +25,6 @@ from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Run, Standing
-from perdure.workflows.log import new_function_call_id
-from perdure.workflows.revision import DERIVED_IDS
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool
 
@@ -97,8 +95,6 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
 
 def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:
     """Return ids that whoever reads the history can derive too, so that nobody is asked twice about one call."""
-    if not scope.effects.revision.has(DERIVED_IDS):
-        return [new_function_call_id() for _ in doubts]
     targets = [(doubt.call.id, times_asked(scope.projection.events, doubt.call.id or "")) for doubt in doubts]
     return [next(scope.log.call_ids("doubt", *target)) for target in targets]
 

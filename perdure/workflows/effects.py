@@ -42,7 +42,6 @@ from perdure.state_messages import (
 )
 from perdure.workflows.limits import RunLimits
 from perdure.workflows.outbox import LocalPlaces, Outbox
-from perdure.workflows.revision import PLAN_AT_HAND, Revision
 
 _T = TypeVar("_T")
 
@@ -91,9 +90,8 @@ class Effects:
         """Make the effects of a session, or of what goes on beside its turns, which no limit holds back."""
         self._limits = limits
         self._trial = trial or _NO_TRIAL
-        self.revision = Revision()
-        self._outbox = Outbox(self.revision)
-        self._places = LocalPlaces(self.revision)
+        self._outbox = Outbox()
+        self._places = LocalPlaces()
         self.scheduled = 0
         """Activities that were ever started."""
         self.busy = 0
@@ -150,7 +148,7 @@ class Effects:
         need a place in this worker's cache, which the session would hold meanwhile.
         """
         with self._at_work(), _cancellable():
-            if not shares and self.revision.has(PLAN_AT_HAND):
+            if not shares:
                 known = await self._plan_at_hand(request)
                 if known is not None:
                     return known
@@ -216,7 +214,7 @@ class Effects:
     ) -> _T:
         attempt = 0
         # Not where something is at work, which the run would await first.
-        alone = local and self.busy == 0 and self.revision.fourth
+        alone = local and self.busy == 0
         if alone and self._limits is not None and self._limits.begins_local():
             self.draining = True
         while True:
@@ -277,14 +275,6 @@ class Effects:
     def _heartbeat(self, timeout: timedelta) -> timedelta:
         dead_after = self._trial.dead_after
         return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
-
-    async def before_slice(self) -> None:
-        """Hold back who would take what the journal gained for an activity that is not scheduled any more.
-
-        Later revisions count a slice as held by the history only once its activity is scheduled.
-        """
-        if self.draining and not self.urgent and self.revision.second and not self.revision.third:
-            await self._gate()
 
     async def _gate(self) -> None:
         if not self.draining or self.urgent:

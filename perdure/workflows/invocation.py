@@ -48,8 +48,7 @@ class LiveInvocation:
         scope.run_agent = run_agent
         invocation = scope.invocation
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
-        reopens = scope.effects.revision.second
-        run = build_runs(scope.plan, root.name, invocation.entries, reopens=reopens)
+        run = build_runs(scope.plan, root.name, invocation.entries)
         self._reason: str | None = None
         self._task = asyncio.create_task(run_agent(scope, root, run))
 

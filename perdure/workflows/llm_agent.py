@@ -109,7 +109,6 @@ class _LlmRun:
         """Call the model and log its answer; returns it if it has calls."""
         scope, name = self._scope, self._node.name
         scope.check_stopped()
-        await scope.effects.before_slice()
         call = ModelInput(
             agent=name,
             invocation_id=scope.invocation.id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 
 from google.genai import types
@@ -18,12 +17,12 @@ from perdure.workflows.metrics import count
 class SessionLog:
     """Appends to the journal, with the ids and times that only a workflow may draw."""
 
-    def __init__(self, entries: tuple[Entry, ...] = (), *, seed: str | None = None) -> None:
+    def __init__(self, entries: tuple[Entry, ...] = (), *, seed: str) -> None:
         """Fold a journal.
 
         Args:
             entries: The journal so far.
-            seed: What ids of function calls are derived from; without one they are drawn.
+            seed: What ids of function calls are derived from.
         """
         self.projection = Projection.fold(entries)
         self._seed = seed
@@ -70,9 +69,7 @@ class SessionLog:
 
     def call_ids(self, *parts: object) -> Iterator[str]:
         """Yield fresh ids for the function calls that `parts` name, without an end."""
-        if self._seed is not None:
-            return call_ids(self._seed, *parts)
-        return (new_function_call_id() for _ in itertools.count())
+        return call_ids(self._seed, *parts)
 
     def stop(self, invocation_id: str, reason: str | None) -> None:
         """Settle an invocation as stopped."""
@@ -87,11 +84,6 @@ def new_id() -> str:
 def new_invocation_id() -> str:
     """Return a fresh invocation id, in ADK's form."""
     return f"e-{workflow.uuid4()}"
-
-
-def new_function_call_id() -> str:
-    """Return a fresh id for a function call to which the model gave none, in ADK's form."""
-    return f"adk-{workflow.uuid4()}"
 
 
 def user_event(invocation_id: str, content: types.Content, actions: EventActions, branch: str | None) -> Event:

@@ -8,13 +8,10 @@ from collections import Counter
 from pydantic import BaseModel
 
 from perdure.journal import payload_size
-from perdure.workflows.revision import BOUNDED, BOUNDED_LOCALS, ROOMY, Revision
 
 _MAX_BYTES = 1_700_000
 """What the activities of one workflow task may take together. The server writes them with the results that came
 meanwhile, of which it holds 2 MB back, and ends a run that has to write more than 4 MB at once."""
-
-_MAX_BYTES_BEFORE = 2_400_000
 
 _SMALL_BYTES = 10_000
 """What is smaller is not counted, so that a usual session never waits."""
@@ -33,8 +30,7 @@ class Outbox:
     pays a timer for every few megabytes, whether or not they fell into one task.
     """
 
-    def __init__(self, revision: Revision) -> None:
-        self._revision = revision
+    def __init__(self) -> None:
         self._bytes = 0
         self._next_task: asyncio.Task[None] | None = None
 
@@ -44,7 +40,7 @@ class Outbox:
         if size < _SMALL_BYTES:
             return False
         waited = False
-        while self._bytes and self._is_too_much(self._bytes + size):
+        while self._bytes and self._bytes + size > _MAX_BYTES:
             waited = True
             if self._next_task is None:
                 self._next_task = asyncio.create_task(self._empty())
@@ -57,11 +53,6 @@ class Outbox:
         await asyncio.sleep(_NEXT_TASK_SECONDS)
         self._bytes, self._next_task = 0, None
 
-    def _is_too_much(self, size: int) -> bool:
-        if size <= _MAX_BYTES:
-            return False
-        return self._revision.has(ROOMY) or (size > _MAX_BYTES_BEFORE and self._revision.has(BOUNDED))
-
 
 class LocalPlaces:
     """Counts the local tools whose results history may not hold yet, and says whether there is a place for one more.
@@ -70,13 +61,12 @@ class LocalPlaces:
     come back: that was scheduled behind the tool's return, and its end is an event of history.
     """
 
-    def __init__(self, revision: Revision) -> None:
-        self._revision = revision
+    def __init__(self) -> None:
         self._held: Counter[tuple[str, str | None] | None] = Counter()
 
     def take(self, agent: str, branch: str | None) -> bool:
         """Take a place for a tool of this agent; returns whether there was one."""
-        if self._held.total() >= _MAX_LOCALS and self._revision.has(BOUNDED_LOCALS):
+        if self._held.total() >= _MAX_LOCALS:
             return False
         self._held[agent, branch] += 1
         return True

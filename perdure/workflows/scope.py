@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from temporalio import workflow
@@ -156,7 +156,7 @@ class Scope:
         """Failures that custom agents met and that the journal does not hold: they have done nothing since."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
-        self._names_runs = effects.revision.third and any(isinstance(node, CustomNode) for node in plan.nodes.values())
+        self._names_runs = any(isinstance(node, CustomNode) for node in plan.nodes.values())
         self.run_agent: RunAgent
 
     @property
@@ -211,9 +211,9 @@ class Scope:
         run.checkpoints += is_state(logged)
         return logged
 
-    def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness | None]:
-        """Count a slice as held by the history once its activity is scheduled; runs from before did at once."""
-        return self.carrier.under_way(part) if self.effects.revision.second else nullcontext()
+    def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness]:
+        """Count a slice as held by the history once its activity is scheduled."""
+        return self.carrier.under_way(part)
 
     @property
     def failures(self) -> list[Failure]:
@@ -236,9 +236,8 @@ class Scope:
         """Journal failures that custom agents have dealt with, as far as that is to be done."""
         new = [entry for entry in caught if any(entry is pending for pending in self.caught)]
         self.drop_caught(new)
-        if self.effects.revision.second:
-            for entry in new:
-                self.log.append(entry)
+        for entry in new:
+            self.log.append(entry)
 
     def drop_caught(self, caught: Sequence[FailureCaught]) -> None:
         """Forget failures that are not to be journaled."""

@@ -65,12 +65,8 @@ class SessionWorkflow(SessionQueries):
         self._app, self._user_id, self._session_id = messages.split_workflow_id(workflow.info().workflow_id)
         self._logger = get_logger("perdure.session").bind(app=self._app, user=self._user_id, session=self._session_id)
         self._trial = start.trial
-        if start.reenter:
-            self._trial = (start.trial or messages.Trial()).model_copy(update={"reenter": True})
         self._interrupted = start.interrupted
-        self._derived_ids = start.derived_ids
-        seed = workflow.info().first_execution_run_id if start.derived_ids else None
-        self._arrival = Arrival(start, seed)
+        self._arrival = Arrival(start, workflow.info().first_execution_run_id)
         self._early: list[tuple[str, Sequence[RawValue]]] = []
         self._ahead = Ahead()
         self._limits = RunLimits(self._trial)
@@ -108,7 +104,6 @@ class SessionWorkflow(SessionQueries):
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> None:
         """Work off turns for as long as the session lives."""
-        self._turns.begin()
         # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once, so the
         # next one starts.
         cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())
@@ -130,7 +125,6 @@ class SessionWorkflow(SessionQueries):
             journal=journal,
             carried=carried,
             search_attributes=self._visibility.enabled,
-            derived_ids=self._derived_ids,
             trial=self._trial,
         )
         projection = self._log.projection

@@ -116,10 +116,9 @@ class ToolCalls:
         self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
     ) -> dict[str, ToolOutput | Doubt]:
         self._scope.check_stopped()
-        told_at_once = self._scope.telling if self._scope.effects.revision.fourth else contextlib.nullcontext
 
         async def run(call: types.FunctionCall) -> ToolOutput | Doubt:
-            with told_at_once():
+            with self._scope.telling():
                 return await self._output(call, decisions.get(call.id or ""), step)
 
         tasks = [asyncio.create_task(run(call)) for call in calls]
@@ -155,7 +154,7 @@ class ToolCalls:
         self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Standing
     ) -> ToolOutput | Doubt:
         kept = self._scope.invocation.kept.get(call.id or "")
-        if kept is not None and not (decision is not None and _runs_again(self._scope, call, kept)):
+        if kept is not None and not (decision is not None and _runs_again(call, kept)):
             return kept
         if decision is not None and not decision.confirmed:
             return REJECTED
@@ -214,6 +213,6 @@ def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
-def _runs_again(scope: Scope, call: types.FunctionCall, kept: ToolOutput) -> bool:
+def _runs_again(call: types.FunctionCall, kept: ToolOutput) -> bool:
     """Return whether what is kept of a call is its question, after whose answer the tool runs."""
-    return kept.needs_confirmation or (requested_confirmation(call, kept) is not None and scope.effects.revision.second)
+    return kept.needs_confirmation or requested_confirmation(call, kept) is not None

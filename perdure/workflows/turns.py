@@ -56,10 +56,6 @@ class Turns:
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger
 
-    def begin(self) -> None:
-        """Begin a run: before anything else is done in it."""
-        self._effects.revision.begin()
-
     async def work(self) -> None:
         """Take turns until the run should continue as new."""
         while True:

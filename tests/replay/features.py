@@ -152,8 +152,8 @@ RECORDED: dict[str, tuple[str, ...]] = {
     ),
     "test_upgrades": ("test_an_agent_is_added",),
     "test_custom_agents": (
-        "test_what_a_custom_agent_did_is_not_done_twice[kept]",
-        "test_what_a_custom_agent_did_is_not_done_twice[stopped]",
+        "test_what_a_custom_agent_did_is_not_done_twice[kept-False]",
+        "test_what_a_custom_agent_did_is_not_done_twice[stopped-False]",
         "test_a_checkpoint_lets_a_sub_agent_run_again",
         "test_what_fails_in_a_custom_agent_is_told[Failing-fail-no quotes today]",
         "test_a_failure_that_was_dealt_with_is_none",

@@ -264,7 +264,7 @@ async def test_who_waits_leaves_room_for_the_journal(client: Client, app_name: s
         message = types.Content(role="user", parts=[types.Part(text="go")])
         event = Event(id="m", timestamp=time.time(), author="user", invocation_id="e-1", content=message)
         journal = (SessionCreated(), MessageAccepted(event=event))
-        start = SessionInput(journal=pack(journal[:1]), length=2, derived_ids=True)
+        start = SessionInput(journal=pack(journal[:1]), length=2)
         await client.start_workflow(app_name, start, id=user.key, task_queue=app_name)
         waiting = [asyncio.create_task(ended(user, "e-1")) for _ in range(15)]
         await asyncio.sleep(2)
