@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from temporalio.client import Client, Interceptor
 from temporalio.converter import (
     DataConverter,
-    DefaultFailureConverterWithEncodedAttributes,
     ExternalStorage,
     PayloadCodec,
 )
@@ -28,7 +27,7 @@ from temporalio.runtime import Runtime
 from temporalio.service import GrpcCompression, TLSConfig
 
 from perdure.errors import ConnectionFailed, DefinitionError
-from perdure.payloads import data_converter
+from perdure.payloads import BoundedFailureConverterWithEncodedAttributes, data_converter
 
 if TYPE_CHECKING:
     from perdure.artifacts.service import ArtifactService
@@ -87,7 +86,7 @@ class ConnectionConfig:
         converter = replace(data_converter, external_storage=self.external_storage, payload_codec=self.payload_codec)
         if self.payload_codec is None:
             return converter
-        return replace(converter, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+        return replace(converter, failure_converter_class=BoundedFailureConverterWithEncodedAttributes)
 
     def resolve(self) -> ConnectionConfig:
         """Return the config with every unset field filled in from the profile and the defaults.

@@ -37,6 +37,52 @@ UserWarning
 
 from __future__ import annotations
 
+from typing import cast
+
+MAX_ERROR_TEXT = 4_000
+"""Characters of an exception's text that are told; an HTTP client may quote a whole body in it."""
+
+_NOTE = 64
+"""Room for the note of what was left out, so that a text is not cut twice."""
+
+_FROM_A_GROUP = 3
+"""Exceptions of a group that are told."""
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text, with a note of how much was left out, as UTF-8 can hold it."""
+    if len(text) > MAX_ERROR_TEXT + _NOTE:
+        text = f"{text[:MAX_ERROR_TEXT]} … ({len(text) - MAX_ERROR_TEXT:,} more characters)"
+    # Half of a character (a lone surrogate), as `surrogateescape` leaves it, can be written nowhere.
+    return text.encode(errors="backslashreplace").decode()
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an exception says, shortened; nothing if it says nothing. Never raises."""
+    text = _own_text(error)
+    if isinstance(error, BaseExceptionGroup):
+        group = cast(tuple[BaseException, ...], error.exceptions)  # pyright: ignore[reportUnknownMemberType] -- of any kind
+        each = (typed_text(type(one).__name__, _own_text(one)) for one in group[:_FROM_A_GROUP])
+        text = f"{text}: {'; '.join(each)}"
+    return shortened(text) if text.strip() else ""
+
+
+def _own_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as problem:  # It is anybody's code that makes the text.
+        return f"(its text cannot be made: {type(problem).__name__})"
+
+
+def error_text(error: BaseException) -> str:
+    """Return an exception's type and what it says, shortened; its type alone if it says nothing. Never raises."""
+    return typed_text(type(error).__name__, message_of(error))
+
+
+def typed_text(kind: str, message: str) -> str:
+    """Return what an exception of a type says: the type alone if that is nothing."""
+    return f"{kind}: {message}" if message else kind
+
 
 class PerdureError(Exception):
     """Base of every exception that Perdure raises on purpose."""

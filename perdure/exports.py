@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from perdure.errors import InvalidTrajectory
+from perdure.errors import InvalidTrajectory, error_text
 from perdure.events import USER, Event
 from perdure.facts import shared_part
 from perdure.imports import MAX_IMPORT_BYTES, LogChecks, check_branch
@@ -273,7 +273,7 @@ class _JournalReader:
             self._session.apply(entry)
         except _MISFITS as error:
             raise InvalidTrajectory(
-                f"{where}: the entry {entry.kind!r} does not fit those before it ({type(error).__name__}: {error})"
+                f"{where}: the entry {entry.kind!r} does not fit those before it ({error_text(error)})"
             ) from error
         return entry
 

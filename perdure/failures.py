@@ -5,6 +5,7 @@ from __future__ import annotations
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 
+from perdure.errors import typed_text
 from perdure.messages import NOT_REGISTERED
 
 _SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"})
@@ -13,7 +14,7 @@ _SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "Payloa
 
 def error_text(kind: str | None, message: str) -> str:
     """Return what an error of a type says."""
-    return message if not kind or kind in _SENTENCES else f"{kind}: {message}"
+    return message if not kind or (message and kind in _SENTENCES) else typed_text(kind, message)
 
 
 def timeout_text(kind: str) -> str:

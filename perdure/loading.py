@@ -15,7 +15,7 @@ from types import ModuleType
 
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
-from perdure.errors import DefinitionError
+from perdure.errors import DefinitionError, error_text
 
 __all__ = ["load_app"]
 
@@ -144,8 +144,8 @@ def _import_failure(name: str, error: Exception) -> str:
     hint = ""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("google.adk"):
         hint = "; import these classes from perdure instead"
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"cannot import {name!r}: {type(error).__name__}: {text}{where}{hint}"
+    told = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else error_text(error)
+    return f"cannot import {name!r}: {told}{where}{hint}"
 
 
 def _app_in(module: ModuleType, name: str) -> App | None:

@@ -8,23 +8,30 @@ code.
 from __future__ import annotations
 
 import dataclasses
-from types import MappingProxyType
+import traceback
+from types import MappingProxyType, TracebackType
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
     DefaultPayloadConverter,
     EncodingPayloadConverter,
+    FailureConverter,
     JSONPlainPayloadConverter,
+    PayloadConverter,
 )
+from temporalio.exceptions import ApplicationError, FailureError
 
 from perdure.brevity import briefly
-from perdure.errors import EncryptionError
+from perdure.errors import EncryptionError, message_of, shortened
 
 ENCODING, CIPHER, KEY_ID = "encoding", "encryption-cipher", "encryption-key-id"
 """Names of the metadata of an encrypted payload; they stand in histories."""
@@ -35,7 +42,14 @@ ENCRYPTED = b"binary/encrypted"
 FAULT = "encryption-fault"
 """Metadata by which a codec leaves word why it did not open a payload. Never stored."""
 
-__all__ = ["CompactJSONPayloadConverter", "PerdurePayloadConverter", "adapt", "data_converter"]
+__all__ = [
+    "BoundedFailureConverter",
+    "BoundedFailureConverterWithEncodedAttributes",
+    "CompactJSONPayloadConverter",
+    "PerdurePayloadConverter",
+    "adapt",
+    "data_converter",
+]
 
 
 class CompactJSONPayloadConverter(PydanticJSONPlainPayloadConverter):
@@ -103,19 +117,95 @@ class PerdurePayloadConverter(CompositePayloadConverter):
         self.converters = _CONVERTERS
 
 
-data_converter = DataConverter(payload_converter_class=PerdurePayloadConverter)
+_MAX_CAUSES = 5
+_MAX_FRAMES = 20
+_MAX_DETAIL_BYTES = 20_000
+_MAX_STACK_TRACE = 20_000
+
+
+class BoundedFailureConverter(DefaultFailureConverter):
+    """Temporal's converter, but that what is written of an exception has an end, whatever code raised it.
+
+    The server puts "Failure exceeds size limit" in the place of a failure of 2 MB, and does not retry it.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Write an exception with its causes: the beginnings of the texts, the innermost frames, the nearest causes."""
+        super().to_failure(_bounded(exception, payload_converter, _MAX_CAUSES), payload_converter, failure)
+        # A frame shows a line of source, and generated code may have long ones.
+        failure.stack_trace = failure.stack_trace[-_MAX_STACK_TRACE:]
+
+
+class BoundedFailureConverterWithEncodedAttributes(BoundedFailureConverter):
+    """The same where a codec encrypts: text and stack trace stand where it reaches them."""
+
+    def __init__(self) -> None:
+        """Make the converter."""
+        super().__init__(encode_common_attributes=True)
+
+
+_BOUNDED: dict[type[FailureConverter], type[FailureConverter]] = {
+    DefaultFailureConverter: BoundedFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes: BoundedFailureConverterWithEncodedAttributes,
+}
+
+
+def _bounded(error: BaseException, converter: PayloadConverter, causes: int) -> BaseException:
+    """Return an exception as Temporal writes it anyway, in a bearable size; what came from the server is so already."""
+    if isinstance(error, FailureError) and (error.failure or not isinstance(error, ApplicationError)):
+        return error
+    cause = error.__cause__
+    if isinstance(error, ApplicationError):
+        cause = cause or (None if error.__suppress_context__ else error.__context__)
+        bounded = ApplicationError(
+            shortened(str(error.message)),
+            *(detail for detail in error.details if _fits(detail, converter)),
+            type=error.type,
+            non_retryable=error.non_retryable,
+            next_retry_delay=error.next_retry_delay,
+            category=error.category,
+        )
+    else:
+        bounded = ApplicationError(message_of(error), type=type(error).__name__)
+    bounded.__cause__ = _bounded(cause, converter, causes - 1) if cause is not None and causes else None
+    return bounded.with_traceback(_innermost(error.__traceback__))
+
+
+def _fits(detail: Any, converter: PayloadConverter) -> bool:
+    try:
+        return all(one.ByteSize() <= _MAX_DETAIL_BYTES for one in converter.to_payloads([detail]))
+    except (PydanticSerializationError, TypeError, ValueError, RuntimeError):
+        return False
+
+
+def _innermost(trace: TracebackType | None) -> TracebackType | None:
+    frames = sum(1 for _ in traceback.walk_tb(trace))
+    for _ in range(frames - _MAX_FRAMES):
+        trace = trace.tb_next if trace is not None else None
+    return trace
+
+
+data_converter = DataConverter(
+    payload_converter_class=PerdurePayloadConverter, failure_converter_class=BoundedFailureConverter
+)
 """The converter of every client and worker of Perdure."""
 
 
 def adapt(client: Client) -> Client:
     """Return a client of the same connection that speaks Perdure's payloads; not for workflow code.
 
-    What else the client's converter does stays: a payload codec (encryption), a failure converter, external storage.
+    What else the client's converter does stays: a payload codec (encryption), a failure converter of its own, external
+    storage.
     """
     converter = client.data_converter
     if issubclass(converter.payload_converter_class, PerdurePayloadConverter):
         return client
     # The config as it was before the client's plugins changed it: they do so again, once, for the new client.
     config = client.config()
-    config["data_converter"] = dataclasses.replace(converter, payload_converter_class=PerdurePayloadConverter)
+    failures = converter.failure_converter_class
+    config["data_converter"] = dataclasses.replace(
+        converter,
+        payload_converter_class=PerdurePayloadConverter,
+        failure_converter_class=_BOUNDED.get(failures, failures),
+    )
     return Client(**config)

@@ -12,13 +12,13 @@ import inspect
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from temporalio import activity
 
-from perdure.errors import ArtifactError
+from perdure.errors import ArtifactError, error_text
 from perdure.logs import get_logger
 
 _T = TypeVar("_T")
@@ -51,7 +51,7 @@ class CodeRunner:
 
     def __init__(self, name: str, max_threads: int) -> None:
         """Make the threads and the loop; `name` tells theirs from another runner's."""
-        self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix=f"perdure-{name}")
+        self._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"perdure-{name}")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"perdure-{name}-loop", daemon=True)
         self._thread.start()
@@ -60,12 +60,13 @@ class CodeRunner:
         """Run a function and return its result, heartbeating all the while; must be called inside of an activity.
 
         Raises:
+            RuntimeError: It raised what would be taken for something else outside of it, such as `StopIteration`.
             asyncio.CancelledError: The activity was cancelled, and the function did not finish in time.
         """
-        call = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
         if inspect.iscoroutinefunction(fn):
             return await self.run_async(fn(*args, **kwargs))
-        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        call = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
+        future = asyncio.get_running_loop().run_in_executor(self._threads, _contained, call)
         result = await _finish(future)
         if inspect.isawaitable(result):
             return await self.run_async(_as_coroutine(result))
@@ -75,6 +76,7 @@ class CodeRunner:
         """Run a coroutine on the loop for user code, heartbeating all the while.
 
         Raises:
+            RuntimeError: As for `run`.
             asyncio.CancelledError: The activity was cancelled; so was the coroutine, which is over by then unless that
                 took it too long.
         """
@@ -101,6 +103,34 @@ class CodeRunner:
         self._thread.join(timeout=_GRACE_SECONDS)
 
 
+_MISUNDERSTOOD = (StopIteration, StopAsyncIteration, futures.CancelledError)
+"""No future takes the first (https://github.com/python/cpython/issues/112182), generators around the call would take
+the second for their own, and the third counts as the activity's cancellation."""
+
+
+def _contained(call: Callable[[], _T]) -> _T:
+    """Call a function in a thread; what it raises is an error, and says nothing to the thread, a future or a loop."""
+    try:
+        return call()
+    except BaseException as error:
+        if _is_plain(error):
+            raise
+        raise _stray(error) from error
+
+
+def _is_plain(error: BaseException) -> bool:
+    return isinstance(error, Exception) and not isinstance(error, _MISUNDERSTOOD)
+
+
+def _stray(error: BaseException) -> RuntimeError:
+    what = error_text(error)
+    if isinstance(error, StopIteration | StopAsyncIteration):
+        return RuntimeError(f"the code raised {what}: next() found nothing more; give it a default: next(…, None)")
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return RuntimeError(f"the code asked the process to exit: {what}")
+    return RuntimeError(f"the code raised {what}, with which no call can end; catch it there, and raise an Exception")
+
+
 class _Job(Generic[_T]):
     """A coroutine on the loop for user code; it is over only when the coroutine is, also where it is cancelled."""
 
@@ -116,9 +146,16 @@ class _Job(Generic[_T]):
             raise asyncio.CancelledError
         try:
             return await self._coroutine
-        except (SystemExit, KeyboardInterrupt) as error:
-            # One that asks for the process's end must not end the loop of all the others.
-            raise RuntimeError(f"the code asked the process to exit: {error!r}") from error
+        except BaseException as error:
+            if _is_plain(error) or self._is_ended(error):
+                raise
+            raise _stray(error) from error
+
+    def _is_ended(self, error: BaseException) -> bool:
+        """Return whether the coroutine was ended from outside: cancelled, or closed with what a dead loop left."""
+        if isinstance(error, asyncio.CancelledError):
+            return self._cancelled
+        return isinstance(error, GeneratorExit) and self._task is not None and not self._task.get_loop().is_running()
 
     def cancel(self) -> None:
         """Cancel the coroutine; called on its loop."""

@@ -7,6 +7,7 @@ from pydantic_core import PydanticSerializationError
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
+from perdure.errors import message_of
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.messages import NOT_REGISTERED, Rollout
@@ -46,6 +47,29 @@ def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
             type="PayloadTooLarge",
             non_retryable=True,
         )
+
+
+def told(error: Exception, *details: object, non_retryable: bool = False) -> ApplicationError:
+    """Return what user code raised as its activity fails with it: its type, and its text in a bearable length.
+
+    Args:
+        error: What was raised. An `ApplicationError` says itself whether and when it is retried.
+        details: What is put behind its own details.
+        non_retryable: Whether there is no other attempt.
+    """
+    if isinstance(error, ApplicationError):
+        failure = ApplicationError(
+            error.message,
+            *error.details,
+            *details,
+            type=error.type,
+            non_retryable=error.non_retryable or non_retryable,
+            next_retry_delay=error.next_retry_delay,
+            category=error.category,
+        )
+    else:
+        failure = ApplicationError(message_of(error), *details, type=type(error).__name__, non_retryable=non_retryable)
+    return failure.with_traceback(error.__traceback__)
 
 
 def not_registered(error: NotRegistered, rollout: Rollout) -> ApplicationError:

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities.artifacts import offered_artifacts, placeholder_texts
 from perdure.activities.code import CodeRunner, telling
-from perdure.activities.limits import check_size, not_registered
+from perdure.activities.limits import check_size, not_registered, told
 from perdure.activities.prompt import artifact_names, build_config, build_contents, resolve_instruction
 from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.artifacts import SessionArtifacts
@@ -20,7 +20,7 @@ from perdure.agents.custom import ReadonlyContext
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.answers import derived_id
 from perdure.artifacts.service import ArtifactService
-from perdure.errors import ArtifactError, DefinitionError, ModelError
+from perdure.errors import ArtifactError, DefinitionError, ModelError, message_of
 from perdure.events import Event, ModelAnswer
 from perdure.logs import bound
 from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, Rollout, split_workflow_id
@@ -70,7 +70,7 @@ class ModelActivity:
                     response = await self._answer(call, snapshot, workflow_id, writer)
             except ModelError as error:
                 raise ApplicationError(
-                    str(error),
+                    message_of(error),
                     type="ModelError",
                     non_retryable=not error.retryable,
                     next_retry_delay=_seconds(error.retry_after),
@@ -78,11 +78,10 @@ class ModelActivity:
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
             except (ArtifactError, DefinitionError) as error:
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+                raise told(error, non_retryable=True) from error
             except Exception as error:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.
-                final = info.attempt >= _DEFECT_ATTEMPTS
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=final) from error
+                raise told(error, non_retryable=info.attempt >= _DEFECT_ATTEMPTS) from error
         output = ModelOutput(event=_event(response, event_id))
         check_size(output, f"the answer of agent {call.agent!r}'s model")
         return output

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.code import CodeRunner, telling
-from perdure.activities.limits import check_size, not_registered
+from perdure.activities.limits import check_size, not_registered, told
 from perdure.activities.session import JournalCache
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.registry import NotRegistered, Registry
@@ -68,9 +68,9 @@ class ToolActivity:
         except NotRegistered as error:
             raise not_registered(error, self._rollout) from error
         except Exception as error:
-            if isinstance(call, CodeInput):
-                raise
-            raise _timed(error, _times(started)) from error.__cause__
+            # Where a call of a tool ran and failed, the session notes when.
+            times = [] if isinstance(call, CodeInput) else [_times(started)]
+            raise told(error, *times) from error.__cause__
         if activity.info().is_local and isinstance(call, ToolInput) and isinstance(output, ToolOutput):
             output = output.model_copy(update={"call": _local_call(call)})
         check_size(output, f"the result of {kind!r}", local=activity.info().is_local)
@@ -96,7 +96,8 @@ class ToolActivity:
             return await self._remind(tool, call, context)
         started = time.time()
         try:
-            kwargs = tool.bind(call.args, context)
+            # In a thread: a type's own validators are code of the user's.
+            kwargs = await self._code.run(tool.bind, call.args, context)
             if call.confirmation is None and await self._must_ask(tool, call, context):
                 return ToolOutput(needs_confirmation=True)
         except InvalidArguments as error:
@@ -114,13 +115,14 @@ class ToolActivity:
         reminder = tool.reminder if isinstance(tool, LongRunningFunctionTool) else None
         if reminder is None:
             raise NotRegistered(f"tool {call.tool!r} has no reminder here; deploy the code that has it")
-        await self._run_function(reminder, tool.bind_other(reminder, call.args, context), context)
+        kwargs = await self._code.run(tool.bind_other, reminder, call.args, context)
+        await self._run_function(reminder, kwargs, context)
         return ToolOutput()
 
     async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         if tool.reconcile is None:
             raise NotRegistered(f"tool {call.tool!r} has no reconcile function here; deploy the code that has it")
-        kwargs = tool.bind_other(tool.reconcile, call.args, context)
+        kwargs = await self._code.run(tool.bind_other, tool.reconcile, call.args, context)
         found = await self._run_function(tool.reconcile, kwargs, context)
         if found is None:
             return ToolOutput()
@@ -190,23 +192,6 @@ def _times(started: float) -> RunTimes:
     info = activity.info()
     first = started if info.attempt == 1 else info.scheduled_time.timestamp()
     return RunTimes(attempt=info.attempt, started=first, ended=time.time())
-
-
-def _timed(error: Exception, times: RunTimes) -> ApplicationError:
-    """Return an error as Temporal shows it anyway, and with the times as its last detail."""
-    if isinstance(error, ApplicationError):
-        timed = ApplicationError(
-            error.message,
-            *error.details,
-            times,
-            type=error.type,
-            non_retryable=error.non_retryable,
-            next_retry_delay=error.next_retry_delay,
-            category=error.category,
-        )
-    else:
-        timed = ApplicationError(str(error), times, type=type(error).__name__)
-    return timed.with_traceback(error.__traceback__)
 
 
 def _actions(name: str, context: ToolContext) -> EventActions:

@@ -15,12 +15,10 @@ from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from perdure.agents.guard import check_custom_agent, code_reference
 from perdure.agents.tools import as_tool
-from perdure.agents.validation import check_agent_name
+from perdure.agents.validation import check_agent_name, check_tool_name
 from perdure.errors import DefinitionError, DefinitionWarning
-from perdure.events import QUESTIONS
 from perdure.models.base import BaseLlm, LLMRegistry
 from perdure.plan import (
-    TRANSFER,
     CustomNode,
     LlmNode,
     LoopNode,
@@ -54,7 +52,6 @@ def compile_app(app: App) -> Plan:
         activities=tuple(function.__name__ for function in app.activities),
     )
     plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.nodes.values()))})
-    _check_transfers(plan)
     _check_deadlines(plan)
     for node in plan.nodes.values():
         if isinstance(node, LoopNode):
@@ -173,15 +170,11 @@ def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
             plan = as_tool(given).plan()
         except DefinitionError as error:
             raise DefinitionError(f"agent {agent.name!r}: {error}") from error
-        if not plan.name.isidentifier():
-            raise DefinitionError(
-                f"agent {agent.name!r}: a tool is named {plan.name!r}, which no model can call; define it with def"
-            )
-        if plan.name in QUESTIONS:
-            raise DefinitionError(f"agent {agent.name!r}: the tool name {plan.name!r} is reserved; rename the function")
+        check_tool_name(plan, f"agent {agent.name!r}")
         if any(plan.name == other.name for other in plans):
             raise DefinitionError(
-                f"agent {agent.name!r} has two tools named {plan.name!r}; rename one of the functions"
+                f"agent {agent.name!r} has two tools named {plan.name!r}; rename one of the functions, and give a"
+                " decorator functools.wraps, so that each keeps its own name"
             )
         plans.append(plan)
     return tuple(plans)
@@ -218,18 +211,6 @@ def _check_deadlines(plan: Plan) -> None:
                     "resumable: nothing waits there, and an answer starts a new invocation; set "
                     "ResumabilityConfig(is_resumable=True)"
                 )
-
-
-def _check_transfers(plan: Plan) -> None:
-    for node in plan.nodes.values():
-        if not isinstance(node, LlmNode):
-            continue
-        own = node.tool(TRANSFER)
-        if own is not None and own.kind != "transfer" and plan.transfer_targets(node):
-            raise DefinitionError(
-                f"agent {node.name!r} has two tools named {TRANSFER!r}: its own, and the one by which it transfers to "
-                "other agents; rename the function"
-            )
 
 
 def _check_loop(node: LoopNode) -> None:

@@ -4,48 +4,61 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types as python_types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from google.genai import types
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from perdure.agents.context import ToolContext
-from perdure.errors import DefinitionError, InvalidArguments
+from perdure.agents.declaration import Arguments, arguments, json_schema, problems_of, reason_of
+from perdure.errors import DefinitionError, InvalidArguments, error_text, shortened
 
 _CONTEXT_NAME = "tool_context"
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_CONTEXT = re.compile(rf"(?<![\w\"'])(?:\w+\.)*{ToolContext.__name__}(?!\w)")
 
+_UNRESOLVED = (NameError, TypeError, AttributeError, SyntaxError)
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter that the model fills in."""
-
-    name: str
-    annotation: Any
-    """The resolved annotation; `Any` without one."""
-    adapter: TypeAdapter[Any]
-    required: bool
-    default: Any = None
+_MOST_PROBLEMS = 20
+"""Places of wrong arguments that a model is told; a list of a thousand may have as many."""
 
 
 @dataclass(frozen=True)
 class Signature:
     """What a function takes."""
 
-    parameters: tuple[Parameter, ...]
+    arguments: Arguments
+    """What the model fills in."""
     context: str | None
     """Name of the parameter that takes the `ToolContext`."""
+    taken: frozenset[str]
+    """Names that are the function's own, such as `self`, and that no `**kwargs` may hold."""
+
+
+@dataclass(frozen=True)
+class Interest:
+    """What a function wants of a tool's arguments, and whether it takes a context."""
+
+    names: frozenset[str]
+    context: str | None
     accepts_any: bool
     """It has `**kwargs`."""
+
+    def of(self, values: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        """Return keyword arguments for the function, out of those of the tool."""
+        chosen = {name: value for name, value in values.items() if self.accepts_any or name in self.names}
+        return chosen if self.context is None else chosen | {self.context: context}
 
 
 def function_name(function: Callable[..., Any]) -> str:
     """Return the name of a function, or of the class of another callable, as ADK names tools."""
+    if isinstance(function, functools.partial):
+        return function_name(function.func)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- of anything
     return getattr(function, "__name__", None) or type(function).__name__
 
 
@@ -72,54 +85,50 @@ def read_signature(function: Callable[..., Any], where: str) -> Signature:
     Raises:
         DefinitionError: A parameter's type cannot be declared to a model.
     """
-    if isinstance(function, functools.partial):
-        raise DefinitionError(f"{where}: a functools.partial has no name for the model; write a function around it")
-    target = function if inspect.isroutine(function) else type(function).__call__
+    target = _target(function)
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise DefinitionError(f"{where} is a generator, but a tool gives one result; return a list instead")
-    try:
-        found = inspect.signature(function)
-    except (ValueError, TypeError) as error:
-        raise DefinitionError(f"{where} has no signature to declare ({error}); write a function around it") from error
-    namespace = getattr(inspect.unwrap(target), "__globals__", {})
+    found = _parameters(function, where)
+    for parameter in found.values():
+        _check_kind(parameter, where)
+    namespace = _namespace(target)
     context = _context_parameter(found, namespace)
-    return Signature(
-        parameters=tuple(
-            _parameter(parameter, namespace, where)
-            for parameter in found.parameters.values()
-            if parameter.name != context and parameter.kind not in _VARIADIC
-        ),
-        context=context,
-        accepts_any=any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.parameters.values()),
-    )
+    resolved = [_resolved(parameter, namespace, where) for name, parameter in found.items() if name != context]
+    declared = _arguments(resolved, where)
+    code = getattr(inspect.unwrap(target), "__code__", None)
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
+    return Signature(declared, context, frozenset(own) - set(declared.names))
 
 
-def declare(name: str, doc: str, parameters: tuple[Parameter, ...]) -> types.FunctionDeclaration:
-    """Return what a model is told of a function, by google-genai's own schema generation."""
+def read_interest(function: Callable[..., Any], where: str, offered: Signature) -> Interest:
+    """Return what a function wants of a tool's arguments: what they are, the tool's own signature says.
 
-    def stand_in() -> None: ...
-
-    stand_in.__name__, stand_in.__doc__ = name, doc
-    stand_in.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    stand_in.__dict__["__signature__"] = inspect.Signature(
-        [
-            inspect.Parameter(
-                parameter.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=parameter.annotation,
-                default=_declared_default(parameter),
+    Raises:
+        DefinitionError: It needs an argument that the tool does not have.
+    """
+    found = _parameters(function, where)
+    context = _context_parameter(found, _namespace(_target(function)))
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = {name: parameter for name, parameter in found.items() if parameter.kind not in variadic}
+    known = {context, *offered.arguments.names}
+    for name, parameter in named.items():
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise DefinitionError(f"{where}: parameter {name!r} is positional-only, but is given by its name")
+        needed = parameter.default is parameter.empty and name not in known
+        if needed and not offered.arguments.keywords:
+            names = ", ".join(offered.arguments.names) or "none"
+            raise DefinitionError(
+                f"{where}: parameter {name!r} is none of the tool's ({names}); name it like one of those, or give it a"
+                " default"
             )
-            for parameter in parameters
-        ]
-    )
-    declaration = types.FunctionDeclaration.from_callable_with_api_option(
-        callable=stand_in, api_option="GEMINI_API", use_json_schema=True
-    )
-    schema = declaration.parameters_json_schema
-    if schema is not None:
-        # google-genai takes a parameter of any type for optional.
-        schema["required"] = [parameter.name for parameter in parameters if parameter.required]
-    return declaration
+    accepts_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.values())
+    return Interest(frozenset(named), context, accepts_any)
+
+
+def declare(name: str, doc: str, declared: Arguments) -> types.FunctionDeclaration:
+    """Return what a model is told of a function."""
+    schema = declared.declared if declared.names or declared.keywords else None
+    return types.FunctionDeclaration(name=name, description=doc, parameters_json_schema=schema)
 
 
 def schema_of(answer: Any, where: str) -> dict[str, Any]:
@@ -129,60 +138,123 @@ def schema_of(answer: Any, where: str) -> dict[str, Any]:
         DefinitionError: It has none.
     """
     try:
-        return TypeAdapter[Any](answer).json_schema()
-    except (PydanticUserError, NameError, TypeError, ValueError) as error:
+        return json_schema(answer)
+    except Exception as error:  # A type's own hooks may raise anything.
         raise DefinitionError(
-            f"{where}: response is {inspect.formatannotation(answer)}, which has no JSON schema; give a pydantic model,"
-            " a TypedDict, or a type such as bool or Literal"
+            f"{where}: response is {inspect.formatannotation(answer)}, which has no JSON schema ({reason_of(error)});"
+            " give a pydantic model, a TypedDict, or a type such as bool or Literal"
         ) from error
 
 
-def convert(parameters: tuple[Parameter, ...], args: Mapping[str, Any], name: str) -> dict[str, Any]:
+def convert(signature: Signature, args: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a model's arguments as the function takes them; what it does not take is dropped. ADK: `function_tool.py`.
 
     Raises:
         InvalidArguments: A mandatory one is missing, or one does not fit its annotation.
     """
-    missing = [parameter.name for parameter in parameters if parameter.required and parameter.name not in args]
-    if missing:
-        names = "\n".join(missing)
+    given = {key: value for key, value in args.items() if key not in signature.taken and key != signature.context}
+    try:
+        return signature.arguments.convert(given)
+    except ValidationError as error:
+        raise InvalidArguments(_explained(name, error)) from error
+    except PydanticSerializationError as error:
+        raise InvalidArguments(f"Invoking `{name}()` failed as the arguments are no JSON: {error}") from error
+    except Exception as error:
+        # A type's own validator or constructor raised what pydantic does not know.
         raise InvalidArguments(
-            f"Invoking `{name}()` failed as the following mandatory input parameters are not present:\n{names}\n"
-            "Call it again with a value for each of them."
-        )
-    values: dict[str, Any] = {}
+            f"Invoking `{name}()` failed as the arguments cannot be taken: {error_text(error)}\n"
+            "Call it again with other values."
+        ) from error
+
+
+def _explained(name: str, error: ValidationError) -> str:
+    """Return what a model is told of wrong arguments: what ADK says of those that are missing, and pydantic's words."""
+    missing: list[str] = []
     problems: list[str] = []
-    for parameter in parameters:
-        if parameter.name not in args:
-            continue
-        try:
-            values[parameter.name] = parameter.adapter.validate_python(args[parameter.name])
-        except ValidationError as error:
-            problems.extend(_explain(parameter.name, error))
+    for loc, kind, words in problems_of(error, _MOST_PROBLEMS):
+        if kind.startswith("missing") and len(loc) == 1:
+            missing.append(str(loc[0]))
+        else:
+            problems.append(f"{'.'.join(map(str, loc))}: {words}" if loc else words)
+    parts: list[str] = []
+    if missing:
+        parts.append("the following mandatory input parameters are not present:\n" + "\n".join(missing))
     if problems:
-        listed = "\n".join(problems)
-        raise InvalidArguments(
-            f"Invoking `{name}()` failed as the following input parameters have the wrong form:\n{listed}\n"
-            "Call it again with values of the declared types."
+        parts.append("the following input parameters have the wrong form:\n" + "\n".join(problems))
+    if error.error_count() > _MOST_PROBLEMS:
+        parts[-1] += f"\nand {error.error_count() - _MOST_PROBLEMS} more"
+    said = shortened("\n".join(f"Invoking `{name}()` failed as {part}" for part in parts))
+    advice = "values of the declared types" if problems else "a value for each of them"
+    return f"{said}\nCall it again with {advice}."
+
+
+def _parameters(function: Callable[..., Any], where: str) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters that a caller fills in, without those that a partial has filled in."""
+    bound: set[str] = set()
+    if isinstance(function, functools.partial):
+        bound = set(function.keywords)
+        # A plain one: what `functools.update_wrapper` wrote into it would hide what is bound.
+        function = cast(Any, functools.partial(function.func, *function.args, **function.keywords))
+    try:
+        found = inspect.signature(function).parameters
+    except (ValueError, TypeError) as error:
+        raise DefinitionError(f"{where} has no signature to declare ({error}); write a function around it") from error
+    return {name: parameter for name, parameter in found.items() if name not in bound}
+
+
+def _target(function: Callable[..., Any]) -> Any:
+    """Return the function that is called in the end, which knows its module's names."""
+    if isinstance(function, functools.partial):
+        return _target(function.func)  # pyright: ignore[reportUnknownMemberType] -- of anything
+    if inspect.isclass(function):
+        return function.__init__
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _namespace(target: Any) -> dict[str, Any]:
+    """Return the names that annotations are made of, and those that may be imported for type checkers only."""
+    inner = inspect.unwrap(target)
+    typed = {parameter.__name__: parameter for parameter in getattr(inner, "__type_params__", ())}
+    known = {name: getattr(typing, name) for name in ("Annotated", "Any", "Optional", "Union")}
+    return {ToolContext.__name__: ToolContext, **known, **getattr(inner, "__globals__", {}), **typed}
+
+
+def _check_kind(parameter: inspect.Parameter, where: str) -> None:
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise DefinitionError(
+            f"{where}: parameter {parameter.name!r} is positional-only, but a model names its arguments; leave out "
+            "the /"
         )
-    return values
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        raise DefinitionError(
+            f"{where}: parameter '*{parameter.name}' takes arguments without names, but a model names its arguments;"
+            f" make it a list: {parameter.name}: list[…]; a decorator needs functools.wraps"
+        )
 
 
-def _context_parameter(signature: inspect.Signature, namespace: dict[str, Any]) -> str | None:
-    for parameter in signature.parameters.values():
-        annotation = parameter.annotation
-        if isinstance(annotation, str) and annotation.split("|")[0].strip().endswith(ToolContext.__name__):
-            # It may be imported for type checkers only.
-            return parameter.name
+def _context_parameter(found: Mapping[str, inspect.Parameter], namespace: dict[str, Any]) -> str | None:
+    for parameter in found.values():
         try:
             annotation = _resolve(parameter, namespace)
-        except (NameError, TypeError, AttributeError, SyntaxError):
-            continue
-        is_union = typing.get_origin(annotation) in (typing.Union, python_types.UnionType)
-        for option in typing.get_args(annotation) if is_union else (annotation,):
-            if inspect.isclass(option) and issubclass(option, ToolContext):
+        except _UNRESOLVED:
+            written = parameter.annotation
+            # Its module may be imported for type checkers only.
+            if isinstance(written, str) and _CONTEXT.search(written):
                 return parameter.name
-    return _CONTEXT_NAME if _CONTEXT_NAME in signature.parameters else None
+            continue
+        if any(inspect.isclass(option) and issubclass(option, ToolContext) for option in _options(annotation)):
+            return parameter.name
+    return _CONTEXT_NAME if _CONTEXT_NAME in found else None
+
+
+def _options(annotation: Any) -> list[Any]:
+    """Return the members of a union, or the annotation itself."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _options(inner[0])
+    if origin in (typing.Union, python_types.UnionType):
+        return [option for one in inner for option in _options(one)]
+    return [annotation]
 
 
 def _resolve(parameter: inspect.Parameter, namespace: dict[str, Any]) -> Any:
@@ -192,44 +264,33 @@ def _resolve(parameter: inspect.Parameter, namespace: dict[str, Any]) -> Any:
     return typing.get_type_hints(holder, globalns=namespace, include_extras=True)[parameter.name]
 
 
-def _parameter(parameter: inspect.Parameter, namespace: dict[str, Any], where: str) -> Parameter:
-    name = parameter.name
-    if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise DefinitionError(f"{where}: parameter {name!r} is positional-only, but a model names its arguments")
+def _resolved(parameter: inspect.Parameter, namespace: dict[str, Any], where: str) -> inspect.Parameter:
     try:
-        annotation = _resolve(parameter, namespace)
-    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        return parameter.replace(annotation=_resolve(parameter, namespace))
+    except _UNRESOLVED as error:
         raise DefinitionError(
-            f"{where}: parameter {name!r} has an annotation {parameter.annotation!r} that cannot be resolved "
+            f"{where}: parameter {parameter.name!r} has an annotation {parameter.annotation!r} that cannot be resolved "
             f"({error}); import the type at module level, not under TYPE_CHECKING"
         ) from error
-    required = parameter.default is inspect.Parameter.empty
+
+
+def _arguments(parameters: Sequence[inspect.Parameter], where: str) -> Arguments:
     try:
-        adapter = TypeAdapter[Any](annotation)
-        found = Parameter(name, annotation, adapter, required, None if required else parameter.default)
-        # By itself, so that the error can name it.
-        declare("check", "", (found,))
-    except (PydanticUserError, NameError, TypeError, ValueError) as error:
+        return _declared(parameters, f"{where} has parameters")
+    except DefinitionError:
+        for each in parameters:
+            # By itself, so that the error can name it.
+            written = inspect.formatannotation(each.annotation)
+            _declared([each], f"{where}: parameter {each.name!r} has the type {written}")
+        raise
+
+
+def _declared(parameters: Sequence[inspect.Parameter], what: str) -> Arguments:
+    try:
+        return arguments(parameters)
+    except Exception as error:  # A type's own hooks may raise anything.
         raise DefinitionError(
-            f"{where}: parameter {name!r} has the type {inspect.formatannotation(annotation)}, which cannot be "
-            "declared to a model; use str, int, float, bool, list, dict, Literal, an Enum, a datetime or a pydantic "
-            "model, or annotate it ToolContext if it is the context"
+            f"{what}, which cannot be declared to a model: {reason_of(error)}; use str, int, float, bool, list, dict, "
+            "Literal, an Enum, a datetime, a dataclass or a pydantic model, or annotate it ToolContext if it is the "
+            "context"
         ) from error
-    return found
-
-
-def _declared_default(parameter: Parameter) -> Any:
-    if parameter.required or parameter.default is None:
-        return inspect.Parameter.empty
-    try:
-        return to_jsonable_python(parameter.default)
-    except PydanticSerializationError:
-        # The model does not need it: the parameter is not required, and the function has it.
-        return inspect.Parameter.empty
-
-
-def _explain(name: str, error: ValidationError) -> list[str]:
-    return [
-        f"{'.'.join(map(str, (name, *problem['loc'])))}: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_context=False)
-    ]

@@ -13,12 +13,14 @@ from temporalio.common import RetryPolicy
 from perdure.agents.context import State, ToolActions, ToolContext
 from perdure.agents.deadlines import check_reminder, plan_expiry
 from perdure.agents.signature import (
+    Interest,
     Signature,
     convert,
     declare,
     function_doc,
     function_name,
     is_async,
+    read_interest,
     read_signature,
     schema_of,
 )
@@ -127,10 +129,9 @@ class FunctionTool:
         return read_signature(self.fn, f"tool {self.name!r}")
 
     @cached_property
-    def _predicate(self) -> Signature | None:
-        if not callable(self.require_confirmation):
-            return None
-        return read_signature(self.require_confirmation, f"tool {self.name!r}, require_confirmation")
+    def _predicate(self) -> Interest | None:
+        predicate = self.require_confirmation
+        return self._interest_of(predicate, "require_confirmation") if callable(predicate) else None
 
     @property
     def description(self) -> str:
@@ -145,20 +146,20 @@ class FunctionTool:
     @property
     def needs_context(self) -> bool:
         """Whether the function, or another one that is run for it, takes a `ToolContext`."""
-        others = (self._predicate, *(self._signature_of(function) for function in self._others()))
+        others = (self._predicate, *map(self._interest_of, self._others()))
         return self.signature.context is not None or any(other and other.context for other in others)
 
     def _others(self) -> tuple[Callable[..., Any], ...]:
         """Return the functions that run beside the tool's own."""
         return (self.reconcile,) if self.reconcile is not None else ()
 
-    def _signature_of(self, function: Callable[..., Any]) -> Signature:
-        return read_signature(function, f"tool {self.name!r}, {function_name(function)}")
+    def _interest_of(self, function: Callable[..., Any], name: str | None = None) -> Interest:
+        return read_interest(function, f"tool {self.name!r}, {name or function_name(function)}", self.signature)
 
     @property
     def declaration(self) -> types.FunctionDeclaration:
         """What the model is told of the tool. Raises `DefinitionError` if it cannot be declared."""
-        return declare(self.name, self.description, self.signature.parameters)
+        return declare(self.name, self.description, self.signature.arguments)
 
     def plan(self) -> ToolPlan:
         """Return the tool as a plan holds it.
@@ -181,12 +182,13 @@ class FunctionTool:
     def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Return the keyword arguments for `fn`, made from what the model gave.
 
-        Args that the function does not take are dropped, and the others converted by their annotations.
+        Args that the function does not take are dropped, and the others converted by their annotations; defaults are
+        filled in.
 
         Raises:
             InvalidArguments: A mandatory one is missing or one does not fit; its `result` is the tool's result.
         """
-        values = convert(self.signature.parameters, args, self.name)
+        values = convert(self.signature, args, self.name)
         if self.signature.context is not None:
             values[self.signature.context] = tool_context
         return values
@@ -197,10 +199,10 @@ class FunctionTool:
         Raises:
             InvalidArguments: As for `bind`.
         """
-        predicate, signature = self.require_confirmation, self._predicate
-        if isinstance(predicate, bool) or signature is None:
+        predicate, interest = self.require_confirmation, self._predicate
+        if isinstance(predicate, bool) or interest is None:
             return bool(predicate)
-        return bool(predicate(**self._values_for(signature, args, tool_context)))
+        return bool(predicate(**interest.of(convert(self.signature, args, self.name), tool_context)))
 
     def bind_other(
         self, function: Callable[..., Any], args: Mapping[str, Any], tool_context: ToolContext
@@ -210,16 +212,7 @@ class FunctionTool:
         Raises:
             InvalidArguments: As for `bind`.
         """
-        return self._values_for(self._signature_of(function), args, tool_context)
-
-    def _values_for(self, signature: Signature, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
-        values = convert(self.signature.parameters, args, self.name)
-        if not signature.accepts_any:
-            taken = {parameter.name for parameter in signature.parameters}
-            values = {name: value for name, value in values.items() if name in taken}
-        if signature.context is not None:
-            values[signature.context] = tool_context
-        return values
+        return self._interest_of(function).of(convert(self.signature, args, self.name), tool_context)
 
     def _plan_kind(self) -> Literal["function", "long_running", "transfer", "exit_loop"]:
         if self.fn is exit_loop:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from perdure.errors import DefinitionError
-from perdure.events import USER
+from perdure.errors import DefinitionError, shortened
+from perdure.events import REQUEST_RECONCILE, USER
+from perdure.plan import TRANSFER, ToolPlan
 
 
 class Definition(BaseModel):
@@ -39,6 +41,47 @@ def check_agent_name(name: str) -> None:
         raise DefinitionError(f"agent name {name!r} is no Python identifier; use letters, digits and underscores")
     if name == USER:
         raise DefinitionError(f"no agent can be named {USER!r}: that is the author of the user's events")
+
+
+_TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+"""What Gemini takes, as its API describes `FunctionDeclaration.name`."""
+
+_RESERVED = re.compile(rf"adk_request_.*|adk_framework|{REQUEST_RECONCILE}|__temporal_.*")
+"""ADK's and Perdure's own calls, which stand for questions to people, and what Temporal keeps for itself."""
+
+_MOST_CHARACTERS = 64
+
+
+def check_tool_name(tool: ToolPlan, where: str) -> None:
+    """Check that models can call a tool by its name, and that the name means nothing else.
+
+    Raises:
+        DefinitionError: They cannot, or it does; the message says why, and what to do.
+    """
+    name = tool.name
+    if not _TOOL_NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{where}: a tool is named {shortened(repr(name))}, which no model can call: {_odd(name)}"
+        )
+    if _RESERVED.fullmatch(name):
+        raise DefinitionError(
+            f"{where}: the tool name {name!r} is reserved: a call of this name is not a tool's; rename the function"
+        )
+    if name == TRANSFER and tool.kind != "transfer":
+        raise DefinitionError(
+            f"{where}: the tool name {name!r} is reserved: agents transfer to others by it; rename the function"
+        )
+
+
+def _odd(name: str) -> str:
+    """Return what is wrong with a tool's name, and what to do."""
+    if name == "<lambda>":
+        return "a lambda has no name; define the function with def"
+    if len(name) > _MOST_CHARACTERS:
+        return f"it has {len(name)} characters, and {_MOST_CHARACTERS} are the most; rename the function"
+    odd = next((character for character in name if not _TOOL_NAME.fullmatch(f"_{character}")), name[:1])
+    said = f"it starts with {odd!r}" if _TOOL_NAME.fullmatch(f"_{odd}") else f"it holds {odd!r}"
+    return f"{said}; use ASCII letters, digits and underscores, and no digit in front"
 
 
 _IN_A_TOOL = "check or change things in the tool itself, or ask first: FunctionTool(fn, require_confirmation=…)"

@@ -14,7 +14,7 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 from google.genai.errors import APIError, UnknownApiResponseError
 from pydantic import ValidationError
 
-from perdure.errors import ModelError
+from perdure.errors import ModelError, error_text
 
 _TRANSPORTS = frozenset({"httpx2", "httpx", "aiohttp"})
 """The libraries of which google-genai takes the one that is installed, so that none can be imported here."""
@@ -57,16 +57,11 @@ def to_model_error(model: str, error: Exception) -> ModelError:
     if type(error).__module__.partition(".")[0] in _TRANSPORTS:
         return _transport_error(where, error)
     if isinstance(error, ConnectionError | TimeoutError):
-        return ModelError(f"{where} could not be reached: {_named(error)}", retryable=True)
+        return ModelError(f"{where} could not be reached: {error_text(error)}", retryable=True)
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
         # google-genai's word for a setting that this API does not know.
         return ModelError(f"{where} could not be called: {error}", retryable=False)
     raise error
-
-
-def _named(error: Exception) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _transport_error(where: str, error: Exception) -> ModelError:
@@ -74,7 +69,7 @@ def _transport_error(where: str, error: Exception) -> ModelError:
     if name in _MISCONFIGURED:
         # Its text may quote a header, and with it the key.
         return ModelError(f"{where} could not be called ({name}); check its base URL and the API key", retryable=False)
-    return ModelError(f"{where}: the connection was lost or never came about ({_named(error)})", retryable=True)
+    return ModelError(f"{where}: the connection was lost or never came about ({error_text(error)})", retryable=True)
 
 
 def _api_error(where: str, error: APIError) -> ModelError:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure.errors import InvocationFailed, PerdureError
+from perdure.errors import InvocationFailed, PerdureError, error_text
 from perdure.journal import Entry, FailureCaught
 from perdure.lifecycle import whole_steps
 from perdure.messages import Trial
@@ -154,7 +154,7 @@ class Stage:
                 f"turn {len(player.outcome.turns) + 1} was not over after {self.timeout:g} s"
             )
         except (PerdureError, RPCError) as error:
-            player.outcome.problems.append(f"{type(error).__name__}: {error}")
+            player.outcome.problems.append(error_text(error))
         finally:
             playing.cancel()
             await asyncio.gather(playing, return_exceptions=True)

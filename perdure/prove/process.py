@@ -25,7 +25,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 
 from perdure.agents.definitions import App
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.errors import DefinitionError, DefinitionWarning
+from perdure.errors import DefinitionError, DefinitionWarning, error_text
 from perdure.prove.ledger import Kill, Ledger, StepInterceptor
 from perdure.worker import run_workers
 
@@ -143,7 +143,7 @@ def _main(work: Work) -> None:
     try:
         asyncio.run(_serve(work))
     except Exception as error:
-        Ledger(work.ledger).note(**{_FAILED: f"{type(error).__name__}: {error}"})
+        Ledger(work.ledger).note(**{_FAILED: error_text(error)})
         os._exit(1)
     os._exit(0)
 

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from perdure.agents.definitions import App
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, error_text
 from perdure.prove.modes import MODES, Mode, Stage
 from perdure.prove.outcome import Check, differences
 from perdure.prove.process import Source
@@ -114,7 +114,7 @@ class Prover:
         try:
             return Verdict(stage.scenario.name, mode, tuple(await MODES[mode](stage)))
         except PerdureError as error:
-            return Verdict(stage.scenario.name, mode, (), f"{type(error).__name__}: {error}")
+            return Verdict(stage.scenario.name, mode, (), error_text(error))
 
 
 async def prove(

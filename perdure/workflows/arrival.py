@@ -7,7 +7,7 @@ from collections.abc import Callable
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from perdure.errors import LogError
+from perdure.errors import LogError, error_text
 from perdure.journal import SessionCreated, pack, unpack
 from perdure.messages import LOADING, JournalPage, LoadJournalInput, SessionInput
 from perdure.projection import Projection
@@ -74,7 +74,7 @@ class Arrival:
             for entry in new:
                 self.log.append(entry)
         except (LogError, KeyError, ValueError) as error:
-            raise ApplicationError(f"{type(error).__name__}: {error}", type="LogError", non_retryable=True) from error
+            raise ApplicationError(error_text(error), type="LogError", non_retryable=True) from error
         if self.complete and not was_complete:
             self.then()
         return len(self.log.projection.entries)

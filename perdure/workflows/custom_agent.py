@@ -16,7 +16,7 @@ from temporalio import workflow
 
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
 from perdure.agents.registry import lookup
-from perdure.errors import EffectFailed
+from perdure.errors import EffectFailed, error_text
 from perdure.events import Event, EventActions
 from perdure.journal import MAX_EVENT_BYTES, ActivityKept, FailureCaught, payload_size
 from perdure.levels import MAX_LEVELS, MAX_LOGGED_LEVELS, is_too_deep
@@ -54,7 +54,7 @@ async def run_custom(scope: Scope, node: CustomNode, run: Run) -> bool:
     except EffectFailed as failure:
         context.caught.give_up(failure)
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         context.caught.give_up(None)
         raise EffectFailed(node.name, "_run_async_impl", _where(error)) from error
     context.end()
@@ -319,4 +319,4 @@ def _where(error: BaseException) -> str:
             f"it uses {used}, which is not deterministic{line}; do that in a function of App(activities=[…]) and await"
             " ctx.run_activity(fn, …), or in a tool"
         )
-    return f"{type(error).__name__}: {error}{line}"
+    return f"{error_text(error)}{line}"

@@ -191,27 +191,6 @@ def circle() -> BaseAgent:
     return outer
 
 
-def own_transfer(agent_name: str) -> str:
-    return agent_name
-
-
-own_transfer.__name__ = "transfer_to_agent"
-
-
-def reserved(a: int) -> int:
-    return a
-
-
-reserved.__name__ = "adk_request_confirmation"
-
-
-def ours(a: int) -> int:
-    return a
-
-
-ours.__name__ = "perdure_reconcile"
-
-
 def local_agent() -> BaseAgent:
     class Local(Relay):
         pass
@@ -234,13 +213,6 @@ def local_agent() -> BaseAgent:
         (lambda: llm("root", model=""), r"agent 'root' has no model"),
         (lambda: llm("root", tools=[undeclarable]), r"agent 'root': tool 'undeclarable': parameter 'connection'"),
         (lambda: llm("root", tools=[search, FunctionTool(search)]), r"agent 'root' has two tools named 'search'"),
-        (lambda: llm("root", tools=[lambda: 1]), r"agent 'root': a tool is named '<lambda>'"),
-        (lambda: llm("root", tools=[reserved]), r"agent 'root': the tool name 'adk_request_confirmation' is reserved"),
-        (lambda: llm("root", tools=[ours]), r"agent 'root': the tool name 'perdure_reconcile' is reserved"),
-        (
-            lambda: llm("root", llm("leaf"), tools=[own_transfer]),
-            r"agent 'root' has two tools named 'transfer_to_agent'",
-        ),
         (lambda: LoopAgent(name="loop", max_iterations=0), r"agent 'loop': max_iterations is 0"),
         (lambda: Plain(name="plain"), r"agent 'plain': Plain has no `async def _run_async_impl"),
         (lambda: Coroutine(name="c"), r"agent 'c': _run_async_impl of Coroutine is no async generator"),
@@ -289,12 +261,6 @@ def test_the_built_in_transfer_may_be_listed() -> None:
     node = plan_of(llm("root", llm("leaf"), tools=[transfer_to_agent])).root
     assert isinstance(node, LlmNode)
     assert [tool.kind for tool in node.tools] == ["transfer"]
-
-
-def test_a_function_named_like_the_transfer_is_fine_where_there_is_none() -> None:
-    node = plan_of(llm("root", tools=[own_transfer])).root
-    assert isinstance(node, LlmNode)
-    assert [tool.kind for tool in node.tools] == ["function"]
 
 
 def loop_over(*sub_agents: BaseAgent, limit: int | None = None) -> BaseAgent:

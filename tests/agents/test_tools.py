@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import enum
-import functools
 import json
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -54,8 +52,8 @@ def book(
     return {"name": traveller.name, "day": day, "cabin": cabin, "context": tool_context}
 
 
-def anything(what: str, tool_context: str = "", *more: int, **named: int) -> str:
-    return f"{what} {tool_context} {more} {named}"
+def anything(what: str, tool_context: str = "", **named: int) -> str:
+    return f"{what} {tool_context} {named}"
 
 
 # As users write it who annotate nothing.
@@ -152,18 +150,10 @@ def test_sync_and_async_functions_are_told_apart() -> None:
 def test_a_default_that_is_no_json_is_not_declared() -> None:
     declared = schema(FunctionTool(defaults))
     assert declared["properties"]["where"] == {}
-    assert declared["required"] == []
+    assert "required" not in declared
 
 
 def defaults(where: Any = object, when: str | None = None) -> None: ...
-
-
-@dataclass
-class Seat:
-    row: int
-
-
-def of_dataclass(seat: Seat) -> None: ...
 
 
 def socketish(connection: Callable[[int], int]) -> None: ...
@@ -191,9 +181,7 @@ async def astreamed(a: int) -> AsyncGenerator[int, None]:
         (positional, r"tool 'positional': parameter 'a' is positional-only"),
         (streamed, r"tool 'streamed' is a generator"),
         (astreamed, r"tool 'astreamed' is a generator"),
-        (functools.partial(book, seats=1), r"functools.partial has no name"),
         (max, r"tool 'max' has no signature to declare .*write a function around it"),
-        (of_dataclass, r"tool 'of_dataclass': parameter 'seat' has the type .*Seat, which cannot be declared"),
     ],
 )
 def test_a_signature_that_cannot_be_declared_names_tool_and_parameter(function: Any, message: str) -> None:
@@ -215,6 +203,7 @@ def test_arguments_become_python_values_and_unknown_ones_are_dropped() -> None:
         "day": date(2026, 7, 1),
         "cabin": Cabin.FIRST,
         "seats": 2,
+        "class_of": None,
         "tool_context": ctx,
     }
 
