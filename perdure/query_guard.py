@@ -25,6 +25,9 @@ _R = TypeVar("_R")
 
 _PAUSE = 0.1
 
+_QUERY_ALONE = "legacy_query"
+"""The id that Temporal's core gives to a query which is a task of its own."""
+
 BETWEEN_STEPS = "the session is about to take a step"
 """Why a query is refused that would have gone ahead of a workflow task; to be asked again, unless the run is closed."""
 
@@ -50,19 +53,33 @@ class GuardedInstance(WorkflowInstance):
 
     def __init__(self, instance: WorkflowInstance) -> None:
         self._instance = instance
-        self._task: tuple[int, int, int] | None = None
-        """When the last workflow task had begun, and how large the history was."""
+        self._size = self._length = 0
+        """How large the history was as the last workflow task began, and how many events the workflow has seen."""
+        self._at_work: set[int] = set()
+        """Local activities whose end the workflow has not seen."""
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        """Let the workflow take a step, unless that would run a tool for a query."""
-        task = (act.timestamp.seconds, act.timestamp.nanos, act.history_size_bytes)
-        is_ahead = task == self._task and act.history_size_bytes > 0 and not act.is_replaying
-        self._task = task
-        completion = self._instance.activate(act)
-        if is_ahead and any(map(_is_from_history, act.jobs)) and _starts_local(completion):
-            completion = WorkflowActivationCompletion()
+        """Let the workflow take a step, unless no workflow task has begun that takes it."""
+        is_ahead = not act.is_replaying and 0 < act.history_size_bytes == self._size and act.history_length > self._length
+        if is_ahead:
+            completion = WorkflowActivationCompletion(run_id=act.run_id)
             completion.failed.failure.message = BETWEEN_STEPS
+            return completion
+        if act.history_size_bytes:
+            self._size, self._length = act.history_size_bytes, act.history_length
+        completion = self._instance.activate(act)
+        if self._at_work and any(map(_is_query_of_task, act.jobs)):
+            _leave_unanswered(completion)
+        self._note_local_activities(act, completion)
         return completion
+
+    def _note_local_activities(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
+        self._at_work -= {job.resolve_activity.seq for job in act.jobs if job.resolve_activity.is_local}
+        self._at_work |= {
+            command.schedule_local_activity.seq
+            for command in completion.successful.commands
+            if command.HasField("schedule_local_activity")
+        }
 
     def get_serialization_context(self, command_info: object) -> SerializationContext | None:
         """Return the instance's own."""
@@ -81,19 +98,15 @@ class GuardedInstance(WorkflowInstance):
         return self._instance.get_thread_id()
 
 
-def _is_from_history(job: WorkflowActivationJob) -> bool:
-    """Return whether a job is something that only a new workflow task brings, or a reading ahead of it.
-
-    An activity that the workflow cancels may end in the task that cancels it.
-    """
-    if job.HasField("resolve_activity"):
-        ended = job.resolve_activity
-        return not ended.is_local and not ended.result.HasField("cancelled")
-    return job.HasField("fire_timer") or job.HasField("signal_workflow")
+def _is_query_of_task(job: WorkflowActivationJob) -> bool:
+    """Return whether a job is a query that came with a workflow task, and not as a task of its own."""
+    return job.HasField("query_workflow") and job.query_workflow.query_id != _QUERY_ALONE
 
 
-def _starts_local(completion: WorkflowActivationCompletion) -> bool:
-    return any(command.HasField("schedule_local_activity") for command in completion.successful.commands)
+def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
+    kept = [command for command in completion.successful.commands if not command.HasField("respond_to_query")]
+    del completion.successful.commands[:]
+    completion.successful.commands.extend(kept)
 
 
 class GuardedRunner(UnsandboxedWorkflowRunner):
