@@ -60,20 +60,30 @@ class GuardedInstance(WorkflowInstance):
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Let the workflow take a step, unless no workflow task has begun that takes it."""
-        is_ahead = not act.is_replaying and 0 < act.history_size_bytes == self._size and act.history_length > self._length
-        if is_ahead:
+        if self._is_ahead(act):
             completion = WorkflowActivationCompletion(run_id=act.run_id)
             completion.failed.failure.message = BETWEEN_STEPS
             return completion
-        if act.history_size_bytes:
-            self._size, self._length = act.history_size_bytes, act.history_length
         completion = self._instance.activate(act)
-        if self._at_work and any(map(_is_query_of_task, act.jobs)):
+        if self._at_work and any(job.HasField("query_workflow") for job in act.jobs):
             _leave_unanswered(completion)
-        self._note_local_activities(act, completion)
+        self._note(act, completion)
         return completion
 
-    def _note_local_activities(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
+    def _is_ahead(self, act: WorkflowActivation) -> bool:
+        """Return whether the workflow is shown what no workflow task has taken, or was so without being told apart.
+
+        A task begins with an event that tells how large the history is with all that the task brings. And a task whose
+        local activities are at work is not over, so no query would come alone.
+        """
+        if self._at_work and any(job.query_workflow.query_id == _QUERY_ALONE for job in act.jobs):
+            return True
+        grown = act.history_length > self._length
+        return grown and not act.is_replaying and 0 < act.history_size_bytes == self._size
+
+    def _note(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
+        if act.history_size_bytes:
+            self._size, self._length = act.history_size_bytes, act.history_length
         self._at_work -= {job.resolve_activity.seq for job in act.jobs if job.resolve_activity.is_local}
         self._at_work |= {
             command.schedule_local_activity.seq
@@ -96,11 +106,6 @@ class GuardedInstance(WorkflowInstance):
     def get_thread_id(self) -> int | None:
         """Return the instance's own."""
         return self._instance.get_thread_id()
-
-
-def _is_query_of_task(job: WorkflowActivationJob) -> bool:
-    """Return whether a job is a query that came with a workflow task, and not as a task of its own."""
-    return job.HasField("query_workflow") and job.query_workflow.query_id != _QUERY_ALONE
 
 
 def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
