@@ -1,9 +1,14 @@
-"""Keeps a query from running tools: what is replayed for one may go on behind the last workflow task.
+"""Keeps looks from changing runs: what Temporal's core (SDK 1.35) does for a query can give a run another order.
 
-A session that is not in memory is replayed for a query. If an activity ends, a timer fires or a signal comes just then,
-or did so right before the run was closed, Temporal's core gives the workflow that, too, though no workflow task has
-begun that takes it. What the workflow then wants to start goes nowhere, but a local activity runs: and once more in
-the task that takes the same step, or in a session that is closed. Such a query is refused (decision 120).
+- A session that is not in memory is replayed for a query. If an activity ends, a timer fires or a signal comes just
+  then, or did so right before the run was closed, the core gives the workflow that, too, though no workflow task has
+  begun that takes it. In the task that comes next the workflow is a step ahead: what it started for the query goes into
+  history before the updates of that task, and in every later replay behind them. So such a step is refused, with the
+  query, and the core drops the run (decision 120).
+- A query that comes with a workflow task is answered while local activities of the task run, since
+  https://github.com/temporalio/sdk-rust/pull/1442, and its answer ends the task. What a local activity returned is then
+  taken up behind the updates of the next task, and in every later replay before them. So such a query is left without
+  an answer, and the server sends it on when the task is over (decision 120).
 """
 
 from __future__ import annotations
@@ -71,15 +76,17 @@ class GuardedInstance(WorkflowInstance):
         return completion
 
     def _is_ahead(self, act: WorkflowActivation) -> bool:
-        """Return whether the workflow is shown what no workflow task has taken, or was so without being told apart.
+        """Return whether the workflow is shown what no workflow task takes, or was so without being told apart.
 
-        A task begins with an event that tells how large the history is with all that the task brings. And a task whose
-        local activities are at work is not over, so no query would come alone.
+        Each task begins with an event that says how large the history is with all that the task takes. And while local
+        activities run a task is not over, so no query comes alone: what started them was taken for that query.
         """
         if self._at_work and any(job.query_workflow.query_id == _QUERY_ALONE for job in act.jobs):
             return True
-        grown = act.history_length > self._length
-        return grown and not act.is_replaying and 0 < act.history_size_bytes == self._size
+        if act.is_replaying or not 0 < act.history_size_bytes == self._size:
+            return False
+        # The length alone tells it, but where the server dropped a task whose only update was refused.
+        return act.history_length > self._length or any(map(_is_from_history, act.jobs))
 
     def _note(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
         if act.history_size_bytes:
@@ -106,6 +113,17 @@ class GuardedInstance(WorkflowInstance):
     def get_thread_id(self) -> int | None:
         """Return the instance's own."""
         return self._instance.get_thread_id()
+
+
+def _is_from_history(job: WorkflowActivationJob) -> bool:
+    """Return whether a job is something that comes once in a task, as it begins.
+
+    An activity that the workflow cancels may end in the task that cancels it.
+    """
+    if job.HasField("resolve_activity"):
+        ended = job.resolve_activity
+        return not ended.is_local and not ended.result.HasField("cancelled")
+    return job.HasField("fire_timer") or job.HasField("signal_workflow")
 
 
 def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
