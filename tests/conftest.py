@@ -15,6 +15,8 @@ from temporalio.client import Client
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
 
+pytest_plugins = ["tests.unforgiving"]
+
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Generator[None]:

@@ -72,14 +72,16 @@ REPEATS = 10 if LONG else 1
 class Clerk(BaseLlm):
     """Calls its tool, if it has one, for each message, and says what it was told."""
 
-    books: bool
+    def __init__(self, *, books: bool) -> None:
+        super().__init__(model="clerk")
+        self._books = books
 
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         told = [part for content in llm_request.contents for part in content.parts or [] if part.text]
         last = (llm_request.contents[-1].parts or [])[-1]
-        if self.books and not last.function_response:
+        if self._books and not last.function_response:
             call = types.FunctionCall(name="book", args={"what": told[-1].text})
             part = types.Part(function_call=call)
         else:
@@ -138,7 +140,7 @@ async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
         return "ok"
 
     tools = [FunctionTool(book, local=True)] if setting.local else []
-    app: App = make_app(app_name, agent("clerk", Clerk(model="clerk", books=setting.local), tools))
+    app: App = make_app(app_name, agent("clerk", Clerk(books=setting.local), tools))
     trial = Trial(steps_per_run=setting.steps)
     messages = [f"message {number}" for number in range(MESSAGES)]
     async with AsyncExitStack() as stack:
