@@ -32,20 +32,18 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term
 
-# The tests that failed, alone: what passes now was late on a busy machine, and is told. More than three are not late.
+# The tests that failed, alone: what passes now was late on a busy machine, and is told.
 retest: $(STAMP)
-	@test "$$($(BIN)/python -m pytest --last-failed --last-failed-no-failures none --collect-only -q | grep -c ::)" -le 3
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
-	@echo "perdure: these tests failed at first, and passed alone" >&2
+	$(BIN)/python -m tests.retest
 
-# The resume proof of every scenario in every mode, and many random agent trees: the best part of an hour.
+# The resume proof of every scenario in every mode, many random agent trees, and many rounds of looks: an hour or more.
 prove: $(STAMP)
 	@for mode in replay continue-as-new prefix kill; do \
 		$(BIN)/python -m tests.conformance --mode $$mode \
 			tests/conformance/scenarios tests/conformance/extra tests/conformance/more || exit 1; \
 	done
 	PERDURE_PROVE=long $(BIN)/python -m pytest -q --timeout 3600 tests/prove/test_random_trees.py \
-		tests/prove/test_random_custom_agents.py
+		tests/prove/test_random_custom_agents.py tests/attacks/test_looks.py
 
 # The fast loop: format, lint, types, and the tests that need no server and are quick.
 check: lint

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
@@ -57,6 +58,9 @@ _Handle = WorkflowHandle[Any, Any]
 _R = TypeVar("_R", bound=BaseModel)
 
 _UPDATE_ATTEMPTS = 10
+_AT_ONCE = 4
+"""Updates that a client has on their way to one session. Temporal takes ten of a workflow at a time, five of which may
+wait for a turn; each one too many costs the session the workflow task that it is at."""
 _EARLY = (InvocationRunning, CallNotFound)
 """Refusals that are asked for twice: a query sees what activities returned before the workflow does, which in one
 workflow task takes updates first."""
@@ -72,6 +76,12 @@ _LAST_STUCK_AFTER = 15.0
 
 _MAX_HISTORY_BYTES = 20_000_000
 """A run with more gets no signal, which it could not refuse: Temporal ends it at 50 MB, and many may come at once."""
+
+_UNSEEN = "UnprocessedUpdate"
+"""The server's type for an update that a worker has passed over, since it had taken the step ahead, for a query."""
+
+_TOO_MANY = "in-flight updates"
+"""What the server says of an update that it has not taken since too many are on their way."""
 
 _ABORTED = "update was aborted"
 """What the server says of an update that was on its way as a run's task failed, or the run ended."""
@@ -105,6 +115,7 @@ class SessionCalls:
         self._lifecycle = Lifecycle(app, client, trial=trial, local_tools=local_tools)
         self._served: asyncio.Task[bool]
         self._served_until = 0.0
+        self._sending: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def _handle(self, user_id: str, session_id: str) -> _Handle:
         return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
@@ -118,10 +129,12 @@ class SessionCalls:
         size = check_sendable(request, "message")
         handle = self._handle(user_id, session_id)
         sent = _Request(handle, name, request, size)
+        turn = self._sending.setdefault(handle.id, asyncio.Semaphore(_AT_ONCE))
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
             try:
-                return await self._patiently(sent.update(result_type), handle.id)
+                async with turn:
+                    return await self._patiently(sent.update(result_type), handle.id)
             except WorkflowUpdateFailedError as error:
                 refusal = None if _is_for_next_run(error) else _refusal(error)
                 if refusal is error:
@@ -297,6 +310,8 @@ def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:
     if error.status == RPCStatusCode.FAILED_PRECONDITION:
         # A workflow task has just failed. If the server has the update all the same, it knows its id.
         return True
+    if _TOO_MANY in error.message:
+        return True
     # Whether it arrived is not known, but its request id makes two of it one.
     passes = _is_cut_off(error) or _ABORTED in error.message
     return passes and bool(getattr(request, "request_id", None))
@@ -365,8 +380,8 @@ async def _history_bytes(handle: _Handle) -> int:
 
 
 def _is_for_next_run(error: WorkflowUpdateFailedError) -> bool:
-    """Return whether the run continued as new under the update, or before it came, so that the next run takes it."""
-    return _type_of(error) in ("AcceptedUpdateCompletedWorkflow", NOT_HERE)
+    """Return whether the run continued as new under the update, or has not seen it, so that it is to be sent again."""
+    return _type_of(error) in ("AcceptedUpdateCompletedWorkflow", _UNSEEN, NOT_HERE)
 
 
 def _type_of(error: WorkflowUpdateFailedError) -> str | None:

@@ -1,9 +1,14 @@
-"""Keeps a query from running tools: what is replayed for one may go on behind the last workflow task.
+"""Keeps looks from changing runs: what Temporal's core (SDK 1.35) does for a query can give a run another order.
 
-A session that is not in memory is replayed for a query. If an activity ends, a timer fires or a signal comes just then,
-or did so right before the run was closed, Temporal's core gives the workflow that, too, though no workflow task has
-begun that takes it. What the workflow then wants to start goes nowhere, but a local activity runs: and once more in
-the task that takes the same step, or in a session that is closed. Such a query is refused (decision 120).
+- A session that is not in memory is replayed for a query. If an activity ends, a timer fires or a signal comes just
+  then, or did so right before the run was closed, the core gives the workflow that, too, though no workflow task has
+  begun that takes it. In the task that comes next the workflow is a step ahead: what it started for the query goes into
+  history before the updates of that task, and in every later replay behind them. So such a step is refused, with the
+  query, and the core drops the run (decision 120).
+- A query that comes with a workflow task is answered while local activities of the task run, since
+  https://github.com/temporalio/sdk-rust/pull/1442, and its answer ends the task. What a local activity returned is then
+  taken up behind the updates of the next task, and in every later replay before them. So such a query is left without
+  an answer, and the server sends it on when the task is over (decision 120).
 """
 
 from __future__ import annotations
@@ -24,6 +29,9 @@ from temporalio.workflow import Info
 _R = TypeVar("_R")
 
 _PAUSE = 0.1
+
+_QUERY_ALONE = "legacy_query"
+"""The id that Temporal's core gives to a query which is a task of its own."""
 
 BETWEEN_STEPS = "the session is about to take a step"
 """Why a query is refused that would have gone ahead of a workflow task; to be asked again, unless the run is closed."""
@@ -50,19 +58,45 @@ class GuardedInstance(WorkflowInstance):
 
     def __init__(self, instance: WorkflowInstance) -> None:
         self._instance = instance
-        self._task: tuple[int, int, int] | None = None
-        """When the last workflow task had begun, and how large the history was."""
+        self._size = self._length = 0
+        """How large the history was as the last workflow task began, and how many events the workflow has seen."""
+        self._at_work: set[int] = set()
+        """Local activities whose end the workflow has not seen."""
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        """Let the workflow take a step, unless that would run a tool for a query."""
-        task = (act.timestamp.seconds, act.timestamp.nanos, act.history_size_bytes)
-        is_ahead = task == self._task and act.history_size_bytes > 0 and not act.is_replaying
-        self._task = task
-        completion = self._instance.activate(act)
-        if is_ahead and any(map(_is_from_history, act.jobs)) and _starts_local(completion):
-            completion = WorkflowActivationCompletion()
+        """Let the workflow take a step, unless no workflow task has begun that takes it."""
+        if self._is_ahead(act):
+            completion = WorkflowActivationCompletion(run_id=act.run_id)
             completion.failed.failure.message = BETWEEN_STEPS
+            return completion
+        completion = self._instance.activate(act)
+        if self._at_work and any(job.HasField("query_workflow") for job in act.jobs):
+            _leave_unanswered(completion)
+        self._note(act, completion)
         return completion
+
+    def _is_ahead(self, act: WorkflowActivation) -> bool:
+        """Return whether the workflow is shown what no workflow task takes, or was so without being told apart.
+
+        Each task begins with an event that says how large the history is with all that the task takes. And while local
+        activities run a task is not over, so no query comes alone: what started them was taken for that query.
+        """
+        if self._at_work and any(job.query_workflow.query_id == _QUERY_ALONE for job in act.jobs):
+            return True
+        if act.is_replaying or not 0 < act.history_size_bytes == self._size:
+            return False
+        # The length alone tells it, but where the server dropped a task whose only update was refused.
+        return act.history_length > self._length or any(map(_is_from_history, act.jobs))
+
+    def _note(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
+        if act.history_size_bytes:
+            self._size, self._length = act.history_size_bytes, act.history_length
+        self._at_work -= {job.resolve_activity.seq for job in act.jobs if job.resolve_activity.is_local}
+        self._at_work |= {
+            command.schedule_local_activity.seq
+            for command in completion.successful.commands
+            if command.HasField("schedule_local_activity")
+        }
 
     def get_serialization_context(self, command_info: object) -> SerializationContext | None:
         """Return the instance's own."""
@@ -82,7 +116,7 @@ class GuardedInstance(WorkflowInstance):
 
 
 def _is_from_history(job: WorkflowActivationJob) -> bool:
-    """Return whether a job is something that only a new workflow task brings, or a reading ahead of it.
+    """Return whether a job is something that comes once in a task, as it begins.
 
     An activity that the workflow cancels may end in the task that cancels it.
     """
@@ -92,8 +126,10 @@ def _is_from_history(job: WorkflowActivationJob) -> bool:
     return job.HasField("fire_timer") or job.HasField("signal_workflow")
 
 
-def _starts_local(completion: WorkflowActivationCompletion) -> bool:
-    return any(command.HasField("schedule_local_activity") for command in completion.successful.commands)
+def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
+    kept = [command for command in completion.successful.commands if not command.HasField("respond_to_query")]
+    del completion.successful.commands[:]
+    completion.successful.commands.extend(kept)
 
 
 class GuardedRunner(UnsandboxedWorkflowRunner):

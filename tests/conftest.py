@@ -15,6 +15,8 @@ from temporalio.client import Client
 from perdure.config import ConnectionConfig, connect
 from perdure.devserver import DevServer, DevServerConfig
 
+pytest_plugins = ["tests.unforgiving"]
+
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Generator[None]:
@@ -32,7 +34,9 @@ def _logging_as_it_was() -> Generator[None]:
 @pytest.fixture(scope="session")
 async def temporal_server() -> AsyncGenerator[str]:
     """The address of a Temporal server that ends with the test run."""
-    async with DevServer(DevServerConfig(headless=True)) as server:
+    # Else each run that hands over to the next waits for a second.
+    at_once = {"history.workflowIdReuseMinimalInterval": "1ms"}
+    async with DevServer(DevServerConfig(headless=True, dynamic_config=at_once)) as server:
         yield server.address
 
 

@@ -1,0 +1,173 @@
+"""A hundred messages at once to one session, while everybody looks at it: no look changes a run.
+
+The looks are the queries that Temporal's UI sends by itself, and Perdure's own; and two who follow. That the history of
+each run replays is what would show an order that a look has changed, before it makes the session stuck.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import pytest
+from google.genai import types
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from perdure.agents import App, FunctionTool
+from perdure.client import Runner
+from perdure.events import USER, Event
+from perdure.messages import EVENTS, PENDING, SESSION, PageInput, Trial
+from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.replay import replay_history
+from tests.workflows.support import User, agent, check_log, make_app, serving
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+
+LONG = os.environ.get("PERDURE_PROVE") == "long"
+MESSAGES = 100
+_PATIENCE = 240.0
+"""Seconds for a hundred invocations, on a machine that may be busy."""
+_PAUSE = 0.05
+"""Seconds between two looks of a kind."""
+
+LOOKS: dict[str, tuple[PageInput, ...]] = {
+    "__temporal_workflow_metadata": (),
+    "__stack_trace": (),
+    EVENTS: (PageInput(since=0),),
+    SESSION: (),
+    PENDING: (),
+}
+
+
+@dataclass(frozen=True)
+class Round:
+    """How the session is served and asked."""
+
+    local: bool = False
+    """The agent has a local tool, which it calls for each message."""
+    cached: int = 100
+    """Sessions that a worker has room for."""
+    steps: int | None = None
+    """Steps after which a run hands over to the next."""
+    workers: int = 1
+    clients: int = 1
+    """Processes that send, each of which knows nothing of the others."""
+
+
+ROUNDS = {
+    "as it comes": Round(),
+    "local tools": Round(local=True),
+    "short runs": Round(local=True, steps=10),
+    "no room": Round(local=True, cached=0),
+    "two of each": Round(workers=2, clients=2),
+}
+REPEATS = 10 if LONG else 1
+
+
+class Clerk(BaseLlm):
+    """Calls its tool, if it has one, for each message, and says what it was told."""
+
+    def __init__(self, *, books: bool) -> None:
+        super().__init__(model="clerk")
+        self._books = books
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        told = [part for content in llm_request.contents for part in content.parts or [] if part.text]
+        last = (llm_request.contents[-1].parts or [])[-1]
+        if self._books and not last.function_response:
+            call = types.FunctionCall(name="book", args={"what": told[-1].text})
+            part = types.Part(function_call=call)
+        else:
+            words = [part.text for part in told if (part.text or "").startswith("message")]
+            part = types.Part(text=f"done: {words[-1]}")
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+async def _look(user: User, name: str, *args: PageInput) -> None:
+    """Look again and again; a look may be refused, and changes nothing."""
+    while True:
+        with suppress(WorkflowQueryFailedError, RPCError):
+            await user.workflow.query(name, *args)
+        await asyncio.sleep(_PAUSE)
+
+
+async def _follow(user: User, seen: list[Event]) -> None:
+    async for event in user.runner.events(**user.who, follow=True):
+        seen.append(event)
+
+
+@asynccontextmanager
+async def _looked_at(user: User) -> AsyncGenerator[tuple[list[Event], ...]]:
+    """Have everybody look at a session; yields what the followers see."""
+    seen: tuple[list[Event], ...] = ([], [])
+    tasks = [asyncio.create_task(_look(user, name, *args)) for name, args in LOOKS.items()]
+    followers = [asyncio.create_task(_follow(user, events)) for events in seen]
+    try:
+        yield seen
+        # What was logged comes to them a moment later.
+        await asyncio.sleep(1)
+        assert not any(task.done() for task in (*tasks, *followers)), "a look ended"
+    finally:
+        for task in (*tasks, *followers):
+            task.cancel()
+        await asyncio.gather(*tasks, *followers, return_exceptions=True)
+
+
+async def _ask(runner: Runner, user: User, words: str) -> list[str]:
+    """Send a message, as `/run` does; returns what the agents said to it."""
+    events = [event async for event in runner.run_async(**user.who, new_message=words, request_id=words)]
+    return [event.text for event in events if event.text]
+
+
+@pytest.mark.parametrize("repeat", range(REPEATS))
+@pytest.mark.parametrize("how", ROUNDS)
+async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
+    client: Client, app_name: str, how: str, repeat: int
+) -> None:
+    """None is stuck, none is lost, none comes twice."""
+    setting, booked = ROUNDS[how], Counter[str]()
+
+    def book(what: str) -> str:
+        """Book something."""
+        booked[what] += 1
+        return "ok"
+
+    tools = [FunctionTool(book, local=True)] if setting.local else []
+    app: App = make_app(app_name, agent("clerk", Clerk(books=setting.local), tools))
+    trial = Trial(steps_per_run=setting.steps)
+    messages = [f"message {number}" for number in range(MESSAGES)]
+    async with AsyncExitStack() as stack:
+        # Debug, since a busy machine may stop a thread for the two seconds after which Temporal takes it for stuck.
+        users = [
+            await stack.enter_async_context(serving(client, app, cached=setting.cached, debug=True))
+            for _ in range(setting.workers)
+        ]
+        user = users[0]
+        user.runner = Runner(app_name, client, trial=trial, local_tools=setting.local)
+        senders = [Runner(app_name, client, trial=trial) for _ in range(setting.clients)]
+        await user.create()
+        async with _looked_at(user) as seen, asyncio.timeout(_PATIENCE):
+            asked = [_ask(senders[at % len(senders)], user, words) for at, words in enumerate(messages)]
+            answers = await asyncio.gather(*asked)
+        log = await user.events()
+        assert answers == [[f"done: {words}"] for words in messages]
+        assert Counter(event.text for event in log if event.author == USER) == Counter(messages)
+        assert Counter(event.text for event in log if event.author == "clerk" and event.text) == Counter(
+            f"done: {words}" for words in messages
+        )
+        for events in seen:
+            check_log(events)
+            assert [event.id for event in events] == [event.id for event in log]
+        assert set(booked) == set(messages if setting.local else ())
+        for history in await user.histories():
+            await replay_history(history, [app])
+    # One worker with room for the session starts no local tool again.
+    if setting.cached and setting.workers == 1:
+        assert not [what for what, times in booked.items() if times > 1]
