@@ -29,7 +29,7 @@ class _LlmRun:
         self._run = run
         self._tools = ToolCalls(scope, node, run)
         self._escalated = run.escalated
-        self._step = last_step(run.own) if run.own else self._confirmed_elsewhere()
+        self._step = last_step(run.own, scope.projection.events) if run.own else self._confirmed_elsewhere()
 
     def _confirmed_elsewhere(self) -> Standing:
         """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""

@@ -186,6 +186,7 @@ class ToolCalls:
             confirmation=decision,
             state=state,
             length=length,
+            key_salt=self._scope.projection.key_salt,
         )
         if tool.at_most_once:
             output = await run_once(self._scope, tool, call, request, step)
