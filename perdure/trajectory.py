@@ -6,7 +6,7 @@ ADK's logs; the plan, and with it the rest of the checks, comes when the session
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ from perdure.journal import (
 from perdure.live_events import live_indexes
 from perdure.projection import Invocation, Projection
 from perdure.requests import is_state_event
-from perdure.responses import is_confirmation_request
+from perdure.responses import confirmation_targets, is_confirmation_request
 from perdure.runs import is_failure, is_state
 
 FreshId = Callable[[], str]
@@ -253,8 +253,16 @@ def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:
     events = [entry.event for entry in invocation.entries if isinstance(entry, EventLogged)]
     if not events or is_failure(events[-1]) or unanswered(invocation) or in_doubt(invocation):
         return False
+    if set(events[-1].actions.requested_tool_confirmations) - set(confirmation_targets(events).values()):
+        # It was cut off before a person was asked.
+        return False
     if not resumable:
         return events[-1].is_final_response()
+    return not _open_agents(events)
+
+
+def _open_agents(events: Sequence[Event]) -> list[str]:
+    """Return the agents that have begun by a transfer, or first of all, and have not ended; the innermost last."""
     open_: list[str] = [events[0].author]
     handed_over = ""
     for event in events:
@@ -275,4 +283,4 @@ def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:
         if event.actions.transfer_to_agent is not None:
             handed_over = event.actions.transfer_to_agent
             open_.append(handed_over)
-    return not open_
+    return open_

@@ -84,6 +84,8 @@ class _LlmRun:
         asked_elsewhere = self._asked_elsewhere(calling)
         if not step.responses and not asked_elsewhere:
             await self._tools.run(calling, step)
+        elif len(step.responses) == 1 and not step.requests:
+            await self._tools.ask_to_confirm(calling, step)
         if self._scope.plan.resumable:
             await self._scope.wait_for([*sorted(calling.long_running_tool_ids or ()), *self._targets(step)])
         if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
