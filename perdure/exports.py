@@ -42,6 +42,9 @@ MARK = "perdure"
 FORMAT = 1
 """Which form of the file this Perdure writes and reads."""
 
+UNREADABLE = (ValidationError, AttributeError)
+"""How models fail on JSON; google-genai's enums so on what is no text."""
+
 _MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError)
 """How the fold fails on entries that no session writes."""
 
@@ -207,12 +210,14 @@ def read_event(value: Any, where: str) -> Event:
         raise InvalidTrajectory(f"{where} is an entry of Perdure's, and the header says that there are none")
     try:
         return Event.model_validate_json(json.dumps(value))
-    except ValidationError as error:
+    except UNREADABLE as error:
         raise InvalidTrajectory(f"{where} is no ADK event: {problems(error)}") from error
 
 
-def problems(error: ValidationError) -> str:
+def problems(error: Exception) -> str:
     """Return the first things that are wrong with a value."""
+    if not isinstance(error, ValidationError):
+        return f"a value is of a wrong type ({error})"
     found = error.errors(include_input=False, include_url=False)
     return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in found[:3])
 
@@ -257,7 +262,7 @@ class _JournalReader:
             return _ENTRY.validate_json(json.dumps(value[MARK]["entry"]))
         except (KeyError, TypeError) as error:
             raise InvalidTrajectory(f'line {number} is no entry: {{"perdure": {{"entry": …}}}}') from error
-        except ValidationError as error:
+        except UNREADABLE as error:
             raise InvalidTrajectory(f"line {number} is no entry of a journal: {problems(error)}") from error
 
     def _take(self, entry: Entry, where: str) -> Entry:

@@ -120,7 +120,8 @@ def read_compaction(event: Event) -> Compaction | None:
         return None
     try:
         return Compaction.model_validate_json(json.dumps(event.actions.compaction))
-    except ValidationError:
+    except (ValidationError, AttributeError):
+        # google-genai's enums fail so on what is no text.
         return None
 
 
