@@ -7,10 +7,19 @@ Contents are `google.genai.types`. Nothing here reads a clock or draws an id: a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import cache
+from typing import Any, Self, cast
 
 from google.genai import types
-from pydantic import BaseModel, ConfigDict, Field, alias_generators, field_serializer, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    alias_generators,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from perdure.brevity import is_brief, unsaid
 
@@ -26,21 +35,35 @@ REQUEST_RECONCILE = "perdure_reconcile"
 QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_RECONCILE})
 """The calls that ask a person about another call; no tool has these names."""
 
-_ADK_MODEL = ConfigDict(
-    frozen=True,
-    extra="allow",
-    ser_json_bytes="base64",
-    val_json_bytes="base64",
-    alias_generator=alias_generators.to_camel,
-    populate_by_name=True,
-    arbitrary_types_allowed=True,
-)
+
+class AdkModel(BaseModel):
+    """A value in ADK's JSON: fields by their camelCase or their own names, and unknown ones kept."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="allow",
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        alias_generator=alias_generators.to_camel,
+        populate_by_name=True,
+        arbitrary_types_allowed=True,
+    )
+
+    @model_validator(mode="after")
+    def _say_nothing_twice(self) -> Self:
+        # A field under both of its names would keep one as unknown: written and read again, that one could count.
+        if self.model_extra and (twice := _names(type(self)) & self.model_extra.keys()):
+            raise ValueError(f"the field {min(twice)!r} stands there twice, under both of its names; give it once")
+        return self
 
 
-class ToolConfirmation(BaseModel):
+@cache
+def _names(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(model.model_fields) | {field.alias or "" for field in model.model_fields.values()}
+
+
+class ToolConfirmation(AdkModel):
     """A person's decision on a tool call that needed one. ADK: `tools/tool_confirmation.py`."""
-
-    model_config = _ADK_MODEL
 
     hint: str = ""
     """Why the tool asks."""
@@ -50,10 +73,8 @@ class ToolConfirmation(BaseModel):
     """What the person sent along."""
 
 
-class EventActions(BaseModel):
+class EventActions(AdkModel):
     """What an event does beside its content. ADK: `events/event_actions.py`."""
-
-    model_config = _ADK_MODEL
 
     skip_summarization: bool | None = None
     """The agent's turn ends with this response; its model is not called."""
@@ -97,10 +118,8 @@ def no_actions(actions: EventActions) -> bool:
     return is_brief() and actions == _NOTHING
 
 
-class ModelAnswer(BaseModel):
+class ModelAnswer(AdkModel):
     """What a model's answer and the event that logs it have in common. ADK: `models/llm_response.py`."""
-
-    model_config = _ADK_MODEL
 
     content: types.Content | None = None
     """What was said, called or responded. A model's function calls may lack ids; the session gives them."""

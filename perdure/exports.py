@@ -1,4 +1,4 @@
-"""The file of an exported session: a header line, then a line for each event and each entry of Perdure's own. Pure.
+"""The file of an exported session: a header, a line for each event and each entry of Perdure's own, an end. Pure.
 
 docs/export-import.md describes the lines. An event's line is ADK's own JSON, so whoever leaves out the lines that start
 with `{"perdure":` reads a plain ADK log.
@@ -7,42 +7,43 @@ with `{"perdure":` reads a plain ADK log.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from perdure.errors import InvalidTrajectory, error_text
 from perdure.events import USER, Event
 from perdure.facts import shared_part
-from perdure.imports import MAX_IMPORT_BYTES, LogChecks, check_branch
+from perdure.imports import LogChecks, check_branch
 from perdure.journal import (
-    MAX_PAYLOAD_BYTES,
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
     Entry,
     EventLogged,
+    EventRewound,
     FailureCaught,
     InvocationStarted,
     LogImported,
     MessageAccepted,
     SessionCreated,
-    SharedStateRead,
     StateChanged,
 )
 from perdure.projection import Projection
 from perdure.requests import is_state_event
-from perdure.trajectory import FreshId, read_log
+from perdure.wholeness import check_whole, digest_of, digests_of_lines, with_digest
 
 _ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
-MAX_LINE_BYTES = MAX_PAYLOAD_BYTES
-"""What one line may have; no event and no entry of a session has more."""
+MARK = "perdure"
+"""The key of an export's lines that are no events."""
 
-_MARK = "perdure"
+FORMAT = 1
+"""Which form of the file this Perdure writes and reads."""
+
+UNREADABLE = (ValidationError, AttributeError)
+"""How models fail on JSON; google-genai's enums so on what is no text."""
 
 _MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError)
 """How the fold fails on entries that no session writes."""
@@ -53,7 +54,14 @@ class ExportHeader(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    format: Literal[1] = 1
+    format: int = FORMAT
+    sha256: str | None = None
+    """Digest of this line, itself left out, and of the lines between it and the last one; without it nothing is known
+    of what the file should hold."""
+    events: int | None = None
+    """Lines that are events."""
+    entries: int | None = None
+    """Lines that are Perdure's own entries."""
     app: str
     user_id: str
     session_id: str
@@ -67,16 +75,6 @@ class ExportHeader(BaseModel):
     """Digest of the session's newest plan."""
     versions: dict[str, str] = Field(default_factory=dict[str, str])
     """Of the packages that wrote the export."""
-
-
-@dataclass(frozen=True)
-class ImportedLog:
-    """A file that was read: its header, and the journal to go on from."""
-
-    header: ExportHeader
-    entries: tuple[Entry, ...]
-    projection: Projection
-    """The entries, folded."""
 
 
 def make_header(
@@ -106,13 +104,21 @@ def make_header(
 
 def dump_lines(header: ExportHeader, entries: Sequence[Entry]) -> Iterator[str]:
     """Yield the lines of an export, without line ends."""
-    yield _marked(header)
+    lines = list(_lines_between(entries, journal=header.journal))
+    own = sum(line.startswith(_OWN) for line in lines)
+    first = _marked(header.model_copy(update={"sha256": "", "events": len(lines) - own, "entries": own}))
+    yield with_digest(first, digest_of(first, lines))
+    yield from lines
+    yield _marked(_LastLine(digests=digests_of_lines(lines)))
+
+
+def _lines_between(entries: Sequence[Entry], *, journal: bool) -> Iterator[str]:
     session = Projection()
     for entry in entries:
         before = len(session.events)
         session.apply(entry)
         shown = [event.to_json() for event in session.events[before:]]
-        if header.journal and not isinstance(entry, LogImported) and not (shown and isinstance(entry, EventLogged)):
+        if journal and not isinstance(entry, LogImported) and not (shown and isinstance(entry, EventLogged)):
             # Permissions of an earlier import are not handed on.
             yield _marked(_EntryLine(entry=entry))
         yield from shown
@@ -124,113 +130,105 @@ class _EntryLine(BaseModel):
     entry: Entry
 
 
+class _LastLine(BaseModel):
+    """What the last line holds, under the key `perdure`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    last_line: bool = True
+    digests: str
+    """Short digests of the lines between the first and this one."""
+
+
+_OWN = f'{{"{MARK}":'
+
+
 def _marked(value: BaseModel) -> str:
-    return f'{{"{_MARK}":{value.model_dump_json(by_alias=True, exclude_none=True)}}}'
+    return f"{_OWN}{value.model_dump_json(by_alias=True, exclude_none=True)}}}"
 
 
-def peek_app(line: str | bytes) -> str:
-    """Return the app that an export's first line names.
-
-    Raises:
-        InvalidTrajectory: The line is no header.
-    """
-    return _peek([line]).app
-
-
-def peek_session(lines: Iterable[str | bytes]) -> str:
-    """Return the session id that an export's header names.
+def read_header(value: Any, where: str) -> ExportHeader:
+    """Return the header in a value.
 
     Raises:
-        InvalidTrajectory: There is no header.
+        InvalidTrajectory: It is none, or one of a later Perdure.
     """
-    return _peek(lines).session_id
+    given = value[MARK]
+    number = given.get("format") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] -- JSON
+    if isinstance(number, int) and number > FORMAT:
+        raise InvalidTrajectory(
+            f"{where}: the file is of format {number}, from a newer Perdure; this one reads format {FORMAT}, so import"
+            " it with that version or a later one"
+        )
+    try:
+        header = ExportHeader.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        raise InvalidTrajectory(f"{where}: the header is malformed: {problems(error)}") from error
+    if header.format != FORMAT:
+        raise InvalidTrajectory(f"{where}: the header is malformed: there is no format {header.format}")
+    return header
 
 
-def _peek(lines: Iterable[str | bytes]) -> ExportHeader:
-    number, first = next(_numbered(lines), (1, dict[str, Any]()))
-    return _header(first, number)
-
-
-def read_lines(lines: Iterable[str | bytes], *, fresh: FreshId) -> ImportedLog:
-    """Read an export, a line at a time.
+def check_lines(header: ExportHeader, first: str, lines: list[tuple[int, str]], last: Any) -> None:
+    """Check that all lines of an export are there as they were written, as far as its header tells.
 
     Args:
-        lines: The lines, with or without line ends.
-        fresh: Draws ids for events that have none.
+        header: The header.
+        first: Its line.
+        lines: Those between it and the last one, with their numbers.
+        last: The value of the last line, if it is the mark of the end.
 
     Raises:
-        InvalidTrajectory: A line is malformed, or the lines are no log; the message names the line.
+        InvalidTrajectory: Lines are missing or changed.
     """
-    numbered = _numbered(lines)
-    number, first = next(numbered, (1, dict[str, Any]()))
-    header = _header(first, number)
-    if header.journal:
-        entries = tuple(_JournalReader().read(numbered))
-    else:
-        log = [_event(value, number) for number, value in numbered]
-        # Event N stands on line N + 1, but for blank lines.
-        entries = read_log(log, state=header.state, fresh=fresh).entries
-    if header.shared is not None and not header.journal:
-        entries = (*entries, SharedStateRead(state=header.shared))
-    return ImportedLog(header, entries, Projection.fold(entries))
+    if header.sha256 is None:
+        return
+    digests = last[MARK].get("digests") if last is not None else None
+    expected = (header.events or 0) + (header.entries or 0)
+    check_whole(first, lines, expected=expected, digest=header.sha256, digests=digests and str(digests))
 
 
-def _numbered(lines: Iterable[str | bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    size = 0
-    for number, line in enumerate(lines, start=1):
-        size += len(line)
-        if size > MAX_IMPORT_BYTES:
-            raise InvalidTrajectory(
-                f"line {number}: the file has more than the {MAX_IMPORT_BYTES / 1e6:.0f} MB of one import"
-            )
-        if len(line) > MAX_LINE_BYTES:
-            raise InvalidTrajectory(
-                f"line {number} has more than the {MAX_LINE_BYTES / 1e6:.1f} MB that a line may have"
-            )
-        if not line.strip():
-            continue
-        try:
-            value: Any = json.loads(line, parse_constant=_no_number, parse_float=_finite)
-        except (ValueError, RecursionError) as error:
-            raise InvalidTrajectory(f"line {number} is no JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise InvalidTrajectory(f"line {number} is no JSON object")
-        yield number, cast(dict[str, Any], value)
+def _is_own(value: Any) -> bool:
+    return isinstance(value, dict) and MARK in value
 
 
-def _no_number(name: str) -> float:
-    # Python takes NaN and Infinity for JSON; a journal would lose them, and could not be read again.
-    raise ValueError(f"{name} is no JSON number")
+def is_last_line(value: Any) -> bool:
+    """Return whether a line's value is the mark of an export's end."""
+    found = value[MARK] if _is_own(value) else None
+    return isinstance(found, dict) and found.get("last_line") is True  # pyright: ignore[reportUnknownMemberType] -- JSON
 
 
-def _finite(digits: str) -> float:
-    number = float(digits)
-    return number if math.isfinite(number) else _no_number(digits)
+def read_event(value: Any, where: str) -> Event:
+    """Return the event in a value.
 
-
-def _header(value: dict[str, Any], number: int) -> ExportHeader:
-    try:
-        return ExportHeader.model_validate_json(json.dumps(value[_MARK]))
-    except KeyError as error:
-        raise InvalidTrajectory(
-            f'line {number} is no header of an export: {{"perdure": {{"format": 1, …}}}}'
-        ) from error
-    except ValidationError as error:
-        raise InvalidTrajectory(f"line {number}: the header is malformed: {_problems(error)}") from error
-
-
-def _event(value: dict[str, Any], number: int) -> Event:
-    if _MARK in value:
-        raise InvalidTrajectory(f"line {number} is an entry of Perdure's, and the header says that there are none")
+    Raises:
+        InvalidTrajectory: It is none.
+    """
+    if not isinstance(value, dict):
+        raise InvalidTrajectory(f"{where} is no JSON object")
+    if MARK in value:
+        raise InvalidTrajectory(f"{where} is an entry of Perdure's, and the header says that there are none")
     try:
         return Event.model_validate_json(json.dumps(value))
-    except ValidationError as error:
-        raise InvalidTrajectory(f"line {number} is no ADK event: {_problems(error)}") from error
+    except UNREADABLE as error:
+        raise InvalidTrajectory(f"{where} is no ADK event: {problems(error)}") from error
 
 
-def _problems(error: ValidationError) -> str:
+def problems(error: Exception) -> str:
+    """Return the first things that are wrong with a value."""
+    if not isinstance(error, ValidationError):
+        return f"a value is of a wrong type ({error})"
     found = error.errors(include_input=False, include_url=False)
     return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in found[:3])
+
+
+def read_journal(lines: Iterator[tuple[int, Any]]) -> tuple[Entry, ...]:
+    """Return the journal in the lines between the first and the last one, given by number and value.
+
+    Raises:
+        InvalidTrajectory: A line is malformed, or the lines are no journal; the message names the line.
+    """
+    return tuple(_JournalReader().read(lines))
 
 
 class _JournalReader:
@@ -241,31 +239,31 @@ class _JournalReader:
         self._checks = LogChecks()
         self._logged_answers: set[str] = set()
 
-    def read(self, lines: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Entry]:
+    def read(self, lines: Iterator[tuple[int, Any]]) -> Iterator[Entry]:
         for number, value in lines:
             where = f"line {number}"
-            if _MARK in value:
+            if _is_own(value):
                 shown = len(self._session.events)
                 yield self._take(self._entry(value, number), where)
                 if len(self._session.events) > shown:
                     self._check_shown(self._session.events[-1], next(lines, None), where)
             else:
-                yield self._take(EventLogged(event=_event(value, number)), where)
+                yield self._take(EventLogged(event=read_event(value, where)), where)
         if not self._session.entries:
             raise InvalidTrajectory("the export holds no entries, not even a session's first one")
 
-    def _check_shown(self, event: Event, line: tuple[int, dict[str, Any]] | None, where: str) -> None:
+    def _check_shown(self, event: Event, line: tuple[int, Any] | None, where: str) -> None:
         """Check the line that shows a user's event to readers, which has its entry above."""
-        if line is None or _MARK in line[1] or _event(line[1], line[0]) != event:
+        if line is None or _is_own(line[1]) or read_event(line[1], f"line {line[0]}") != event:
             raise InvalidTrajectory(f"{where}: the next line is not the event that this entry logs")
 
-    def _entry(self, value: dict[str, Any], number: int) -> Entry:
+    def _entry(self, value: Any, number: int) -> Entry:
         try:
-            return _ENTRY.validate_json(json.dumps(value[_MARK]["entry"]))
+            return _ENTRY.validate_json(json.dumps(value[MARK]["entry"]))
         except (KeyError, TypeError) as error:
             raise InvalidTrajectory(f'line {number} is no entry: {{"perdure": {{"entry": …}}}}') from error
-        except ValidationError as error:
-            raise InvalidTrajectory(f"line {number} is no entry of a journal: {_problems(error)}") from error
+        except UNREADABLE as error:
+            raise InvalidTrajectory(f"line {number} is no entry of a journal: {problems(error)}") from error
 
     def _take(self, entry: Entry, where: str) -> Entry:
         entry = self._checked(entry, where)
@@ -287,6 +285,13 @@ class _JournalReader:
             case StateChanged():
                 if not is_state_event(entry.event) or entry.event.invocation_id in self._session.invocations:
                     raise InvalidTrajectory(f"{where}: a change of state is a user's, and says nothing")
+                return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
+            case EventRewound():
+                if entry.event.invocation_id in self._session.invocations:
+                    raise InvalidTrajectory(
+                        f"{where}: an event of invocation {entry.event.invocation_id!r}, which the"
+                        " journal has, was not rewound"
+                    )
                 return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
             case EventLogged() | MessageAccepted() | AnswerAccepted():
                 return self._checked_event(entry, where)

@@ -11,6 +11,7 @@ from perdure.events import USER, Event
 from perdure.invocations import Call, Invocation, Turn
 from perdure.journal import Entry
 from perdure.ledger import ToolRuns
+from perdure.live_events import live_events
 from perdure.messages import PendingCall
 from perdure.plan import LlmNode, Plan
 
@@ -62,6 +63,8 @@ class SessionFacts:
     """When an imported log was taken, in seconds since the epoch."""
     imported_bare: bool = False
     """An imported log was events only."""
+    key_salt: str = ""
+    """What idempotency keys begin with: of an imported log, so that no two imports of it have a key in common."""
     imported_plan: str | None = None
     """Digest of the newest plan at an imported log's origin."""
 
@@ -142,7 +145,7 @@ class SessionFacts:
             before: An invocation; what the session did in it, and later, plays no part (R8).
         """
         first = next((i for i, event in enumerate(self.events) if event.invocation_id == before), len(self.events))
-        for event in reversed(self.events[:first]):
+        for event in reversed(live_events(self.events[:first])):
             state_only = event.actions.agent_state is not None or event.actions.end_of_agent
             if event.author == USER or state_only or event.author not in plan.nodes:
                 continue

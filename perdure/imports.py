@@ -10,6 +10,7 @@ from typing import Any
 
 from google.genai import types
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 
 from perdure.doubts import is_doubt_request, target_of
 from perdure.errors import InvalidTrajectory, LogError
@@ -20,11 +21,14 @@ from perdure.levels import MAX_LOGGED_LEVELS, is_too_deep
 from perdure.plan import CustomNode, LlmNode, LoopNode, Plan
 from perdure.projection import Invocation, Projection
 from perdure.responses import is_confirmation_request
+from perdure.runs import is_state
 from perdure.views import LAST_TIME
 
 MAX_IMPORT_BYTES = 50_000_000
 """What all events and entries of one import may have together, as JSON."""
 
+MAX_IMPORT_LINES = 200_000
+"""How many events and entries one import may have."""
 
 _MAX_BRANCH_STEPS = 100
 """Names in a branch, two for each parallel agent; each nests a few frames at a re-entry, and the stack is finite."""
@@ -72,7 +76,10 @@ class LogChecks:
         Raises:
             InvalidTrajectory: It is too large or too deep, or all of them together are too large.
         """
-        size = payload_size(item)
+        try:
+            size = payload_size(item)
+        except PydanticSerializationError as error:
+            raise InvalidTrajectory(f"{where} holds what is no JSON: {error}") from error
         self._size += size
         if is_too_deep(item, MAX_LOGGED_LEVELS):
             raise InvalidTrajectory(f"{where} has more than {MAX_LOGGED_LEVELS} lists and objects within each other")
@@ -248,7 +255,10 @@ def _newest_steps(invocation: Invocation) -> list[tuple[Event, set[str | None]]]
         elif responses := event.get_function_responses():
             for _, responded in standing.get(key, []):
                 responded.update(response.id for response in responses)
-        else:
+        elif event.node_info is None or is_state(event):
             # A text, a checkpoint or an end: the agent has gone on.
             standing.pop(key, None)
+        else:
+            # In ADK 2 a model may speak while a person's answer is waited for.
+            standing[key] = [step for step in standing.get(key, []) if step[0].long_running_tool_ids]
     return [step for steps in standing.values() for step in steps]

@@ -291,6 +291,8 @@ class ToolRan(_Entry):
 
     kind: Literal["tool_ran"] = "tool_ran"
     call_id: str
+    key_salt: str = Field(default="", exclude_if=unsaid)
+    """What its idempotency key began with."""
     invocation_id: str | None = None
     """If it ran in another invocation than the one that called it."""
     outcome: Literal["failed", "stopped", "not_started"] | None = None
@@ -329,6 +331,8 @@ class LogImported(_Entry):
     """When it was taken, in seconds since the epoch; deadlines of open calls count from here."""
     bare: bool = False
     """It was events only, which do not tell with which agent an invocation began, if that has logged nothing."""
+    key_salt: str = Field(default="", exclude_if=unsaid)
+    """What idempotency keys of calls that run from here on begin with: no other import has it."""
 
 
 class InvocationPinned(_Entry):
@@ -349,6 +353,13 @@ class StateChanged(_Entry):
     kind: Literal["state_changed"] = "state_changed"
     event: Event
     """Of the user, without content; its invocation id, `p-…`, is that of no invocation. As in ADK."""
+
+
+class EventRewound(_Entry):
+    """An event of an imported log that a later event of it rewound: readers see it, and no rule looks at it."""
+
+    kind: Literal["rewound"] = "rewound"
+    event: Event
 
 
 Entry = Annotated[
@@ -374,7 +385,8 @@ Entry = Annotated[
     | CallReminded
     | LogImported
     | InvocationPinned
-    | StateChanged,
+    | StateChanged
+    | EventRewound,
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""

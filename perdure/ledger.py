@@ -23,6 +23,8 @@ class ToolRuns:
     """Why the last one failed."""
     invocation_id: str | None
     """If it ran in another invocation than the one that called it."""
+    key_salt: str
+    """What its idempotency key began with."""
 
 
 def add_run(runs: dict[str, ToolRuns], entry: ToolRan) -> None:
@@ -37,4 +39,5 @@ def add_run(runs: dict[str, ToolRuns], entry: ToolRan) -> None:
         outcome=entry.outcome,
         cause=entry.cause,
         invocation_id=entry.invocation_id,
+        key_salt=entry.key_salt,
     )

@@ -383,6 +383,12 @@ class ModelOutput(_Message):
     event: Event
 
 
+def idempotency_key(invocation_id: str, call_id: str, salt: str = "") -> str:
+    """Return what a tool hands on so that a call takes effect once: no other call has it, nor another import of it."""
+    key = f"{invocation_id}/{call_id}"
+    return f"{salt}/{key}" if salt else key
+
+
 class ToolInput(_Message):
     """A tool's activity; its activity type is the tool's name, for other functions of it `TOOL:KIND`."""
 
@@ -400,11 +406,13 @@ class ToolInput(_Message):
     """The session's state where the tool takes a context and the state is small."""
     length: int | None = None
     """Otherwise the length of the journal that the state is to be folded from."""
+    key_salt: str = Field(default="", exclude_if=unsaid)
+    """What the session's idempotency keys begin with, if its log was imported."""
 
     @property
     def idempotency_key(self) -> str:
         """Equal in every attempt and every resume of the same call, and unique to it."""
-        return f"{self.invocation_id}/{self.function_call_id}"
+        return idempotency_key(self.invocation_id, self.function_call_id, self.key_salt)
 
 
 class CodeInput(_Message):

@@ -23,6 +23,7 @@ from perdure.journal import (
     CallReminded,
     Entry,
     EventLogged,
+    EventRewound,
     FailureCaught,
     InvocationPinned,
     InvocationResumed,
@@ -112,6 +113,9 @@ class Projection(SessionFacts):
             case InvocationPinned():
                 _pin(self, entry)
             case StateChanged():
+                self._show(entry.event)
+            case EventRewound():
+                self.call_ids.update(call.id or "" for call in entry.event.get_function_calls())
                 self._show(entry.event)
             case _:
                 assert_never(entry)
@@ -276,6 +280,7 @@ def _pin(session: Projection, entry: InvocationPinned) -> None:
 def _take_over(session: Projection, entry: LogImported) -> None:
     """Take no code and no permission from outside, and let nothing run by itself."""
     session.imported_at, session.imported_bare = entry.timestamp, entry.bare
+    session.key_salt = entry.key_salt
     if entry.timestamp is not None:
         for call in session.timed.values():
             restart_deadline(call, entry.timestamp)

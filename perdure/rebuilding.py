@@ -163,7 +163,13 @@ class Rebuilder:
         invocation = self.projection.invocations.get(call.invocation_id)
         noted = invocation.started.get(call.function_call_id) if invocation is not None else None
         if noted is not None and abs(noted.timestamp - time) < _SAME_TIME:
-            ran = ToolRan(call_id=call.function_call_id, outcome="not_started", started=round(time, 3), ended=time)
+            ran = ToolRan(
+                call_id=call.function_call_id,
+                key_salt=call.key_salt,
+                outcome="not_started",
+                started=round(time, 3),
+                ended=time,
+            )
             self.projection.apply(ran)
 
     def reminded(self, call: ToolInput) -> None:
@@ -204,6 +210,7 @@ class Rebuilder:
     def _ran(self, invocation: Invocation, calling: Event, call_id: str, times: RunTimes) -> None:
         ran = ToolRan(
             call_id=call_id,
+            key_salt=self.projection.key_salt,
             invocation_id=invocation.id if calling.invocation_id != invocation.id else None,
             attempts=times.attempt,
             started=round(times.started, 3),

@@ -13,6 +13,7 @@ from perdure.journal import (
     AnswerLogged,
     Entry,
     EventLogged,
+    EventRewound,
     InvocationStarted,
     MessageAccepted,
     ResumeAccepted,
@@ -71,7 +72,7 @@ def _is_shown(entry: Entry) -> bool:
     """Return whether an entry puts an event into the log that readers see."""
     if isinstance(entry, EventLogged):
         return not entry.hidden
-    return isinstance(entry, InvocationStarted | AnswerLogged | StateChanged)
+    return isinstance(entry, InvocationStarted | AnswerLogged | StateChanged | EventRewound)
 
 
 def _says_the_same(earlier: Iterable[_Accepted], request: MessageInput | AnswerInput | InvocationInput) -> bool:

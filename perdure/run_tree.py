@@ -124,6 +124,14 @@ class _NamedRuns:
         return again
 
 
+def _ends_early(run: Run, event: Event) -> bool:
+    """Return whether an end stands in front of the work of the agent to which control is handed over, as ADK 2 logs."""
+    if event.node_info is None or not event.actions.end_of_agent or not run.children or not run.own:
+        return False
+    target, child = run.own[-1].actions.transfer_to_agent, run.children[-1]
+    return child.agent == target and not (child.log or child.ended)
+
+
 def _goes_on(run: Run) -> bool:
     return not any(up.ended or up.failure is not None for up in upwards(run))
 
@@ -161,7 +169,9 @@ class _Builder:
             above.escalated |= bool(event.actions.escalate)
             if not entry.hidden:
                 above.log.append(event)
-        if self._named.holds(run):
+        if _ends_early(run, event):
+            run.end_logged = True
+        elif self._named.holds(run):
             self._named.log(run, event)
             self._record(run, event)
             if event.actions.end_of_agent:

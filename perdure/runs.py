@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perdure.doubts import is_doubt_request
-from perdure.events import Event
+from perdure.events import USER, Event
 from perdure.journal import MAX_RUN_PATH, MAX_RUNS, ActivityKept, FailureCaught
 from perdure.responses import is_confirmation_request
 
@@ -45,6 +45,8 @@ class Run:
     """Its name in the journal (`RunPath`); empty if that would be too long."""
     nth: int = 1
     """Which run of the agent it is, since its parent's last checkpoint."""
+    end_logged: bool = False
+    """The log has its end already, though another agent that it handed over to is yet to work: so does ADK 2."""
     checkpoints: int = 0
     """How many checkpoints, and ends, the agent has logged in this run."""
 
@@ -113,8 +115,13 @@ class Standing:
     """The model's answer ended the agent's turn."""
 
 
-def last_step(own: Iterable[Event]) -> Standing:
-    """Return where an LLM agent stood, by the events of its run."""
+def is_failure(event: Event) -> bool:
+    """Return whether an event tells that its agent failed, as ADK 2 logs it; of Perdure, the model's answer is so."""
+    return event.node_info is not None and event.error_code is not None and not event.parts
+
+
+def last_step(own: Iterable[Event], log: Sequence[Event] = ()) -> Standing:
+    """Return where an LLM agent stood, by the events of its run; `log` is the session's."""
     step = Standing()
     for event in own:
         if is_confirmation_request(event):
@@ -125,6 +132,21 @@ def last_step(own: Iterable[Event]) -> Standing:
             step = Standing(calling=event)
         elif event.get_function_responses():
             step.responses.append(event)
-        else:
+        elif not is_failure(event) and not _is_aside(event, step, log):
             step = Standing(ended=True)
     return step
+
+
+def _is_aside(event: Event, step: Standing, log: Sequence[Event]) -> bool:
+    """Return whether a text was said while a long-running call still had no answer: ADK 2 goes on for as long."""
+    waits = set(step.calling.long_running_tool_ids or ()) if step.calling is not None else set[str]()
+    if event.node_info is None or not waits:
+        return False
+    for logged in log:
+        if logged.id == event.id:
+            return True
+        if logged.author == USER:
+            waits.difference_update(response.id or "" for response in logged.get_function_responses())
+        if not waits:
+            return False
+    return False

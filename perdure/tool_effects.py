@@ -10,7 +10,7 @@ from google.genai import types
 from perdure.doubts import is_doubt_request, target_of
 from perdure.events import QUESTIONS, USER, Event
 from perdure.journal import take
-from perdure.messages import Effect, EffectsPage, Outcome, PageInput
+from perdure.messages import Effect, EffectsPage, Outcome, PageInput, idempotency_key
 from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode
 from perdure.projection import Invocation, Projection
 from perdure.responses import confirmation_targets, is_confirmation_request
@@ -90,7 +90,7 @@ def _effect(projection: Projection, facts: _Facts, event: Event, call: types.Fun
         agent=event.author,
         branch=event.branch,
         invocation_id=event.invocation_id,
-        idempotency_key=f"{ran_in}/{call_id}",
+        idempotency_key=idempotency_key(ran_in, call_id, runs.key_salt if runs else projection.key_salt),
         attempts=runs.attempts if runs else 0,
         called=event.timestamp,
         started=runs.started if runs else started.timestamp if started else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -14,21 +14,25 @@ from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from perdure.driven_log import DrivenTrajectory, drive_log
 from perdure.errors import InvalidMessage, SessionExists
-from perdure.events import Event
-from perdure.exports import dump_lines, make_header, read_lines
+from perdure.exports import dump_lines, make_header
+from perdure.given_logs import GivenLog, LogSource, read_given
 from perdure.journal import Entry, LogImported
 from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.messages import InvocationResult, InvocationView, Trial
 from perdure.projection import Projection
 from perdure.search import KEYS
-from perdure.trajectory import drive_log
+from perdure.trajectory import to_journal
 from perdure.views import invocation_view
 
 _VERSIONS = ("perdure", "temporalio", "google-genai")
 """Packages whose versions an export names."""
 
 _REPLACE_ATTEMPTS = 10
+
+_SALT_LENGTH = 16
+"""Digits, of 4 bits each, that tell one import's idempotency keys from another's."""
 
 
 class ResumedSession(InvocationResult):
@@ -38,6 +42,8 @@ class ResumedSession(InvocationResult):
     session_id: str
     replaced: str | None = None
     """Session id under which the log that stood here before is kept."""
+    notes: tuple[str, ...] = ()
+    """What of the log was left out, or is not known."""
 
 
 class ImportedSession(BaseModel):
@@ -54,6 +60,8 @@ class ImportedSession(BaseModel):
     """The invocations as the log left them."""
     replaced: str | None = None
     """Session id under which the log that stood here before is kept."""
+    notes: tuple[str, ...] = ()
+    """What of the log was left out, or is not known."""
 
 
 class Transferring:
@@ -64,7 +72,7 @@ class Transferring:
 
     async def resume_from(
         self,
-        events: Iterable[Event],
+        events: LogSource,
         *,
         user_id: str,
         session_id: str | None = None,
@@ -76,13 +84,15 @@ class Transferring:
 
         The last event is the trigger, those before it are history. It may be a user's message; a user's response to a
         long-running call or to a call without response (its tool does not run, the model reacts to the response); an
-        answer to a confirmation; or an agent's event that is not its last word, such as a model's answer with calls.
+        answer to a confirmation; or an agent's event behind which its invocation is not over, such as a model's answer
+        with calls. A rewind, a summary or a change of state behind it is no trigger.
 
         Args:
-            events: The log: Perdure's, or one that ADK itself wrote, with its events read as `perdure.Event`.
+            events: The log: events of Perdure or of ADK; or, as objects or as JSON, what `import_session` takes, of
+                which the names and Perdure's own entries are not looked at.
             user_id: Whose session.
             session_id: The new session's id. Default: a fresh one.
-            state: The state that the log starts from.
+            state: The state that the log starts from. Default: as the log tells, if it does.
             replace: A session of this id gets this log; the log that it had is kept under another id.
             allow_pending_calls: Calls in the log that have no response may run. Only for a log that you trust.
 
@@ -92,12 +102,31 @@ class Transferring:
             SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
                 replaced this one before all of it had arrived.
         """
-        log = drive_log(events, state=state, allow_pending_calls=allow_pending_calls, fresh=_fresh, now=time.time())
+
+        def read() -> tuple[GivenLog, DrivenTrajectory]:
+            given = read_given(events)
+            return given, drive_log(
+                given.shown_events(),
+                state=given.state if state is None else state,
+                shared=given.shared if state is None else None,
+                allow_pending_calls=allow_pending_calls,
+                fresh=_fresh,
+                now=time.time(),
+                key_salt=_fresh_salt(),
+            )
+
+        # It takes seconds for a large log, in which others are to be served.
+        given, log = await asyncio.to_thread(read)
         session_id = session_id or str(uuid.uuid4())
         replaced = await self._transfers.put(user_id, session_id, log.entries, replace=replace)
         view = invocation_view(log.projection, log.projection.invocations[log.invocation_id])
         return ResumedSession(
-            invocation=view, offset=log.offset, user_id=user_id, session_id=session_id, replaced=replaced
+            invocation=view,
+            offset=log.offset,
+            user_id=user_id,
+            session_id=session_id,
+            replaced=replaced,
+            notes=given.notes,
         )
 
     async def export_session(
@@ -123,22 +152,25 @@ class Transferring:
 
     async def import_session(
         self,
-        lines: Iterable[str | bytes],
+        log: LogSource,
         *,
         user_id: str | None = None,
         session_id: str | None = None,
         replace: bool = False,
         allow_pending_calls: bool = False,
+        damaged: bool = False,
     ) -> ImportedSession:
-        """Make a session of an export; nothing in it is set going.
+        """Make a session of a log; nothing in it is set going.
 
         Args:
-            lines: The lines, such as an open file's.
-            user_id: Whose session. Default: the header's.
-            session_id: The session's id. Default: the header's.
+            log: An export, as text or its lines, such as an open file's; a session of ADK, or ADK's events, as JSON or
+                as objects; or what `read_given` made of one.
+            user_id: Whose session. Default: the log's.
+            session_id: The session's id. Default: the log's; where it names none, a fresh one.
             replace: A session of this id gets this log; the log that it had is kept under another id.
             allow_pending_calls: Calls in the log that have no response may run when their invocation goes on. Only for
                 a file that you trust.
+            damaged: The log is an export that was cut or changed: take the events that are left.
 
         Raises:
             InvalidTrajectory: A line is malformed, or the lines are no log.
@@ -146,19 +178,18 @@ class Transferring:
             SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
                 replaced this one before all of it had arrived.
         """
+
+        def read() -> tuple[GivenLog, tuple[Entry, ...], Projection]:
+            given = read_given(log, damaged=damaged)
+            entries = (*to_journal(given, fresh=_fresh), _mark(given, allow_pending_calls=allow_pending_calls))
+            return given, entries, Projection.fold(entries)
+
         # It takes seconds for a large file, in which others are to be served.
-        log = await asyncio.to_thread(read_lines, lines, fresh=_fresh)
-        header = log.header
-        marker = LogImported(
-            allow_pending_calls=allow_pending_calls,
-            plan_digest=header.plan_digest,
-            timestamp=time.time(),
-            bare=not header.journal,
-        )
-        user_id, session_id = user_id or header.user_id, session_id or header.session_id
-        replaced = await self._transfers.put(user_id, session_id, (*log.entries, marker), replace=replace)
-        session = log.projection
-        session.apply(marker)
+        given, entries, session = await asyncio.to_thread(read)
+        user_id, session_id = user_id or given.user_id, session_id or given.session_id or _fresh()
+        if user_id is None:
+            raise InvalidMessage("the log names no user; say whose session it is to be (user_id, --user)")
+        replaced = await self._transfers.put(user_id, session_id, entries, replace=replace)
         return ImportedSession(
             app_name=self.app_name,
             user_id=user_id,
@@ -166,7 +197,22 @@ class Transferring:
             event_count=len(session.events),
             invocations=tuple(invocation_view(session, invocation) for invocation in session.invocations.values()),
             replaced=replaced,
+            notes=given.notes,
         )
+
+
+def _mark(given: GivenLog, *, allow_pending_calls: bool) -> LogImported:
+    return LogImported(
+        allow_pending_calls=allow_pending_calls,
+        plan_digest=given.plan_digest,
+        timestamp=time.time(),
+        bare=given.entries is None,
+        key_salt=_fresh_salt(),
+    )
+
+
+def _fresh_salt() -> str:
+    return uuid.uuid4().hex[:_SALT_LENGTH]
 
 
 def _fresh() -> str:

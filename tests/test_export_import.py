@@ -20,7 +20,8 @@ from perdure.agents import FunctionTool, ParallelAgent
 from perdure.cli import run_command
 from perdure.errors import InvalidTrajectory, SessionExists, SessionNotFound
 from perdure.events import USER, Event, EventActions, user_content
-from perdure.exports import dump_lines, make_header, read_lines
+from perdure.exports import dump_lines, make_header
+from perdure.given_logs import read_given
 from perdure.journal import (
     Entry,
     EventLogged,
@@ -32,6 +33,7 @@ from perdure.journal import (
     SharedStateRead,
 )
 from perdure.projection import Projection
+from perdure.trajectory import to_journal
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios
 from tests.conformance.scenario import Scenario
@@ -66,8 +68,8 @@ def export(entries: Iterable[Entry], *, journal: bool) -> list[str]:
 
 def imported(lines: Iterable[str | bytes]) -> tuple[Entry, ...]:
     """Return the journal that an import starts a session with."""
-    log = read_lines(lines, fresh=fresh_ids())
-    return (*log.entries, LogImported(plan_digest=log.header.plan_digest))
+    log = read_given(lines)
+    return (*to_journal(log, fresh=fresh_ids()), LogImported(plan_digest=log.plan_digest))
 
 
 @pytest.mark.parametrize("journal", [False, True], ids=["events", "journal"])
@@ -95,7 +97,7 @@ def test_any_journal_that_a_session_writes_comes_back(choices: list[int], resuma
     """At any moment of its life; only what was at work or in the queue is stopped."""
     entries = JournalMachine(choices, resumable=resumable).run()
     lines = export(entries, journal=True)
-    assert read_lines(lines, fresh=fresh_ids()).entries == entries
+    assert read_given(lines).entries == entries
     assert export(imported(lines), journal=True) == lines
     after = Projection.fold(imported(lines))
     assert after.turns == []
@@ -186,9 +188,10 @@ SHOWN = Event.model_validate(MESSAGE).to_json()
 HIDDEN = {"author": "a", "invocationId": "i1", "content": {"parts": [{"functionCall": {"id": "c", "name": "n"}}]}}
 
 MALFORMED: dict[str, tuple[list[str], str]] = {
-    "nothing": ([], "line 1 is no header"),
-    "no header": ([json.dumps(MESSAGE)], "line 1 is no header"),
-    "a header of a later format": (['{"perdure": {"format": 2}}'], "line 1: the header is malformed: format"),
+    "nothing": ([""], "this is empty. Perdure takes an export"),
+    "no log at all": (["shopping: milk"], "line 1 is no JSON: .*Perdure takes an export"),
+    "a header of a later format": (['{"perdure": {"format": 2}}'], "line 1: .* from a newer Perdure; .* format 1,"),
+    "a header of no format": (['{"perdure": {"format": 0}}'], "line 1: the header is malformed"),
     "no JSON": (file(FIRST, "{oops"), "line 3 is no JSON"),
     "JSON that is nested without end": (file("[" * 100_000), "line 2 is no JSON"),
     "no object": (file("[1]"), "line 2 is no JSON object"),
@@ -275,12 +278,12 @@ MALFORMED: dict[str, tuple[list[str], str]] = {
 @pytest.mark.parametrize(("lines", "reason"), MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_file_is_refused_with_the_line(lines: list[str], reason: str) -> None:
     with pytest.raises(InvalidTrajectory, match=reason):
-        read_lines(lines, fresh=fresh_ids())
+        to_journal(read_given(lines), fresh=fresh_ids())
 
 
 def test_the_file_that_those_were_made_from_is_fine() -> None:
     lines = [line.encode() + b"\r\n" for line in file(FIRST, ACCEPTED, STARTED, SHOWN, "", "  ")]
-    assert len(read_lines(lines, fresh=fresh_ids()).entries) == 3
+    assert len(read_given(lines).entries or ()) == 3
 
 
 def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
@@ -292,8 +295,8 @@ def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
         while next(taken) < 1_000:
             yield json.dumps({"author": "a", "content": {"parts": [{"text": line}]}})
 
-    with pytest.raises(InvalidTrajectory, match="line 51: the file has more than the 50 MB of one import"):
-        read_lines(endless(), fresh=fresh_ids())
+    with pytest.raises(InvalidTrajectory, match="line 51: the log has more than the 50 MB of one import"):
+        read_given(endless())
     assert next(taken) == 50
 
 

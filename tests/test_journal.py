@@ -18,6 +18,7 @@ from perdure.journal import (
     CallReminded,
     Entry,
     EventLogged,
+    EventRewound,
     Failure,
     FailureCaught,
     InvocationPinned,
@@ -91,6 +92,7 @@ ONE_OF_EACH: tuple[Entry, ...] = (
     AnswerAccepted(event=Event(author="user", invocation_id="e-1", custom_metadata={"who": "ann"})),
     AnswerLogged(event_id="ev-2", timestamp=2.5),
     StateChanged(event=Event(id="s", author="user", invocation_id="p-s", actions=EventActions(state_delta={"x": 1}))),
+    EventRewound(event=Event(id="w", author="clerk", invocation_id="e-0")),
     InvocationSettled(
         invocation_id="e-1",
         status="failed",

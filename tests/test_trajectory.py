@@ -10,13 +10,14 @@ import pytest
 from google.genai import types
 
 from perdure import imports
+from perdure.driven_log import DrivenTrajectory, drive_log
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.events import USER, Event, EventActions, user_content
 from perdure.imports import agent_of_import
 from perdure.journal import EventLogged, LogImported, pack, unpack
 from perdure.plan import CustomNode, LoopNode, SequentialNode
 from perdure.projection import Projection
-from perdure.trajectory import DrivenTrajectory, drive_log, read_log
+from perdure.trajectory import read_log
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios, expected_turns
 from tests.conformance.scenario import Scenario
@@ -152,7 +153,6 @@ LONG = called("c1", waits=("c1",))
 REFUSED: dict[str, tuple[list[Event], str]] = {
     "an empty log": ([], "the log is empty"),
     "a final text": ([asked(), TEXT], r"finished; append a user's message"),
-    "a final text of a sub-agent": ([asked(), state(agent_state={}), TEXT], "final text of agent 'root'"),
     "the end": ([asked(), TEXT, state(end_of_agent=True)], "'i1' has finished"),
     "a pending call": ([asked(), LONG, responded("c1")], r"waits for an answer to work \(c1\)"),
     "a request for approval": ([asked(), called("c1"), confirm()], "asks a person to approve"),

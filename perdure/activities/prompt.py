@@ -16,7 +16,8 @@ from typing import Any, Literal
 from google.genai import types
 
 from perdure.errors import ModelError
-from perdure.events import QUESTIONS, USER, Event, is_on_branch
+from perdure.events import QUESTIONS, USER, Event
+from perdure.live_events import told_events
 from perdure.plan import TRANSFER, LlmNode, Node, Plan
 
 _HIDDEN = QUESTIONS | {"adk_request_credential", "adk_request_input", "adk_framework"}
@@ -88,8 +89,8 @@ def build_contents(
     memo = memo or PromptMemo()
     shown = [
         item
-        for index, event in enumerate(events)
-        if is_on_branch(branch, event.branch) and (item := _remembered(index, event, agent, memo))
+        for index, event in told_events(events, agent=agent, branch=branch)
+        if (item := _remembered(index, event, agent, memo))
     ]
     shown = _pair(*_forget_aside(shown), memo)
     if include_contents == "none":

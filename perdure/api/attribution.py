@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
 from fastapi import HTTPException
+from pydantic import BaseModel
 
 from perdure.api.access import APP
 from perdure.api.identity import OPERATOR, Identity
 from perdure.attribution import ATTRIBUTION, attribution
 from perdure.events import QUESTIONS, Event
-from perdure.journal import ActivityKept, FailureCaught
+from perdure.given_logs import GivenLog
+from perdure.journal import ActivityKept, Entry, EventLogged, FailureCaught
 
 _Json = dict[str, Any]
 
-_MARK = "perdure"
-"""The key of an export's lines that are no events."""
+_QUESTIONS = tuple(QUESTIONS)
+"""As a tuple, since what a log holds as a name may be no text."""
 _ASKING = (
     "requestedToolConfirmations",
     "requested_tool_confirmations",
@@ -28,7 +29,6 @@ _ASKING = (
 )
 """Fields by which a tool's kept result has a person asked."""
 _DELTAS = ("stateDelta", "state_delta")
-_OUTCOMES = frozenset(entry.model_fields["kind"].default for entry in (ActivityKept, FailureCaught))
 
 
 @dataclass(frozen=True)
@@ -66,47 +66,67 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def check_log(identity: Identity, lines: Iterable[str | bytes]) -> None:
+def check_log(identity: Identity, log: GivenLog) -> None:
     """Refuse a log that holds what only an operator may bring: whoever brings a log could have written it.
 
     That is who answered; a question whether a call may run, or what became of it, since its answer lets calls run; what
     a custom agent's activities returned; and writes of `app:` keys that a resume would carry out.
+
+    Args:
+        identity: Who brings it.
+        log: The very values that the session will begin with.
 
     Raises:
         HTTPException: 403.
     """
     if OPERATOR in identity.roles:
         return
-    for line in lines:
-        try:
-            value: Any = json.loads(line, object_pairs_hook=_check_pairs)
-        except (ValueError, RecursionError):
-            # It is malformed, and refused as such by whoever reads the log.
-            continue
-        if isinstance(value, dict) and _MARK in value:
-            json.loads(line, object_pairs_hook=_check_entry_pairs)
+    for event in log.events:
+        _check_value(_plain(event))
+    for entry in log.entries or ():
+        _check_value(_plain(entry))
+        # What other agents wrote is told by their events, and is not written again.
+        if not isinstance(entry, EventLogged) or entry.hidden:
+            _check_entry(entry)
 
 
-def _check_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for key, value in pairs:
-        if key == ATTRIBUTION:
+def _plain(value: BaseModel) -> Any:
+    return value.model_dump(mode="json", by_alias=True)
+
+
+def _objects(value: Any) -> Iterator[_Json]:
+    """Yield a value's objects, however they are nested."""
+    left = [value]
+    while left:
+        found: Any = left.pop()
+        if isinstance(found, dict):
+            yield cast(_Json, found)
+            left += cast(_Json, found).values()
+        elif isinstance(found, list):
+            left += found
+
+
+def _check_value(value: Any) -> None:
+    for found in _objects(value):
+        if ATTRIBUTION in found:
             raise _operators_only(f"says who answered ({ATTRIBUTION!r})")
-        # Calls, responses and what is asked about, however they are nested and spelled, have a name.
-        if key == "name" and isinstance(value, str) and value in QUESTIONS:
-            raise _operators_only(f"holds {value!r}, whose answer lets a call run")
-        if key in _ASKING and value:
-            raise _operators_only(f"asks whether a call may run ({key!r})")
-    return dict(pairs)
+        # Calls, responses and what is asked about, however they are nested, have a name.
+        if (name := found.get("name")) in _QUESTIONS:
+            raise _operators_only(f"holds {name!r}, whose answer lets a call run")
+        for key in _ASKING:
+            if found.get(key):
+                raise _operators_only(f"asks whether a call may run ({key!r})")
 
 
-def _check_entry_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _check_entry(entry: Entry) -> None:
     """Check what stands in an entry of Perdure's, which does more than tell what was."""
-    for key, value in pairs:
-        if key == "kind" and isinstance(value, str) and value in _OUTCOMES:
-            raise _operators_only("holds what an agent's activity returned, or that a step failed")
-        if key in _DELTAS and isinstance(value, dict) and any(name.startswith(APP) for name in cast(_Json, value)):
-            raise _operators_only("writes app: keys")
-    return dict(pairs)
+    if isinstance(entry, ActivityKept | FailureCaught):
+        raise _operators_only("holds what an agent's activity returned, or that a step failed")
+    for found in _objects(_plain(entry)):
+        for key in _DELTAS:
+            delta: Any = found.get(key)
+            if isinstance(delta, dict) and any(name.startswith(APP) for name in cast(_Json, delta)):
+                raise _operators_only("writes app: keys")
 
 
 def _operators_only(what: str) -> HTTPException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import uuid
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from perdure.api.schemas import CreateSessionRequest, Session, StateBody, Update
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.events import QUESTIONS, Event, EventActions
+from perdure.given_logs import GivenLog
 from perdure.projection import split_state_delta
 from perdure.sessions import ListedSession
 
@@ -168,9 +168,9 @@ async def _import(
     runner: Runner, user_id: str, session_id: str, state: dict[str, Any], events: Sequence[Event]
 ) -> None:
     now = time.time()
-    header = {"format": 1, "app": runner.app_name, "user_id": user_id, "session_id": session_id, "state": state}
-    dated = (event if event.timestamp else event.model_copy(update={"timestamp": now}) for event in events)
-    await runner.import_session([json.dumps({"perdure": header}), *(event.to_json() for event in dated)])
+    dated = tuple(event if event.timestamp else event.model_copy(update={"timestamp": now}) for event in events)
+    # The very events that were checked: written and read again, they might say something else.
+    await runner.import_session(GivenLog(events=dated, state=state), user_id=user_id, session_id=session_id)
 
 
 def _json(text: str) -> Response:

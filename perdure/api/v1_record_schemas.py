@@ -176,7 +176,7 @@ class Explanation(Resource):
 
 
 class Imported(Resource):
-    """A session that was made of an export."""
+    """A session that was made of a log."""
 
     app_name: str
     user_id: str
@@ -186,6 +186,8 @@ class Imported(Resource):
     """As the log left them; nothing of it is set going."""
     replaced: str | None
     """Session id under which the log that stood here before is kept."""
+    notes: list[str]
+    """What of the log was left out, or is not known."""
 
     @classmethod
     def of(cls, imported: ImportedSession) -> Imported:

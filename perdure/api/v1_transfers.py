@@ -15,16 +15,21 @@ from perdure.api.backend import BackendOf, Segment
 from perdure.api.identity import IdentityOf
 from perdure.api.v1_record_schemas import Imported
 from perdure.api.where import SESSION, WhereOf, check_operator
-from perdure.errors import InvalidMessage
-from perdure.exports import peek_session
+from perdure.given_logs import read_given
 
 _LINES = "application/x-ndjson"
 
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "An export: a header line, then a line for each event and entry (docs/export-import.md).",
-        "content": {_LINES: {"schema": {"type": "string", "format": "binary"}}},
+        "description": (
+            "An export: a header line, then a line for each event and entry; or a session of ADK as JSON, or ADK's"
+            " events (docs/export-import.md)."
+        ),
+        "content": {
+            _LINES: {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {"schema": {"type": "object"}},
+        },
     }
 }
 
@@ -81,22 +86,23 @@ async def import_session(
         bool,
         Query(alias="allowPendingCalls", description="Let calls without a response run later; for operators."),
     ] = False,
+    damaged: Annotated[
+        bool, Query(description="Take the events that are left of an export that was cut or changed.")
+    ] = False,
 ) -> Imported:
-    """Make a session of the user's of an export, whosever it was; nothing in it is set going."""
+    """Make a session of the user's of a log, whosever it was; nothing in it is set going."""
     runner = backend.runner(app_name, user_id, session_id)
     if allow_pending_calls:
         # Whoever writes such a file says which tools run, and with what.
         check_operator(identity, "an import whose calls may run")
-    lines = (await request.body()).splitlines(keepends=True)
-    if not lines:
-        raise InvalidMessage("the body is empty; send an export's lines")
-    if session_id is None:
+    log = await run_in_threadpool(read_given, await request.body(), damaged=damaged)
+    if session_id is None and log.session_id is not None:
         # The id of the file must be one that a path can have.
-        backend.runner(app_name, user_id, peek_session(lines))
-    await run_in_threadpool(check_log, identity, lines)
+        backend.runner(app_name, user_id, log.session_id)
+    await run_in_threadpool(check_log, identity, log)
     async with backend.patience():
         imported = await runner.import_session(
-            lines,
+            log,
             user_id=user_id,
             session_id=session_id,
             replace=replace,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import shlex
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING
 
 import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
 from perdure.cli.output import show_json
+
+if TYPE_CHECKING:
+    from perdure.transfers import ImportedSession
 
 
 @click.command()
@@ -46,6 +48,7 @@ def export(name: SessionName, journal: bool, connection: Connection) -> int:
 @click.option("-s", "--session", help="Session id.  [default: the file's]")
 @click.option("--replace", is_flag=True, help="Take the place of a session of this id; its log is kept under another.")
 @click.option("--allow-pending-calls", is_flag=True, help="Let calls without a response run. Only for files you trust.")
+@click.option("--damaged", is_flag=True, help="Take the events that are left of an export that was cut or changed.")
 @json_option
 @connection_options
 def import_(
@@ -55,49 +58,61 @@ def import_(
     session: str | None,
     replace: bool,
     allow_pending_calls: bool,
+    damaged: bool,
     as_json: bool,
     connection: Connection,
 ) -> int:
-    """Make a session of an exported FILE, or of standard input if FILE is `-`. Nothing in it is set going.
+    """Make a session of a FILE, or of standard input if FILE is `-`. Nothing in it is set going.
+
+    FILE is an export; or a session of ADK as JSON, as its server answers it and `adk run --save_session` writes it; or
+    ADK's events, one a line.
 
     \b
     Examples:
       perdure import trip-1.jsonl
       perdure import trip-1.jsonl --app travel --session copy --allow-pending-calls
+      perdure import trip-1.session.json --app travel
     """
 
-    async def read(stream: IO[bytes]) -> int:
+    async def read(text: bytes) -> int:
         from perdure.client import Runner
-        from perdure.exports import MAX_LINE_BYTES, peek_app
+        from perdure.errors import InvalidMessage
+        from perdure.given_logs import read_given
 
-        # One byte more than a line may have, so that an endless one is refused and not read.
-        lines = iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")
-        first = next(lines, b"")
-        runner = await Runner.connect(app or peek_app(first), connection.config())
+        log = await asyncio.to_thread(read_given, text, damaged=damaged)
+        if (name := app or log.app) is None:
+            raise InvalidMessage("the log names no app; give --app")
+        runner = await Runner.connect(name, connection.config())
         imported = await runner.import_session(
-            itertools.chain([first], lines),
-            user_id=user,
-            session_id=session,
-            replace=replace,
-            allow_pending_calls=allow_pending_calls,
+            log, user_id=user, session_id=session, replace=replace, allow_pending_calls=allow_pending_calls
         )
         if as_json:
             show_json(imported)
-            return ExitCode.FINISHED
-        click.echo(
-            f"session {imported.session_id} of user {imported.user_id} in app {imported.app_name}:"
-            f" {imported.event_count} events"
-        )
-        if imported.replaced is not None:
-            click.echo(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
-        name = SessionName(imported.app_name, imported.user_id, imported.session_id)
-        flags = name.flags(imported.session_id) + connection.flags
-        for invocation in imported.invocations:
-            if invocation.resumable:
-                click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
-        if any(invocation.pending for invocation in imported.invocations):
-            click.echo(f"  what waits:  perdure pending {shlex.quote(imported.app_name)}{connection.flags}", err=True)
+        else:
+            _tell(imported, connection)
         return ExitCode.FINISHED
 
     with click.open_file(str(file), "rb") as stream:
-        return asyncio.run(read(stream))
+        from perdure.imports import MAX_IMPORT_BYTES
+
+        # One byte more than an import may have, so that a file without an end is refused and not read.
+        text = stream.read(MAX_IMPORT_BYTES + 1)
+    return asyncio.run(read(text))
+
+
+def _tell(imported: ImportedSession, connection: Connection) -> None:
+    click.echo(
+        f"session {imported.session_id} of user {imported.user_id} in app {imported.app_name}:"
+        f" {imported.event_count} events"
+    )
+    for note in imported.notes:
+        click.echo(f"  note: {note}", err=True)
+    if imported.replaced is not None:
+        click.echo(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
+    name = SessionName(imported.app_name, imported.user_id, imported.session_id)
+    flags = name.flags(imported.session_id) + connection.flags
+    for invocation in imported.invocations:
+        if invocation.resumable:
+            click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
+    if any(invocation.pending for invocation in imported.invocations):
+        click.echo(f"  what waits:  perdure pending {shlex.quote(imported.app_name)}{connection.flags}", err=True)

@@ -145,7 +145,9 @@ class Names:
 
     def key(self, idempotency_key: str) -> str:
         """Return a tool call's idempotency key in new names."""
-        invocation_id, _, call_id = idempotency_key.partition("/")
+        first, _, rest = idempotency_key.partition("/")
+        # That of an imported log begins with a salt.
+        invocation_id, call_id = (first, rest) if first in self._invocations else rest.split("/", 1)
         return f"{self._invocations.get(invocation_id, '?')}/{self._calls.get(call_id, '?')}"
 
     def rename(self, item: Item) -> Item:

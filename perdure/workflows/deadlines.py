@@ -118,6 +118,7 @@ class Deadlines:
             branch=pending.branch,
             state=state,
             length=length,
+            key_salt=self._log.projection.key_salt,
         )
         # Not the agents' own: a reminder must not make an invocation look at work.
         effects = self._effects = self._effects or Effects()

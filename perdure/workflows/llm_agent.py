@@ -29,7 +29,7 @@ class _LlmRun:
         self._run = run
         self._tools = ToolCalls(scope, node, run)
         self._escalated = run.escalated
-        self._step = last_step(run.own) if run.own else self._confirmed_elsewhere()
+        self._step = last_step(run.own, scope.projection.events) if run.own else self._confirmed_elsewhere()
 
     def _confirmed_elsewhere(self) -> Standing:
         """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
@@ -84,6 +84,8 @@ class _LlmRun:
         asked_elsewhere = self._asked_elsewhere(calling)
         if not step.responses and not asked_elsewhere:
             await self._tools.run(calling, step)
+        elif len(step.responses) == 1 and not step.requests:
+            await self._tools.ask_to_confirm(calling, step)
         if self._scope.plan.resumable:
             await self._scope.wait_for([*sorted(calling.long_running_tool_ids or ()), *self._targets(step)])
         if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):

@@ -199,6 +199,8 @@ class Scope:
 
     def end(self, node: Node, run: Run, *, hidden: bool | None = None) -> None:
         """Log that an agent's run has ended; readers see it only if the app is resumable."""
+        if run.end_logged:
+            return
         hidden = not self.plan.resumable if hidden is None else hidden
         self._log_state(node, run, EventActions(end_of_agent=True), hidden=hidden)
 

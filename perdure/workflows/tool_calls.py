@@ -12,7 +12,7 @@ from google.genai import types
 from perdure.answers import instant_output
 from perdure.doubts import Doubt
 from perdure.errors import EffectFailed, InvalidMessage
-from perdure.events import REQUEST_CONFIRMATION, Event, ToolConfirmation
+from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import LlmNode, ToolPlan
@@ -64,6 +64,17 @@ class ToolCalls:
         response = response_event(calls, outputs, long_running)
         if response is not None:
             step.responses.append(await self._log(response))
+
+    async def ask_to_confirm(self, calling: Event, step: Standing) -> None:
+        """Ask for the confirmations of which the responses tell, where the question is missing: a log was cut there."""
+        (told,) = step.responses
+        outputs = {id: ToolOutput() for id in (call.id or "" for call in calling.get_function_calls())}
+        for call_id, asked in told.actions.requested_tool_confirmations.items():
+            outputs[call_id] = ToolOutput(actions=EventActions(requested_tool_confirmations={call_id: asked}))
+        calls = calling.get_function_calls()
+        request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
+        if request is not None:
+            step.requests.append(await self._log(request))
 
     def to_confirm(self, step: Standing) -> bool:
         """Return whether confirmations were asked for whose tools have not run yet."""
@@ -186,6 +197,7 @@ class ToolCalls:
             confirmation=decision,
             state=state,
             length=length,
+            key_salt=self._scope.projection.key_salt,
         )
         if tool.at_most_once:
             output = await run_once(self._scope, tool, call, request, step)

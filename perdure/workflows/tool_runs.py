@@ -106,6 +106,7 @@ class _Journalist:
         self._scope.log.append(
             ToolRan(
                 call_id=call.function_call_id,
+                key_salt=call.key_salt,
                 invocation_id=call.invocation_id if elsewhere else None,
                 attempts=times.attempt,
                 started=round(times.started, 3),

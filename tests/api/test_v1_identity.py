@@ -18,6 +18,7 @@ from perdure.api.app import create_app
 from perdure.api.attribution import check_log
 from perdure.api.config import ApiConfig
 from perdure.api.identity import OPERATOR, SCOPE_KEY, Identity
+from perdure.given_logs import GivenLog, read_given
 from tests.api.support import Api, Obedient, call_of, obedient_app, response_to
 from tests.workflows.support import eventually, serving
 
@@ -175,14 +176,22 @@ KEPT = '{"kind":"tool_kept","invocation_id":"i1","call_id":"c1","output":%s}'
     ],
 )
 def test_entries_that_do_more_than_tell_are_an_operators_to_bring(entry: str) -> None:
-    lines = [f'{{"perdure":{{"entry":{entry}}}}}']
+    log = journal_with(entry)
     with pytest.raises(HTTPException) as caught:
-        check_log(Identity("ann"), lines)
+        check_log(Identity("ann"), log)
     assert caught.value.status_code == 403
-    check_log(Identity("olga", frozenset({OPERATOR})), lines)
-    check_log(Identity("ann"), [f'{{"perdure":{{"entry":{KEPT % "{}"}}}}}'])
+    check_log(Identity("olga", frozenset({OPERATOR})), log)
+    check_log(Identity("ann"), journal_with(KEPT % "{}"))
     # What other agents wrote is told by their events, and is not written again.
-    check_log(Identity("ann"), ['{"author":"clerk","actions":{"stateDelta":{"app:motto":"old"}}}'])
+    check_log(Identity("ann"), read_given('{"author":"clerk","actions":{"stateDelta":{"app:motto":"old"}}}'))
+
+
+def journal_with(entry: str) -> GivenLog:
+    message = {"id": "m", "author": "user", "invocationId": "i1", "content": {"parts": [{"text": "hi"}]}}
+    header = {"app": "a", "user_id": "u", "session_id": "s", "journal": True}
+    entries = [{"kind": "session"}, {"kind": "message", "event": message}]
+    lines = [{"perdure": header}, *({"perdure": {"entry": one}} for one in entries)]
+    return read_given([*map(json.dumps, lines), f'{{"perdure":{{"entry":{entry}}}}}'])
 
 
 async def test_what_all_users_share_is_an_operators_to_write(api: Api) -> None:

@@ -13,11 +13,11 @@ from temporalio.client import Client
 
 from perdure import journal, lifecycle
 from perdure.client import Runner
+from perdure.driven_log import drive_log
 from perdure.errors import SessionExists, SessionNotFound, SessionUnreadable
 from perdure.events import USER, Event, user_content
 from perdure.lifecycle import Lifecycle
 from perdure.messages import SessionInput
-from perdure.trajectory import drive_log
 from perdure.transfers import ResumedSession
 from tests.workflows.support import User, agent, calls, long_running, make_app, serving, text
 
