@@ -5,9 +5,10 @@ from __future__ import annotations
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 
+from perdure.doubts import REFUSED
 from perdure.messages import NOT_REGISTERED
 
-_SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"})
+_SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"}) | REFUSED
 """Perdure's own errors; anything else is known by its type."""
 
 

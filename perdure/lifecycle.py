@@ -23,6 +23,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.claims import claims_id
 from perdure.errors import SessionNotFound, SessionUnreadable
 from perdure.journal import (
     Entry,
@@ -372,6 +373,15 @@ class Lifecycle:
         runs.append((await handle.describe()).run_id)
         for run_id in dict.fromkeys(runs):
             await self._delete_run(handle.id, run_id)
+        await self._delete_claims(claims_id(handle.id))
+
+    async def _delete_claims(self, id: str) -> None:
+        """Delete what stands beside a session's workflow, if there is anything."""
+        handle = self._client.get_workflow_handle(id)
+        await end_run(handle)
+        quoted = id.replace("'", "''")
+        async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'"):
+            await self._delete_run(id, run.run_id)
 
     async def status(self, user_id: str, session_id: str) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""

@@ -400,6 +400,10 @@ class ToolInput(_Message):
     """The session's state where the tool takes a context and the state is small."""
     length: int | None = None
     """Otherwise the length of the journal that the state is to be folded from."""
+    known: int | None = None
+    """Of an at-most-once tool: the length of the journal that tells which calls this history has started."""
+    again: str | None = None
+    """Of an at-most-once tool: the answer by which a person lets the call start again."""
 
     @property
     def idempotency_key(self) -> str:

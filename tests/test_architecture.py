@@ -19,6 +19,7 @@ VALUES = frozenset(
     {
         "errors",
         "brevity",
+        "claims",
         "events",
         "plan",
         "journal",

@@ -186,6 +186,7 @@ class ToolCalls:
             confirmation=decision,
             state=state,
             length=length,
+            known=len(self._scope.projection.entries) if tool.at_most_once else None,
         )
         if tool.at_most_once:
             output = await run_once(self._scope, tool, call, request, step)
