@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from hashlib import sha256
+from typing import Any
 
 from pydantic_core import to_json
 from temporalio import activity
@@ -93,7 +94,7 @@ class ClaimDesk:
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-        start = WithStartWorkflowOperation(
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             CLAIMS_WORKFLOW,
             ClaimsInput(),
             id=workflow_id,
