@@ -19,7 +19,7 @@ from structlog.stdlib import BoundLogger, ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict, Processor
 from temporalio import activity, workflow
 
-__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work"]
+__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work", "names_at_work"]
 
 Level = Literal["debug", "info", "warning", "error"]
 """The least severe lines that are shown."""
@@ -81,6 +81,11 @@ def invocation_at_work() -> str | None:
     """Return the invocation that log lines of here are about, if `bound` names one. Safe in workflow code."""
     found = get_contextvars().get("invocation")
     return found if isinstance(found, str) else None
+
+
+def names_at_work() -> dict[str, str]:
+    """Return what log lines of here are about, as `bound` names it. Safe in workflow code."""
+    return {key: value for key, value in get_contextvars().items() if isinstance(value, str)}
 
 
 def configure_logging(json: bool | None = None, level: Level = "info", stream: TextIO | None = None) -> None:

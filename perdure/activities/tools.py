@@ -83,7 +83,8 @@ class ToolActivity:
         app, user, session = split_workflow_id(activity.info().workflow_id or "")
         if isinstance(call, CodeInput):
             tell("function", call.agent or "", call.name, invocation_id=call.invocation_id or "")
-            with bound(app=app, user=user, session=session, tool=call.name), telling("function"):
+            names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.name}
+            with bound(app=app, user=user, session=session, **names), telling("function"):
                 return await self._function(call)
         tell("tool", call.agent, call.tool, invocation_id=call.invocation_id, call_id=call.function_call_id)
         names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.tool}

@@ -1,0 +1,1 @@
+"""Attacks that were tried, each with what must come of it."""
