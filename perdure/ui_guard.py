@@ -1,8 +1,8 @@
 """Stands before Temporal's UI of a development server, and lets through only requests that name this machine.
 
-The UI asks nobody who they are. A web page of somebody else's could have its own host's name resolved to this machine, and
-then read and change every session as if it came from there (DNS rebinding); what it cannot change is the `Host` that
-a browser names.
+The UI asks nobody who they are. A web page of somebody else's could have the name of its own host resolved to this
+machine, and then read and change every session as if it came from there (DNS rebinding); what it cannot change is the
+`Host` that a browser names.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random
 import sys
+from asyncio import StreamReader, StreamWriter
 from ipaddress import ip_address
 
 __all__ = ["UiGuard", "hidden_address", "names_this_machine"]
@@ -18,8 +19,6 @@ __all__ = ["UiGuard", "hidden_address", "names_this_machine"]
 _HEAD_BYTES = 64_000
 _HEAD_SECONDS = 10.0
 _CHUNK = 64_000
-
-_Reader, _Writer = asyncio.StreamReader, asyncio.StreamWriter
 
 
 def hidden_address() -> str:
@@ -74,7 +73,7 @@ class UiGuard:
         for task in list(self._at_work):
             task.cancel()
 
-    async def _accept(self, reader: _Reader, writer: _Writer) -> None:
+    async def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._at_work.add(task)
@@ -87,7 +86,7 @@ class UiGuard:
             self._at_work.discard(task)
             writer.close()
 
-    async def _serve(self, reader: _Reader, writer: _Writer) -> None:
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         async with asyncio.timeout(_HEAD_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
         lines = head[:-4].split(b"\r\n")
@@ -124,7 +123,7 @@ def _name(line: bytes) -> bytes:
     return line.partition(b":")[0].strip().lower()
 
 
-async def _pipe(reader: _Reader, writer: _Writer) -> None:
+async def _pipe(reader: StreamReader, writer: StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK):
             writer.write(data)

@@ -62,7 +62,8 @@ PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "tra
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "values": VALUES,
     "pure": VALUES | PURE,
-    "logs": frozenset(),
+    "escapes": frozenset(),
+    "logs": frozenset({"escapes"}),
     "observing": frozenset(),
     "health": frozenset(),
     "metering": VALUES | {"observing"},

@@ -11,7 +11,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import age, answer_text, call_text, clock, printable, show_json
+from perdure.cli.output import age, answer_text, call_text, clock, say, show_json
 from perdure.errors import InvocationNotFound, SessionNotFound
 from perdure.failures import reference
 
@@ -59,7 +59,7 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
         else:
             flags = SessionName(name.app, name.user, found.id).flags(found.id) + connection.flags
             for line in _describe(found, flags):
-                click.echo(printable(line))
+                say(line)
         return ExitCode.FINISHED
 
     return asyncio.run(look())

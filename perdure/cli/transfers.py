@@ -12,7 +12,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import show_json
+from perdure.cli.output import say, say_line_of_file, show_json
 
 
 @click.command()
@@ -33,7 +33,7 @@ def export(name: SessionName, journal: bool, connection: Connection) -> int:
 
         runner = await Runner.connect(name.app, connection.config())
         async for line in runner.export_session(**name.keys(name.session or ""), journal=journal):
-            click.echo(line)
+            say_line_of_file(line)
         return ExitCode.FINISHED
 
     return asyncio.run(write())
@@ -84,19 +84,19 @@ def import_(
         if as_json:
             show_json(imported)
             return ExitCode.FINISHED
-        click.echo(
+        say(
             f"session {imported.session_id} of user {imported.user_id} in app {imported.app_name}:"
             f" {imported.event_count} events"
         )
         if imported.replaced is not None:
-            click.echo(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
+            say(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
         name = SessionName(imported.app_name, imported.user_id, imported.session_id)
         flags = name.flags(imported.session_id) + connection.flags
         for invocation in imported.invocations:
             if invocation.resumable:
-                click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
+                say(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
         if any(invocation.pending for invocation in imported.invocations):
-            click.echo(f"  what waits:  perdure pending {shlex.quote(imported.app_name)}{connection.flags}", err=True)
+            say(f"  what waits:  perdure pending {shlex.quote(imported.app_name)}{connection.flags}", err=True)
         return ExitCode.FINISHED
 
     with click.open_file(str(file), "rb") as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -28,6 +29,12 @@ OWN = ["localhost:{port}", "127.0.0.1:{port}", "LocalHost", "[::1]:{port}", "127
 @pytest.fixture(scope="module")
 async def server() -> AsyncGenerator[DevServer]:
     async with DevServer(DevServerConfig()) as found:
+        port = port_of(found)
+        # The UI looks for its server in its own time.
+        for _ in range(100):
+            if (await ask(port, f"Host: localhost:{port}")).startswith("HTTP/1.1 200 "):
+                break
+            await asyncio.sleep(0.1)
         yield found
 
 
@@ -81,10 +88,8 @@ async def test_a_head_without_an_end_is_not_kept(server: DevServer) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
     writer.write(b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000)
     async with asyncio.timeout(10):
-        try:
+        with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
-        except ConnectionError:
-            pass
     writer.close()
 
 
@@ -104,10 +109,16 @@ async def test_no_port_of_the_server_answers_a_foreign_host(server: DevServer) -
 
 
 def listening_on_loopback() -> set[int]:
-    """Return the ports that something listens at on 127.0.0.1, of this machine's servers."""
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    found = (line.split() for line in lines)
-    return {int(parts[1][9:], 16) for parts in found if parts[3] == "0A" and parts[1].startswith("0100007F:")}
+    """Return the ports that this process and its children listen at on 127.0.0.1."""
+    processes = Path("/proc/self/task").glob("*/children")
+    pids = ["self", *(pid for children in processes for pid in children.read_text().split())]
+    sockets = {str(link.readlink()) for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {
+        int(parts[1][9:], 16)
+        for parts in lines
+        if parts[3] == "0A" and parts[1].startswith("0100007F:") and f"socket:[{parts[9]}]" in sockets
+    }
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "127.9.9.9:80", "[::1]:80", "[::1]", "::1"])
@@ -116,7 +127,7 @@ def test_names_of_this_machine(host: str) -> None:
     assert names_this_machine(host)
 
 
-@pytest.mark.parametrize("host", ["", ":80", "0.0.0.0", "10.0.0.1", "localhost.", "localhost:x", "[::1", "2130706433"])
+@pytest.mark.parametrize("host", ["", ":80", "10.0.0.1", "localhost.", "localhost:x", "2130706433", "a:1:2"])
 def test_names_of_others(host: str) -> None:
     """And what is none."""
-    assert names_this_machine(host) == (host == "[::1")
+    assert not names_this_machine(host)
