@@ -7,6 +7,7 @@ import traceback
 from typing import NoReturn
 
 from perdure.cli import leave, run_command
+from perdure.escapes import escaped
 
 
 def entry_point() -> NoReturn:
@@ -17,7 +18,7 @@ def entry_point() -> NoReturn:
         code = 130
     except BaseException:
         # Not one of Perdure's own errors: show all of it, and still end in the way that cannot abort.
-        traceback.print_exc()
+        sys.stderr.write(escaped(traceback.format_exc(), lines=True))
         code = 1
     leave(code)
 

@@ -25,6 +25,7 @@ from temporalio.service import RPCError
 
 from perdure.config import DEFAULT_NAMESPACE
 from perdure.errors import ConnectionFailed
+from perdure.ui_guard import UiGuard, hidden_address
 
 __all__ = ["DEFAULT_DATA_FILE", "DevServer", "DevServerConfig", "find_temporal"]
 
@@ -39,6 +40,8 @@ _TUNING = (
     ("--sqlite-pragma", "journal_mode=WAL"),
     ("--sqlite-pragma", "synchronous=OFF"),
     ("--ui-disable-news-fetch", None),
+    # No web page of somebody else's may talk to the server's HTTP API; a browser cannot speak to its other ports.
+    ("--dynamic-config-value", 'frontend.httpAllowedHosts=["localhost:*","127.0.0.1:*","[::1]:*"]'),
 )
 _POLL_SECONDS = 0.05
 _LOG_TAIL = 2000
@@ -102,6 +105,10 @@ class DevServer:
         self._log: IO[bytes] | None = None
         self._port = self._config.port or _free_port(self._config.host)
         self._ui_port = self._config.ui_port or _free_port(self._config.host)
+        address = hidden_address()
+        self._behind = (address, _free_port(address))
+        """Where the UI itself listens, behind its guard."""
+        self._guard: UiGuard | None = None
 
     @property
     def address(self) -> str:
@@ -134,6 +141,9 @@ class DevServer:
 
     async def stop(self) -> None:
         """End the server: ask it to, and kill it if it does not. Does nothing if it has ended."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await guard.stop()
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.terminate()
@@ -168,6 +178,8 @@ class DevServer:
         _check_free(self._config.host, self._port)
         if not self._config.headless:
             _check_free(self._config.host, self._ui_port)
+            self._guard = UiGuard((self._config.host, self._ui_port), self._behind)
+            await self._guard.start()
         self._log = self._open_log()
         self._process = await asyncio.create_subprocess_exec(
             *command,
@@ -200,7 +212,9 @@ class DevServer:
         if guard is not None:
             command[:0] = [guard, "--pdeathsig", "TERM"]
         command += ["--log-level", config.log_level, "--namespace", config.namespace]
-        command += ["--headless"] if config.headless else ["--ui-port", str(self._ui_port)]
+        command += (
+            ["--headless"] if config.headless else ["--ui-ip", self._behind[0], "--ui-port", str(self._behind[1])]
+        )
         for option, value in _TUNING:
             command += [option] if value is None else [option, value]
         for key, setting in config.dynamic_config.items():

@@ -31,6 +31,11 @@ UNDECIDED = "its reconcile function cannot tell"
 INTERRUPTED = frozenset({"WorkerShutdown", "ActivityPause", "ActivityReset"})
 """Types under which Temporal's SDK reports an activity that was interrupted from outside of its code."""
 
+ALREADY_STARTED, LOST_START = "AlreadyStarted", "LostStart"
+"""Types of the errors of a call that was not started, since it, or another of its tool, was: before a reset."""
+
+REFUSED = frozenset({ALREADY_STARTED, LOST_START})
+
 _EXPECTED = (
     'a call in doubt takes {"happened": true, "result": …} (it took effect; the model gets the result),'
     ' {"happened": false} (it did not; the model is told so), or {"run_again": true} (run it again)'

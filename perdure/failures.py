@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 
+from perdure.doubts import CUT_OFF, REFUSED, UNDECIDED
 from perdure.errors import typed_text
 from perdure.messages import NOT_REGISTERED
 
-_SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"})
+_SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"}) | REFUSED
 """Perdure's own errors; anything else is known by its type."""
+
+
+_TYPED = re.compile(r"([A-Z]\w{0,99}(?:Error|Exception|Timeout|Failed|Failure|Refused|Denied|Found|Unavailable)): ")
+"""How the text of an exception of the operator's code starts: with a type that says so itself."""
+
+_OWN = re.compile(
+    rf"(?:timed out \([a-z-]+ timeout\)|{re.escape(CUT_OFF)})(?:; {re.escape(UNDECIDED)})?"
+    r"|no answer came by the deadline of the call, [0-9T:+-]+; a resume waits for it without a deadline"
+    r"|the session's workflow was [a-z ]+"
+)
+"""Texts that quote nothing."""
+
+
+def reference(invocation_id: str, agent: str, step: str) -> str:
+    """Return by what an error is known to whoever may not read its text; it tells nothing of that text."""
+    return hashlib.sha256("\0".join((invocation_id, agent, step)).encode(errors="replace")).hexdigest()[:8]
+
+
+def public_text(cause: str, reference: str) -> str:
+    """Return what end users are told of an error: its type and reference, for its text may hold anything."""
+    if _OWN.fullmatch(cause):
+        return cause
+    typed = _TYPED.match(cause)
+    return f"{typed[1] if typed else 'error'} (reference {reference})"
 
 
 def error_text(kind: str | None, message: str) -> str:

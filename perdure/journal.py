@@ -295,8 +295,9 @@ class ToolRan(_Entry):
     """What its idempotency key began with."""
     invocation_id: str | None = None
     """If it ran in another invocation than the one that called it."""
-    outcome: Literal["failed", "stopped", "not_started"] | None = None
-    """`None`: it returned. `not_started`: its function has not been started, whatever `ToolStarted` said."""
+    outcome: Literal["failed", "stopped", "not_started", "lost"] | None = None
+    """`None`: it returned. `not_started`: its function has not been started, whatever `ToolStarted` said. `lost`: nor
+    has it here, since it, or another call that it may repeat, was started in a history that was reset."""
     attempts: int = Field(default=1, exclude_if=unsaid_one)
     started: float
     """Seconds since the epoch."""

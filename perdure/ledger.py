@@ -17,7 +17,7 @@ class ToolRuns:
     """Seconds since the epoch of the first start."""
     ended: float
     """Seconds since the epoch of the last end."""
-    outcome: Literal["failed", "stopped"] | None
+    outcome: Literal["failed", "stopped", "lost"] | None
     """Of the last one; `None` if it returned."""
     cause: str | None
     """Why the last one failed."""

@@ -23,6 +23,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.claims import claims_id
 from perdure.errors import SessionNotFound, SessionUnreadable
 from perdure.journal import (
     Entry,
@@ -148,6 +149,22 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
         if description.status != WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return description
         await asyncio.sleep(_NEXT_RUN_SECONDS)
+
+
+async def _delete_runs(client: Client, handle: _Handle) -> None:
+    """Delete every run of a workflow that is closed."""
+    quoted = handle.id.replace("'", "''")
+    runs = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{quoted}'")]
+    # Listings may be behind, but a description is not.
+    runs.append((await handle.describe()).run_id)
+    for run_id in dict.fromkeys(runs):
+        run = WorkflowExecution(workflow_id=handle.id, run_id=run_id)
+        request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=run)
+        try:
+            await client.workflow_service.delete_workflow_execution(request)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
 
 
 class Lifecycle:
@@ -366,12 +383,10 @@ class Lifecycle:
             with contextlib.suppress(WorkflowAlreadyStartedError):
                 await self.start(user_id, session_id, SessionInput(), again=True)
             await end_run(handle)
-        quoted = handle.id.replace("'", "''")
-        runs = [run.run_id async for run in self._client.list_workflows(f"WorkflowId = '{quoted}'")]
-        # Listings may be behind, but a description is not.
-        runs.append((await handle.describe()).run_id)
-        for run_id in dict.fromkeys(runs):
-            await self._delete_run(handle.id, run_id)
+        await _delete_runs(self._client, handle)
+        claims = self._client.get_workflow_handle(claims_id(handle.id))
+        if await end_run(claims):
+            await _delete_runs(self._client, claims)
 
     async def status(self, user_id: str, session_id: str) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""
@@ -390,12 +405,3 @@ class Lifecycle:
                 raise
             return None
         return "terminated"
-
-    async def _delete_run(self, id: str, run_id: str) -> None:
-        run = WorkflowExecution(workflow_id=id, run_id=run_id)
-        request = DeleteWorkflowExecutionRequest(namespace=self._client.namespace, workflow_execution=run)
-        try:
-            await self._client.workflow_service.delete_workflow_execution(request)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise

@@ -19,7 +19,9 @@ from structlog.stdlib import BoundLogger, ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict, Processor
 from temporalio import activity, workflow
 
-__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work"]
+from perdure.escapes import escaped
+
+__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work", "names_at_work"]
 
 Level = Literal["debug", "info", "warning", "error"]
 """The least severe lines that are shown."""
@@ -83,6 +85,11 @@ def invocation_at_work() -> str | None:
     return found if isinstance(found, str) else None
 
 
+def names_at_work() -> dict[str, str]:
+    """Return what log lines of here are about, as `bound` names it. Safe in workflow code."""
+    return {key: value for key, value in get_contextvars().items() if isinstance(value, str)}
+
+
 def configure_logging(json: bool | None = None, level: Level = "info", stream: TextIO | None = None) -> None:
     """Send the lines of every logger of the process, Temporal's and others' too, to one stream.
 
@@ -129,7 +136,22 @@ def _is_no_activity_failure(record: logging.LogRecord) -> bool:
 def _renderers(as_json: bool, stream: TextIO) -> list[Processor]:
     if as_json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
+    return [
+        structlog.processors.format_exc_info,
+        _escape,
+        structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0),
+    ]
+
+
+def _escape(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Escape what could steer a terminal: names and texts in a line are other people's."""
+    told = {escaped(key): escaped(value) if isinstance(value, str) else value for key, value in event.items()}
+    for key, value in told.items():
+        if key in ("exception", "stack"):
+            told[key] = escaped(str(event[key]), lines=True)
+        elif not isinstance(value, str | int | float | None):
+            told[key] = escaped(repr(value))
+    return told
 
 
 def _drop_on_replay(logger: Any, method: str, event: EventDict) -> EventDict:

@@ -408,6 +408,10 @@ class ToolInput(_Message):
     """Otherwise the length of the journal that the state is to be folded from."""
     key_salt: str = Field(default="", exclude_if=unsaid)
     """What the session's idempotency keys begin with, if its log was imported."""
+    known: int | None = None
+    """Of an at-most-once tool: the length of the journal that tells which calls this history has started."""
+    again: str | None = None
+    """Of an at-most-once tool: the answer by which a person lets the call start again."""
 
     @property
     def idempotency_key(self) -> str:

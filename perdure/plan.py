@@ -157,6 +157,8 @@ class Plan(BaseModel):
     app: str
     """The app's name: the workflow type and the task queue of its sessions."""
     resumable: bool = False
+    shows_errors: bool = False
+    """End users are told what errors of the operator's code say, not only type and reference."""
     root: Node
     activities: tuple[str, ...] = ()
     """Names of the functions that custom agents may give to `run_activity`."""

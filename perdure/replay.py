@@ -20,6 +20,7 @@ from perdure.agents.registry import register
 from perdure.errors import HistoryDiffers, LogError
 from perdure.payloads import data_converter as default_converter
 from perdure.sandbox import workflow_runner
+from perdure.workflows.claims import ClaimsWorkflow
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
 
@@ -67,7 +68,7 @@ async def replay_history(
         # A run that has just begun: no code has run yet, and the SDK's replayer would wait for it without an end.
         return
     replayer = Replayer(
-        workflows=[SessionWorkflow, SharedStateWorkflow],
+        workflows=[SessionWorkflow, SharedStateWorkflow, ClaimsWorkflow],
         data_converter=data_converter,
         workflow_runner=workflow_runner([register(app) for app in apps]),
         # Else Temporal hashes the code of every module that is loaded, which takes seconds.

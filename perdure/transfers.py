@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -130,7 +130,7 @@ class Transferring:
         )
 
     async def export_session(
-        self, *, user_id: str, session_id: str, journal: bool = False
+        self, *, user_id: str, session_id: str, journal: bool = False, shown_as: Callable[[Entry], Entry] | None = None
     ) -> AsyncGenerator[str, None]:
         """Yield a session as lines of JSON, without line ends: a header, then ADK's events.
 
@@ -138,12 +138,15 @@ class Transferring:
             user_id: Whose session.
             session_id: Which session.
             journal: Add Perdure's own entries, so that an import can answer and resume what waits, failed or stopped.
+            shown_as: What stands in the file for an entry. Default: the entry.
 
         Raises:
             SessionNotFound: There is none.
             SessionUnreadable: No worker answers for it.
         """
         entries = await self._transfers.read(user_id, session_id)
+        if shown_as is not None:
+            entries = [shown_as(entry) for entry in entries]
         names = (self.app_name, user_id, session_id)
         versions = {name: version(name) for name in _VERSIONS}
         header = make_header(names, Projection.fold(entries), journal=journal, versions=versions)

@@ -13,6 +13,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
+from perdure.activities.claims import ClaimDesk
 from perdure.activities.code import CodeRunner
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
@@ -28,6 +29,7 @@ from perdure.metering import StepMeter
 from perdure.payloads import adapt
 from perdure.sandbox import workflow_runner
 from perdure.streams.hub import TokenHub
+from perdure.workflows.claims import ClaimsWorkflow
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
 
@@ -119,14 +121,14 @@ def _worker(
     return Worker(
         client,
         task_queue=registry.plan.app,
-        workflows=[SessionWorkflow, SharedStateWorkflow],
+        workflows=[SessionWorkflow, SharedStateWorkflow, ClaimsWorkflow],
         activities=[
             plan.load_plan,
             plan.share_state,
             kept.keep_journal,
             kept.load_journal,
             model.call,
-            ToolActivity(registry, journals, code, rollout, config.artifacts).run,
+            ToolActivity(registry, journals, ClaimDesk(client, journals), code, rollout, config.artifacts).run,
         ],
         workflow_runner=workflow_runner([registry], guarded=True),
         interceptors=[StepMeter(), Detours(), LostWorkers(client)],

@@ -19,6 +19,7 @@ VALUES = frozenset(
     {
         "errors",
         "brevity",
+        "claims",
         "events",
         "plan",
         "journal",
@@ -61,7 +62,8 @@ PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "tra
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "values": VALUES,
     "pure": VALUES | PURE,
-    "logs": frozenset(),
+    "escapes": frozenset(),
+    "logs": frozenset({"escapes"}),
     "observing": frozenset(),
     "health": frozenset(),
     "metering": VALUES | {"observing"},
@@ -78,7 +80,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "encryption": frozenset({"errors", "keys", "payloads"}),
     "artifacts": frozenset({"artifacts", "errors"}),
     "config": frozenset({"errors", "payloads", "artifacts"}),
-    "devserver": frozenset({"errors", "config"}),
+    "ui_guard": frozenset(),
+    "devserver": frozenset({"errors", "config", "ui_guard"}),
     "doctor": VALUES | PURE | {"doctor", "config", "devserver", "keys"},
     "sharing": VALUES,
     "archive": VALUES,

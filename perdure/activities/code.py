@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar
 from temporalio import activity
 
 from perdure.errors import ArtifactError, error_text
-from perdure.logs import get_logger
+from perdure.failures import reference
+from perdure.logs import get_logger, names_at_work
 
 _T = TypeVar("_T")
 _log = get_logger("perdure.worker")
@@ -41,7 +42,10 @@ def telling(what: str) -> Generator[None]:
         place = next(reversed(traceback.extract_tb(cause.__traceback__)), None)
         where = f"{place.filename.rpartition('/')[2]}:{place.lineno}" if place else None
         attempt = activity.info().attempt
-        _log.warning(f"{what} failed", error=type(cause).__name__, where=where, attempt=attempt)
+        names = names_at_work()
+        known = reference(names.get("invocation", ""), names.get("agent", ""), names.get("tool", "model"))
+        kind = type(cause).__name__
+        _log.warning(f"{what} failed", error=kind, reference=known, where=where, attempt=attempt)
         _log.debug(f"{what} failed", exc_info=True)
         raise
 

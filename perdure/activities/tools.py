@@ -12,6 +12,7 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from perdure.activities.claims import ClaimDesk
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered, told
 from perdure.activities.session import JournalCache
@@ -39,6 +40,7 @@ class ToolActivity:
         self,
         registry: Registry,
         journals: JournalCache,
+        claims: ClaimDesk,
         code: CodeRunner,
         rollout: Rollout,
         artifacts: ArtifactService | None = None,
@@ -46,6 +48,7 @@ class ToolActivity:
         self._registry = registry
         self._artifacts = artifacts
         self._journals = journals
+        self._claims = claims
         self._code = code
         self._rollout = rollout
 
@@ -80,7 +83,8 @@ class ToolActivity:
         app, user, session = split_workflow_id(activity.info().workflow_id or "")
         if isinstance(call, CodeInput):
             tell("function", call.agent or "", call.name, invocation_id=call.invocation_id or "")
-            with bound(app=app, user=user, session=session, tool=call.name), telling("function"):
+            names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.name}
+            with bound(app=app, user=user, session=session, **names), telling("function"):
                 return await self._function(call)
         tell("tool", call.agent, call.tool, invocation_id=call.invocation_id, call_id=call.function_call_id)
         names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.tool}
@@ -102,6 +106,8 @@ class ToolActivity:
                 return ToolOutput(needs_confirmation=True)
         except InvalidArguments as error:
             return ToolOutput(result=error.result)
+        if tool.at_most_once:
+            await self._claims.claim(call)
         result = await self._run_function(tool.fn, kwargs, context)
         actions = _actions(call.tool, context)
         return ToolOutput(result=_json(call.tool, result), actions=actions, times=_times(started))

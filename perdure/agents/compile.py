@@ -48,6 +48,7 @@ def compile_app(app: App) -> Plan:
     plan = Plan(
         app=app.name,
         resumable=app.is_resumable,
+        shows_errors=app.errors == "shown",
         root=root,
         activities=tuple(function.__name__ for function in app.activities),
     )

@@ -94,6 +94,10 @@ class App(Definition):
     activities: list[Callable[..., Any]] = Field(default_factory=list[Callable[..., Any]])
     """Functions that custom agents may run by `ctx.run_activity`: defined in a module, sync or async."""
 
+    errors: Literal["hidden", "shown"] = "hidden"
+    """What end users are told of a failure by an HTTP API that asks for credentials: `hidden`, type and reference;
+    `shown`, the error's own text. Operators always read the text."""
+
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:

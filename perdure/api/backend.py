@@ -15,11 +15,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.api.access import Access, access_of
 from perdure.api.config import ApiConfig
-from perdure.api.identity import ANYONE, Deed
+from perdure.api.identity import ANYONE, OPERATOR, Deed
 from perdure.api.schemas import Session
+from perdure.api.veil import VeiledRunner, veiled
 from perdure.client import Runner
 from perdure.health import Pulse
-from perdure.messages import SessionView, workflow_id
+from perdure.messages import PendingCall, SessionView, workflow_id
 from perdure.plan import Plan
 from perdure.sessions import list_apps
 from perdure.streams.hub import TokenHub
@@ -144,7 +145,17 @@ class Backend:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
-        return self.access.runner(self._runner(app), user_id, deed)
+        runner = self.access.runner(self._runner(app), user_id, deed)
+        return runner if self.shows_errors(app) else VeiledRunner(runner)
+
+    def shows_errors(self, app: str) -> bool:
+        """Return whether who asks may read what errors of the app's code say."""
+        plan = self.plans.get(app)
+        return OPERATOR in self.access.identity.roles or (plan is not None and plan.shows_errors)
+
+    def told(self, app: str, call: PendingCall) -> PendingCall:
+        """Return a call that waits as it is told to who asks."""
+        return call if self.shows_errors(app) else veiled(call)
 
     async def plan(
         self, app: str, user_id: str, session_id: str, invocation_id: str, *, digest: str | None

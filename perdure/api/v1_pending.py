@@ -69,7 +69,10 @@ async def _page(wanted: Wanted, backend: Backend, limit: int, cursor: str | None
     patience = backend.config.patience * _PATIENCE_SHARE
     async with backend.patience():
         page = await find_waiting(backend.client, wanted, limit=limit, cursor=cursor, patience=patience)
-    calls = [Pending.of(call, (session.app_name, session.user_id, session.id)) for session, call in page.calls]
+    calls = [
+        Pending.of(backend.told(session.app_name, call), (session.app_name, session.user_id, session.id))
+        for session, call in page.calls
+    ]
     return PendingPage(calls=calls, next=page.next, unanswered=len(page.unanswered))
 
 

@@ -16,6 +16,7 @@ from perdure.cli.addresses import taking
 from perdure.cli.artifacts import artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
+from perdure.cli.output import say
 from perdure.cli.streaming import from_option, heard
 from perdure.cli.telemetry import Telemetry, telemetry, telemetry_options
 from perdure.errors import DefinitionError
@@ -143,8 +144,8 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         watched = await stack.enter_async_context(telemetry(options, "perdure-api"))
         resolved = watched.watch(connection.config().resolve())
         client = await connect(resolved)
-        click.echo(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
-        click.echo(f"perdure: inbox at {url_of(listener)}/", err=True)
+        say(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
+        say(f"perdure: inbox at {url_of(listener)}/", err=True)
         warn_of(host, config)
         await stack.enter_async_context(watched.counting(client, apps))
         streams = await stack.enter_async_context(heard(options["stream_from"], resolved.payload_codec))
@@ -237,14 +238,14 @@ def warn_of(host: str, config: ApiConfig) -> None:
     if is_loopback(host):
         return
     if config.auth is None:
-        click.echo(
+        say(
             f"perdure: WARNING: the API has no authentication: whoever reaches {host} can read and run every session;"
             " name a file by --auth. It is reached by IP address or as localhost; by another name only with"
             " --allow-origins http://NAME",
             err=True,
         )
     else:
-        click.echo(
+        say(
             "perdure: the API speaks plain HTTP, and keys and tokens travel in it: put something before it that"
             " speaks TLS",
             err=True,

@@ -10,7 +10,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import json_option
-from perdure.cli.output import show_json, show_table
+from perdure.cli.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from perdure.api.credentials import Role
@@ -58,8 +58,8 @@ def new(file: Path, subject: str, roles: tuple[Role, ...], days: float | None, a
     if as_json:
         show_json({"id": key.id, "key": text, "file": str(file), "subject": subject, "roles": key.roles})
     else:
-        click.echo(text)
-        click.echo(f"perdure: the hash of key {key.id} is in {file}; the key is shown this once", err=True)
+        say(text)
+        say(f"perdure: the hash of key {key.id} is in {file}; the key is shown this once", err=True)
     return ExitCode.FINISHED
 
 

@@ -14,7 +14,8 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, SessionName, found_in_module, json_option, session_options
-from perdure.cli.output import clock, printable, show_json, show_table
+from perdure.cli.output import clock, say, show_json, show_table, write_bytes
+from perdure.escapes import escaped, escaped_json
 
 if TYPE_CHECKING:
     from perdure.artifacts import ArtifactService, ArtifactVersion
@@ -135,12 +136,14 @@ def get(
         which = filename if version is None else f"{filename}, version {version}"
         raise click.ClickException(f"there is no artifact {which!r} in this session")
     if as_json:
-        _write(output, (part.model_dump_json(by_alias=True, exclude_none=True) + "\n").encode())
+        _write(output, (escaped_json(part.model_dump_json(by_alias=True, exclude_none=True)) + "\n").encode())
         return ExitCode.FINISHED
     if part.inline_data is not None:
         content = part.inline_data.data or b""
     elif part.text is not None:
-        content = printable(part.text).encode() if output is None and sys.stdout.isatty() else part.text.encode()
+        content = (
+            escaped(part.text, lines=True).encode() if output is None and sys.stdout.isatty() else part.text.encode()
+        )
     else:
         raise click.ClickException(f"artifact {filename!r} only refers to its content; --json shows where it is")
     if output is None and part.inline_data is not None and sys.stdout.isatty():
@@ -191,7 +194,7 @@ def put(
     if as_json:
         show_json({"filename": filename, **saved.model_dump(by_alias=True, exclude_none=True)})
     else:
-        click.echo(printable(f"{filename}, version {saved.version}"))
+        say(f"{filename}, version {saved.version}")
     return ExitCode.FINISHED
 
 
@@ -227,7 +230,7 @@ def _run(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 def _write(output: Path | None, content: bytes) -> None:
     if output is None:
-        click.echo(content, nl=False)
+        write_bytes(content)
         return
     try:
         output.write_bytes(content)

@@ -10,6 +10,7 @@ import click
 from perdure.cli.api import listening, url_of
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, stop_on_signal
+from perdure.cli.output import say
 from perdure.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def codec(
 
     app = create_codec_app(found, config)
     with listening(host, port, "the codec endpoint") as listener:
-        click.echo(f"perdure: decrypting at {url_of(listener)}", err=True)
+        say(f"perdure: decrypting at {url_of(listener)}", err=True)
         run_serving(_serve(app, listener))
     return ExitCode.FINISHED
 

@@ -10,7 +10,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, connection_options, json_option
-from perdure.cli.output import printable, show_json
+from perdure.cli.output import say, show_json
 from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
@@ -93,6 +93,6 @@ def _show(check: Check, *, as_json: bool) -> None:
         show_json(check)
         return
     verdict = click.style(f"{check.verdict:<8}", fg=_COLOURS[check.verdict])
-    click.echo(f"{verdict} {check.name:<18} {printable(check.words)}")
+    say(f"{verdict} {check.name:<18} {check.words}")
     if check.remedy is not None:
-        click.echo(f"{'':<27} remedy: {printable(check.remedy)}")
+        say(f"{'':<27} remedy: {check.remedy}")

@@ -11,8 +11,9 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import age, answer_text, call_text, clock, printable, show_json
+from perdure.cli.output import age, answer_text, call_text, clock, say, show_json
 from perdure.errors import InvocationNotFound, SessionNotFound
+from perdure.failures import reference
 
 if TYPE_CHECKING:
     from perdure.client import Runner
@@ -58,7 +59,7 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
         else:
             flags = SessionName(name.app, name.user, found.id).flags(found.id) + connection.flags
             for line in _describe(found, flags):
-                click.echo(printable(line))
+                say(line)
         return ExitCode.FINISHED
 
     return asyncio.run(look())
@@ -108,7 +109,8 @@ def _describe_invocation(invocation: InvocationExplanation, flags: str) -> Itera
     if invocation.reason:
         yield f"  because: {invocation.reason}"
     for failure in invocation.failures:
-        yield f"  failed: agent {failure.agent!r} in {failure.step!r}: {failure.cause}"
+        known = reference(invocation.id, failure.agent, failure.step)
+        yield f"  failed: agent {failure.agent!r} in {failure.step!r} (reference {known}): {failure.cause}"
     if invocation.behind:
         yield f"  its turn comes after: {', '.join(invocation.behind)}"
     for awaited in invocation.awaits:

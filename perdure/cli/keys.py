@@ -8,7 +8,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import json_option
-from perdure.cli.output import show_json, show_table
+from perdure.cli.output import say, show_json, show_table
 
 
 @click.group()
@@ -47,7 +47,7 @@ def new(file: Path | None, id: str | None, standby: bool, as_json: bool) -> int:
         if as_json:
             show_json({"id": key.id, "key": key.line})
         else:
-            click.echo(key.line)
+            say(key.line)
         return ExitCode.FINISHED
     ring = add_key(file, key, standby=standby)
     if as_json:
@@ -55,7 +55,7 @@ def new(file: Path | None, id: str | None, standby: bool, as_json: bool) -> int:
             {"id": key.id, "file": str(file), "encrypts": ring.newest.id, "keys": [known.id for known in ring.keys]}
         )
     else:
-        click.echo(f"key {key.id} is in {file}; key {ring.newest.id} encrypts, of {len(ring.keys)}")
+        say(f"key {key.id} is in {file}; key {ring.newest.id} encrypts, of {len(ring.keys)}")
     return ExitCode.FINISHED
 
 

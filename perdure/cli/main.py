@@ -15,6 +15,7 @@ from perdure.cli.doctor import doctor
 from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
 from perdure.cli.keys import keys
+from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
 from perdure.cli.prove import prove
@@ -65,19 +66,19 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         code: object = main.main(list(arguments), prog_name="perdure", standalone_mode=False)
     except click.UsageError as error:
-        error.show()
+        show_refusal(error)
         return ExitCode.USAGE
     except click.ClickException as error:
-        error.show()
+        show_refusal(error)
         return ExitCode.FAILED
     except ConnectionFailed as error:
-        click.echo(f"perdure: {error}", err=True)
+        say(f"perdure: {error}", err=True, lines=True)
         return ExitCode.NO_SERVER
     except PerdureError as error:
-        click.echo(f"perdure: {error}", err=True)
+        say(f"perdure: {error}", err=True, lines=True)
         return ExitCode.FAILED
     except (KeyboardInterrupt, click.Abort):
-        click.echo("perdure: interrupted", err=True)
+        say("perdure: interrupted", err=True)
         return ExitCode.INTERRUPTED
     except SystemExit as end:
         # So click ends after shell completion, and after a broken pipe, when it also puts a mute stream in the place of

@@ -1,15 +1,22 @@
-"""What the commands print: events, invocations and sessions, as text for people or as JSON."""
+"""What the commands print: events, invocations and sessions, as text for people or as JSON.
+
+All that a command writes goes through the functions of here: ids, names and texts are other people's, and could steer
+the terminal.
+"""
 
 from __future__ import annotations
 
+import io
 import json
-import re
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from perdure.escapes import escaped, escaped_json
 
 if TYPE_CHECKING:
     from perdure.cli.options import Connection, SessionName
@@ -17,17 +24,59 @@ if TYPE_CHECKING:
     from perdure.messages import Effect, InvocationView, PendingCall
     from perdure.sessions import ListedSession
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MAX_JSON = 400
+
+
+def say(text: str = "", *, err: bool = False, lines: bool = False, end: str = "\n") -> None:
+    """Print text, with what could steer a terminal escaped.
+
+    Args:
+        text: One line, with no line end inside of an id or a name that could make it look like two.
+        err: To standard error.
+        lines: The text may have several lines.
+        end: What stands behind it.
+    """
+    click.echo(escaped(text, lines=lines) + end, err=err, nl=False)
+
+
+def say_json(text: str) -> None:
+    """Print a line of JSON that a terminal can show."""
+    click.echo(escaped_json(text))
+
+
+def say_line_of_file(text: str) -> None:
+    """Print a line of a file of JSON: to a file or a pipe as it is, to a terminal so that it can be shown."""
+    click.echo(escaped_json(text) if sys.stdout.isatty() else text)
+
+
+def write_bytes(content: bytes) -> None:
+    """Write bytes to standard output as they are."""
+    click.echo(content, nl=False)
+
+
+def confirm(question: str) -> None:
+    """Ask, and go on after a yes.
+
+    Raises:
+        click.Abort: The answer is no.
+    """
+    click.confirm(escaped(question), abort=True, err=True)
+
+
+def show_refusal(error: click.ClickException) -> None:
+    """Print an error of click's, and how the command is used."""
+    text = io.StringIO()
+    error.show(text)
+    say(text.getvalue(), err=True, lines=True, end="")
 
 
 def show_event(event: Event, *, as_json: bool) -> None:
     """Print one event: ADK's JSON on a line, or what happened in words."""
     if as_json:
-        click.echo(event.to_json())
+        say_json(event.to_json())
         return
     for line in describe_event(event):
-        click.echo(printable(line))
+        say(line, lines=True)
 
 
 def describe_event(event: Event) -> Iterator[str]:
@@ -64,22 +113,22 @@ def show_outcome(
         return
     flags = name.flags(session_id) + connection.flags
     status = "waiting" if invocation.pending and invocation.status == "finished" else invocation.status
-    click.echo(f"invocation {invocation.id} is {status}", err=True)
+    say(f"invocation {invocation.id} is {status}", err=True)
     for failure in invocation.failures:
         text = f"  agent {failure.agent!r} failed in {failure.step!r}: {failure.cause}"
-        click.echo(printable(text), err=True)
+        say(text, err=True)
     if invocation.resumable:
-        click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
+        say(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
     for call in () if invocation.status == "stopped" else invocation.pending:
-        click.echo(printable(f"  waits for {call_text(call)} of {call.agent}"), err=True)
-        click.echo(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={answer_text(call)}", err=True)
+        say(f"  waits for {call_text(call)} of {call.agent}", err=True)
+        say(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={answer_text(call)}", err=True)
 
 
 def show_json(value: Any) -> None:
     """Print any value of Perdure's as one line of JSON, fields without a value left out."""
     from pydantic_core import to_json
 
-    click.echo(to_json(value, by_alias=True, exclude_none=True, bytes_mode="base64").decode())
+    say_json(to_json(value, by_alias=True, exclude_none=True, bytes_mode="base64").decode())
 
 
 def show_sessions(sessions: Sequence[ListedSession]) -> None:
@@ -135,15 +184,10 @@ def show_effects(effects: Sequence[Effect]) -> None:
 
 def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns under a head; the last column is not padded."""
-    cleaned = [tuple(printable(cell).replace("\n", " ") for cell in row) for row in (head, *rows)]
+    cleaned = [tuple(escaped(cell) for cell in row) for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cleaned) for column in range(len(head))]
     for row in cleaned:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def printable(text: str) -> str:
-    """Return text without the control characters by which a model's words could steer the terminal."""
-    return _CONTROL.sub("", text)
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def call_text(call: PendingCall) -> str:

@@ -9,7 +9,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, connection_options, json_option
-from perdure.cli.output import printable, show_json
+from perdure.cli.output import say, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def plan(
         show_json({"digest": compiled.digest, "plan": compiled})
     else:
         for line in describe_plan(compiled):
-            click.echo(printable(line))
+            say(line)
     return ExitCode.FINISHED
 
 
@@ -74,7 +74,7 @@ async def _diff(
     for ids in by_plan.values():
         pinned = await runner.plan(user_id=user, session_id=session, invocation_id=ids[0])
         if pinned is None:
-            click.echo(f"invocation {', '.join(ids)} is pinned to no plan yet; it takes the newest", err=True)
+            say(f"invocation {', '.join(ids)} is pinned to no plan yet; it takes the newest", err=True)
             continue
         differs |= _show(pinned, code, ids, as_json=as_json)
     return ExitCode.FAILED if differs else ExitCode.FINISHED
@@ -96,8 +96,8 @@ def _show(pinned: Plan, code: Plan, ids: Sequence[str], *, as_json: bool) -> boo
         show_json({"invocations": ids, "pinned": pinned.digest, "code": code.digest, "changes": changes})
         return bool(changes)
     verdict = "differs from" if changes else "equals"
-    click.echo(f"plan {pinned.digest[:12]} of invocation {', '.join(ids)} {verdict} the code's {code.digest[:12]}")
+    say(f"plan {pinned.digest[:12]} of invocation {', '.join(ids)} {verdict} the code's {code.digest[:12]}")
     for change in changes:
         for line in describe_change(change):
-            click.echo(printable(f"  {line}"))
+            say(f"  {line}")
     return bool(changes)

@@ -17,6 +17,7 @@ from perdure.cli.api import serve as serve_api
 from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
+from perdure.cli.output import say
 from perdure.cli.restarting import Restart
 from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
@@ -168,7 +169,7 @@ async def _dev(
             _api_beside(client, apps, served, stop, watched, streams),
         ):
             await _serve(client, apps, _worker_config(options), stop, streams=streams)
-        click.echo("perdure: ending", err=True)
+        say("perdure: ending", err=True)
     return ExitCode.FINISHED
 
 
@@ -191,7 +192,7 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
             watched.counting(client, apps),
             told(options["stream_listen"], config.payload_codec) as streams,
         ):
-            click.echo(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
+            say(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
             await _serve(client, apps, served, stop, started, streams)
     return ExitCode.FINISHED
 
@@ -211,9 +212,9 @@ async def _tell(options: dict[str, Any], config: ConnectionConfig, stack: AsyncE
     except click.ClickException:
         if asked is not None:
             raise
-        click.echo(f"tokens       for the API only, since {address} is taken (--stream-listen names another)")
+        say(f"tokens       for the API only, since {address} is taken (--stream-listen names another)")
         return TokenHub()
-    click.echo(f"tokens       {address} (perdure run --stream)")
+    say(f"tokens       {address} (perdure run --stream)")
     return streams or TokenHub()
 
 
@@ -313,22 +314,22 @@ def _greet(
     from perdure.devserver import DEFAULT_DATA_FILE
 
     if server is None:
-        click.echo(f"Temporal     {config.address} (was running already)")
+        say(f"Temporal     {config.address} (was running already)")
     else:
-        click.echo(f"Temporal     {server.address}")
-        click.echo(f"Temporal UI  {server.ui_url}")
-        click.echo(f"data         {data or DEFAULT_DATA_FILE}")
-    click.echo(f"artifacts    {artifacts}")
+        say(f"Temporal     {server.address}")
+        say(f"Temporal UI  {server.ui_url}")
+        say(f"data         {data or DEFAULT_DATA_FILE}")
+    say(f"artifacts    {artifacts}")
     if served.told:
-        click.echo(f"HTTP API     {served.told}")
+        say(f"HTTP API     {served.told}")
     if served.listener is not None:
-        click.echo(f"inbox        {served.told}/")
+        say(f"inbox        {served.told}/")
     for app in apps:
         resumable = app.resumability_config is not None and app.resumability_config.is_resumable
-        click.echo(f"app          {app.name}{'' if resumable else ' (not resumable: no ResumabilityConfig says so)'}")
+        say(f"app          {app.name}{'' if resumable else ' (not resumable: no ResumabilityConfig says so)'}")
     address = server.address if server is not None else config.address
-    click.echo(f'try          perdure run --address {address} {apps[0].name} "hello"')
-    click.echo("Ctrl-C ends it.")
+    say(f'try          perdure run --address {address} {apps[0].name} "hello"')
+    say("Ctrl-C ends it.")
 
 
 @dataclass(frozen=True)
@@ -430,7 +431,7 @@ async def _health_beside(
     async with AsyncExitStack() as stack:
         with taking(f"--health: cannot listen on {address[0]}:{address[1]}", "name another port"):
             server = await stack.enter_async_context(HealthServer(*address, why_not))
-        click.echo(f"perdure: health at http://{address[0]}:{server.port}/readyz", err=True)
+        say(f"perdure: health at http://{address[0]}:{server.port}/readyz", err=True)
         yield
 
 

@@ -11,6 +11,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import json_option
+from perdure.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_o
     scenarios = [load_scenario(path) for path in paths]
     for scenario in scenarios:
         for agent in unscripted(app, scenario.script):
-            click.echo(
+            say(
                 f"perdure: scenario {scenario.name!r} has no script for agent {agent!r}, whose model may answer"
                 " differently each time; then the runs differ, too",
                 err=True,
@@ -73,9 +74,9 @@ async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_o
             report = await prover.prove(TargetSource(target, scenario.script), scenario, modes)
             for verdict in report.verdicts:
                 lines = [json.dumps(verdict.as_json(), ensure_ascii=False)] if as_json else verdict.lines()
-                click.echo("\n".join(lines))
+                say("\n".join(lines), lines=True)
             verdicts += report.verdicts
     report = Report(tuple(verdicts))
     if not as_json:
-        click.echo(report.summary)
+        say(report.summary)
     return ExitCode.FINISHED if report.ok else ExitCode.FAILED

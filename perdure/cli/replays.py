@@ -10,7 +10,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, connection_options, json_option
-from perdure.cli.output import printable, show_json
+from perdure.cli.output import say, show_json
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowHistory
@@ -63,9 +63,9 @@ def replay(
                 | ({"reason": reason} if reason else {})
             )
         elif reason is None:
-            click.echo(f"{found.workflow_id}: the history of {len(found.events)} events replays")
+            say(f"{found.workflow_id}: the history of {len(found.events)} events replays")
         else:
-            click.echo(printable(f"perdure: {reason}"), err=True)
+            say(f"perdure: {reason}", err=True)
         return ExitCode.FINISHED if reason is None else ExitCode.FAILED
 
     return asyncio.run(check())

@@ -9,7 +9,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, parse_pairs, session_options
-from perdure.cli.output import call_text, clock, printable, show_json
+from perdure.cli.output import call_text, clock, confirm, say, say_json, show_json
 
 if TYPE_CHECKING:
     from perdure.messages import InvocationView, SessionView
@@ -40,7 +40,7 @@ def apps(as_json: bool, connection: Connection) -> int:
             if as_json:
                 show_json({"app_name": name})
             else:
-                click.echo(name)
+                say(name)
         return ExitCode.FINISHED
 
     return asyncio.run(read())
@@ -74,7 +74,7 @@ def create(name: SessionName, state: tuple[str, ...], as_json: bool, connection:
         if as_json:
             show_json(view)
         else:
-            click.echo(view.id)
+            say(view.id)
         return ExitCode.FINISHED
 
     return asyncio.run(make())
@@ -139,9 +139,9 @@ def change_state(name: SessionName, pairs: tuple[str, ...], as_json: bool, conne
         runner = await Runner.connect(name.app, connection.config())
         event = await runner.change_state(**name.keys(name.session or ""), state_delta=delta)
         if as_json:
-            click.echo(event.to_json())
+            say_json(event.to_json())
         else:
-            click.echo(f"written: {', '.join(map(printable, event.actions.state_delta))}")
+            say(f"written: {', '.join(event.actions.state_delta)}")
         return ExitCode.FINISHED
 
     return asyncio.run(write())
@@ -161,7 +161,7 @@ def delete(name: SessionName, yes: bool, as_json: bool, connection: Connection) 
     """
     session_id = name.session or ""
     if not yes:
-        click.confirm(f"Delete session {session_id} of user {name.user} in app {name.app}?", abort=True, err=True)
+        confirm(f"Delete session {session_id} of user {name.user} in app {name.app}?")
 
     async def remove() -> int:
         from perdure.client import Runner
@@ -179,20 +179,20 @@ def _show_session(view: SessionView, *, as_json: bool) -> None:
     if as_json:
         show_json(view)
         return
-    click.echo(f"session {view.id} of user {view.user_id} in app {view.app_name} is {view.status}")
-    click.echo(f"{view.event_count} events, the last one {clock(view.last_update_time or None)} UTC")
+    say(f"session {view.id} of user {view.user_id} in app {view.app_name} is {view.status}")
+    say(f"{view.event_count} events, the last one {clock(view.last_update_time or None)} UTC")
     for key, value in view.state.items():
-        click.echo(printable(f"  {key} = {value!r}"))
+        say(f"  {key} = {value!r}")
     for invocation in view.invocations:
         _show_invocation(invocation)
 
 
 def _show_invocation(view: InvocationView) -> None:
-    click.echo(f"invocation {view.id} is {view.status}" + (f" ({view.reason})" if view.reason else ""))
+    say(f"invocation {view.id} is {view.status}" + (f" ({view.reason})" if view.reason else ""))
     for failure in view.failures:
-        click.echo(printable(f"  agent {failure.agent!r} failed in {failure.step!r}: {failure.cause}"))
+        say(f"  agent {failure.agent!r} failed in {failure.step!r}: {failure.cause}")
     for call in view.pending:
-        click.echo(printable(f"  waits for {call_text(call)} of {call.agent}: {call.id}"))
+        say(f"  waits for {call_text(call)} of {call.agent}: {call.id}")
 
 
 def _show_plan(found: object, *, as_json: bool) -> int:
@@ -200,11 +200,11 @@ def _show_plan(found: object, *, as_json: bool) -> int:
     from perdure.plan_diff import describe_plan
 
     if not isinstance(found, Plan):
-        click.echo("the invocation is pinned to no plan yet; it takes the newest when it starts", err=True)
+        say("the invocation is pinned to no plan yet; it takes the newest when it starts", err=True)
         return ExitCode.FINISHED
     if as_json:
         show_json({"digest": found.digest, "plan": found})
     else:
         for line in describe_plan(found):
-            click.echo(printable(line))
+            say(line)
     return ExitCode.FINISHED

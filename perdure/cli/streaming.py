@@ -11,7 +11,7 @@ import click
 
 from perdure.cli.addresses import taking
 from perdure.cli.options import Command, with_options
-from perdure.cli.output import printable, show_event
+from perdure.cli.output import say, show_event
 
 if TYPE_CHECKING:
     from temporalio.converter import PayloadCodec
@@ -122,9 +122,7 @@ async def heard(
     hub = TokenHub()
     async with StreamClient(hub, addresses, key=stream_key(), codec=codec) as client:
         if wait and not await client.connects(_PATIENCE_SECONDS):
-            click.echo(
-                f"perdure: no worker tells at {', '.join(addresses)} what models write; see --stream-from", err=True
-            )
+            say(f"perdure: no worker tells at {', '.join(addresses)} what models write; see --stream-from", err=True)
         yield hub
 
 
@@ -177,7 +175,7 @@ class Printer:
     def close(self) -> None:
         """End the line that is being written, if any."""
         if self._open is not None:
-            click.echo()
+            say()
         self._open, self._said = None, ""
 
     def _extend(self, event: Event) -> None:
@@ -190,14 +188,14 @@ class Printer:
         if answer != self._open:
             self.close()
             self._open = answer
-            click.echo(f"[{event.author}] ", nl=False)
-        click.echo(printable(text), nl=False)
+            say(f"[{event.author}] ", end="")
+        say(text, lines=True, end="")
         self._said += text
 
     def _finish(self, event: Event) -> None:
         text = event.text or ""
         if self._open is not None and self._open[0] == event.id and text.startswith(self._said):
-            click.echo(printable(text.removeprefix(self._said)), nl=False)
+            say(text.removeprefix(self._said), lines=True, end="")
             event = _without_text(event)
         self.close()
         show_event(event, as_json=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.cli.options import Command, with_options
+from perdure.cli.output import say
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -131,7 +132,7 @@ async def telemetry(
     """
     runtime = _runtime(options["metrics"], on_lost_step)
     if options["metrics"] is not None:
-        click.echo(f"perdure: metrics at http://{options['metrics']}/metrics", err=True)
+        say(f"perdure: metrics at http://{options['metrics']}/metrics", err=True)
     tracing = _tracing(service) if options["otel"] else None
     try:
         yield Telemetry(runtime, tracing, counts=options["metrics"] is not None)

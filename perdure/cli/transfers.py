@@ -11,7 +11,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import show_json
+from perdure.cli.output import say, say_line_of_file, show_json
 
 if TYPE_CHECKING:
     from perdure.transfers import ImportedSession
@@ -35,7 +35,7 @@ def export(name: SessionName, journal: bool, connection: Connection) -> int:
 
         runner = await Runner.connect(name.app, connection.config())
         async for line in runner.export_session(**name.keys(name.session or ""), journal=journal):
-            click.echo(line)
+            say_line_of_file(line)
         return ExitCode.FINISHED
 
     return asyncio.run(write())
@@ -101,18 +101,18 @@ def import_(
 
 
 def _tell(imported: ImportedSession, connection: Connection) -> None:
-    click.echo(
+    say(
         f"session {imported.session_id} of user {imported.user_id} in app {imported.app_name}:"
         f" {imported.event_count} events"
     )
     for note in imported.notes:
-        click.echo(f"  note: {note}", err=True)
+        say(f"  note: {note}", err=True)
     if imported.replaced is not None:
-        click.echo(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
+        say(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
     name = SessionName(imported.app_name, imported.user_id, imported.session_id)
     flags = name.flags(imported.session_id) + connection.flags
     for invocation in imported.invocations:
         if invocation.resumable:
-            click.echo(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
+            say(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
     if any(invocation.pending for invocation in imported.invocations):
-        click.echo(f"  what waits:  perdure pending {shlex.quote(imported.app_name)}{connection.flags}", err=True)
+        say(f"  what waits:  perdure pending {shlex.quote(imported.app_name)}{connection.flags}", err=True)

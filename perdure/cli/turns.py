@@ -20,7 +20,7 @@ from perdure.cli.options import (
     parse_pairs,
     session_options,
 )
-from perdure.cli.output import show_outcome
+from perdure.cli.output import say, show_outcome
 from perdure.cli.streaming import Printer, dev_addresses, heard, stream_options
 from perdure.errors import CallNotFound, InvocationFailed, SessionExists
 
@@ -71,7 +71,7 @@ def run(
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
             session_id = await _open_session(runner, name)
             if not as_json and name.session is None:
-                click.echo(f"session {session_id} of user {name.user}", err=True)
+                say(f"session {session_id} of user {name.user}", err=True)
             runner.expect_tokens(**name.keys(session_id))
             result = await runner.send_message(
                 **name.keys(session_id), message=text, state_delta=delta or None, request_id=request_id
@@ -262,7 +262,7 @@ async def _follow(
             failed = error
         except asyncio.CancelledError:
             flags = name.flags(session_id) + connection.flags
-            click.echo(f"invocation {invocation.id} goes on; see `perdure events {flags} --follow`", err=True)
+            say(f"invocation {invocation.id} goes on; see `perdure events {flags} --follow`", err=True)
             raise
         finally:
             printer.close()

@@ -11,7 +11,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import show_effects, show_event, show_json, show_pending, show_sessions
+from perdure.cli.output import say, show_effects, show_event, show_json, show_pending, show_sessions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -154,7 +154,7 @@ def pending(
         if not as_json:
             show_pending(sorted(found, key=lambda pair: pair[1].since))
         if unanswered:
-            click.echo(f"{unanswered} sessions do not answer, so their calls are missing; is a worker up?", err=True)
+            say(f"{unanswered} sessions do not answer, so their calls are missing; is a worker up?", err=True)
         return ExitCode.FINISHED
 
     return asyncio.run(read())

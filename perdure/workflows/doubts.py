@@ -21,7 +21,7 @@ from perdure.doubts import (
     times_asked,
 )
 from perdure.errors import EffectFailed, InvalidMessage
-from perdure.journal import ToolOutput
+from perdure.journal import AnswerAccepted, ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Run, Standing
@@ -50,6 +50,7 @@ async def run_once(
         verdict = _verdict(given, answer)
         if verdict.happened is not None:
             return ToolOutput(result=verdict.result if verdict.happened else dict(NOT_HAPPENED))
+        given = given.model_copy(update={"again": _answer_id(scope, request_id)})
     if given.function_call_id not in scope.invocation.started:
         try:
             return await run_tool(scope, tool, given)
@@ -66,6 +67,16 @@ def is_up_to_a_person(scope: Scope, call_id: str, step: Standing) -> bool:
     return request_id is not None and not (answer is not None and lets_run_again(answer))
 
 
+def _answer_id(scope: Scope, request_id: str) -> str:
+    """Return what tells a person's answer from any other: a reset may bring one again, to a question of the same id."""
+    for entry in reversed(scope.projection.entries):
+        if isinstance(entry, AnswerAccepted) and any(
+            response.id == request_id for response in entry.event.get_function_responses()
+        ):
+            return f"{request_id}/{entry.request_id or ''}"
+    return request_id
+
+
 def _verdict(given: ToolInput, answer: Mapping[str, Any]) -> Verdict:
     try:
         return parse_verdict(answer)
@@ -78,7 +89,8 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
     """Ask the tool's own function what became of a call, if it has one."""
     runs = scope.projection.tool_runs.get(given.function_call_id)
     reason = (runs and runs.cause) or CUT_OFF
-    if tool.reconcile:
+    # What it would look for is this call's key, and it is another call that is in doubt.
+    if tool.reconcile and not (runs and runs.outcome == "lost"):
         scope.check_stopped()
         options = tool.options.model_copy(update={"max_attempts": ToolOptions().max_attempts})
         try:

@@ -13,7 +13,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
 
 from perdure.detours import any_worker
-from perdure.doubts import INTERRUPTED
+from perdure.doubts import INTERRUPTED, REFUSED
 from perdure.errors import EffectFailed
 from perdure.failures import error_text, timeout_text
 from perdure.journal import Failure, ToolOutput
@@ -376,7 +376,7 @@ def _rollout(error: FailureError) -> Rollout | None:
 
 
 def _is_silent(error: FailureError) -> bool:
-    return isinstance(_inner(error), TimeoutError) or error_type(error) in INTERRUPTED
+    return isinstance(_inner(error), TimeoutError) or error_type(error) in INTERRUPTED | REFUSED
 
 
 def cause_of(error: FailureError) -> str:

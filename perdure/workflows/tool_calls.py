@@ -198,6 +198,7 @@ class ToolCalls:
             state=state,
             length=length,
             key_salt=self._scope.projection.key_salt,
+            known=len(self._scope.projection.entries) if tool.at_most_once else None,
         )
         if tool.at_most_once:
             output = await run_once(self._scope, tool, call, request, step)

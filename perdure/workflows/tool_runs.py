@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
+from perdure.doubts import LOST_START
 from perdure.journal import RunTimes, ToolOutput, ToolRan, ToolStarted
 from perdure.messages import NOT_REGISTERED, ToolInput
 from perdure.plan import ToolPlan
@@ -88,7 +89,8 @@ class _Journalist:
             return
         times = _times(error) or RunTimes(attempt=self._attempts(error), started=self._since, ended=workflow.time())
         cause = None if stopped else cause_of(error)[:_CAUSE_LENGTH]
-        self._append(times, outcome="stopped" if stopped else "failed", cause=cause)
+        outcome = "lost" if error_type(error) == LOST_START else "stopped" if stopped else "failed"
+        self._append(times, outcome=outcome, cause=cause)
 
     def _attempts(self, error: FailureError) -> int:
         """Return how many attempts were made at least: what did not come back could not count them."""

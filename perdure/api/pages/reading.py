@@ -127,7 +127,8 @@ async def _forms(backend: Backend, calls: Sequence[Found]) -> list[Waiting]:
 
     async def form(session: ListedSession, call: PendingCall) -> Waiting:
         async with gate:
-            return Waiting(session, answer_form(call, await _plan_of_call(backend, session, call)))
+            plan = await _plan_of_call(backend, session, call)
+            return Waiting(session, answer_form(backend.told(session.app_name, call), plan))
 
     return list(await asyncio.gather(*(form(session, call) for session, call in calls)))
 

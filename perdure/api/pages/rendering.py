@@ -21,6 +21,7 @@ from temporalio.service import RPCError
 from perdure.api.pages import shown
 from perdure.api.statuses import status_and_detail
 from perdure.errors import PerdureError
+from perdure.failures import reference
 from perdure.messages import workflow_id
 
 _POLICY = "; ".join(
@@ -82,6 +83,7 @@ def _environment() -> Environment:
     names: dict[str, Any] = {
         "static_version": _VERSION,
         "session_path": session_path,
+        "reference": reference,
         "fresh_id": lambda: str(uuid.uuid4()),
     }
     environment.filters.update(filters)
