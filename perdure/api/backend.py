@@ -28,6 +28,9 @@ from perdure.waiting import Silence
 _KEPT_RUNNERS = 100
 _KEPT_PLANS = 100
 
+_CHECKED_AT_ONCE = 2
+"""Threads that check bodies; more would only share the interpreter."""
+
 _APPS_STAY = 15.0
 """Seconds for which the apps that have sessions are not listed again."""
 
@@ -65,6 +68,8 @@ class Backend:
         """Whether Temporal answers."""
         self.silence = Silence()
         """Who did not answer the inbox of late."""
+        self.checking = asyncio.Semaphore(_CHECKED_AT_ONCE)
+        """Taken by whoever has a thread check a body."""
         self._client = client
         self._apps: tuple[float, frozenset[str]] | None = None
         """When it was last listed which apps have sessions, and which."""

@@ -14,6 +14,7 @@ from temporalio.exceptions import TemporalError
 
 from perdure.api.access import NOT_FOUND, check_state
 from perdure.api.backend import Backend, BackendOf, Segment
+from perdure.api.bodies import CheckedRoute
 from perdure.api.identity import Identity, IdentityOf
 from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest, reserved_key
 from perdure.client import Runner
@@ -27,7 +28,7 @@ _ONE = _BASE + "/{session_id}"
 _RESERVED_CALLS = QUESTIONS | {"adk_request_input", "adk_request_credential"}
 _ASKED_AT_ONCE = 10
 
-router = APIRouter(tags=["sessions"])
+router = APIRouter(route_class=CheckedRoute, tags=["sessions"])
 
 
 @router.get(_BASE, response_model=list[Session])

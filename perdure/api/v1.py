@@ -10,12 +10,13 @@ from google.genai import types
 from perdure.api import v1_events, v1_pending, v1_records, v1_transfers
 from perdure.api.access import check_state
 from perdure.api.backend import BackendOf, Segment
+from perdure.api.bodies import CheckedRoute
 from perdure.api.identity import IdentityOf
 from perdure.api.v1_schemas import Invocation, InvocationList, ResumeBody, StartBody, StopBody, Taken
 from perdure.api.where import INVOCATION, SESSION, IdempotencyKey, WhereOf, check_operator
 from perdure.events import USER, user_content
 
-router = APIRouter(prefix="/v1", tags=["v1"])
+router = APIRouter(route_class=CheckedRoute, prefix="/v1", tags=["v1"])
 
 
 @router.get(SESSION + "/invocations")
