@@ -39,7 +39,8 @@ def create_app(
 
     Args:
         client: A connected client of the Temporal server.
-        apps: What `/list-apps` lists and `app-info` tells of. Sessions may be of any app whose worker runs.
+        apps: What `/list-apps` lists and `app-info` tells of, and what sessions may be created and run in. Without any,
+            all apps that a worker serves, or that have sessions.
         config: What is allowed.
         streams: Where the tokens come from of whoever asks for `streaming`. Default: none, so events come whole.
 

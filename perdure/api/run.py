@@ -118,6 +118,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
             unless_sent.callback(runner.expect_tokens(user_id=body.user_id, session_id=body.session_id))
         try:
             async with backend.patience():
+                await backend.check_served(app)
                 result = await _send(body, runner, sender)
         except SessionNotFound as error:
             raise HTTPException(404, f"Session not found: {body.session_id}") from error

@@ -20,7 +20,9 @@ from pydantic import (
 )
 
 from perdure.api.enums import ClientContent, ClientEvent
+from perdure.errors import InvalidMessage
 from perdure.events import USER, Event
+from perdure.requests import check_parts
 
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
 
@@ -53,6 +55,12 @@ def _check_message(message: types.Content) -> types.Content:
     answers = any(part.function_response for part in parts)
     if message.role not in (_ANSWERERS if answers else _AUTHORS):
         raise HTTPException(400, f"a client's message is its user's, so it has not the role {message.role!r}")
+    if not any(part.function_call for part in parts):
+        # A call is refused by the session, which is no malformed body.
+        try:
+            check_parts(message)
+        except InvalidMessage as error:
+            raise ValueError(str(error)) from None
     return message.model_copy(update={"role": USER})
 
 

@@ -42,6 +42,7 @@ async def start(
     check_state(identity, body.state_delta)
     message = user_content(body.message) if isinstance(body.message, str) else body.message
     async with backend.patience():
+        await backend.check_served(where.app_name)
         result = await where.runner.send_message(
             **where.keys,
             message=types.Content(role=USER, parts=message.parts),

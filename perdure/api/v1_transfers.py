@@ -95,6 +95,7 @@ async def import_session(
         backend.runner(app_name, user_id, peek_session(lines))
     await run_in_threadpool(check_log, identity, lines)
     async with backend.patience():
+        await backend.check_served(app_name)
         imported = await runner.import_session(
             lines,
             user_id=user_id,
