@@ -19,6 +19,12 @@ from perdure.projection import Invocation, Projection
 from perdure.requests import check_resume
 from perdure.views import awaited_tool, example_answer, session_status
 
+EXPLAINED = 20
+"""Invocations that are explained at once, if nobody says how many."""
+
+_NAMED_BEFORE = 5
+"""Invocations that are named before a queued one."""
+
 Takes = Literal["value", "decision", "verdict"]
 
 
@@ -72,7 +78,9 @@ class InvocationExplanation(_Told):
     """Why it was stopped."""
     failures: tuple[Failure, ...] = ()
     behind: tuple[str, ...] = ()
-    """Of a queued one: invocations that work before it."""
+    """Of a queued one: invocations that work before it, the first of them."""
+    behind_count: int = 0
+    """All that work before it."""
     awaits: tuple[Awaited, ...] = ()
     resume: ResumeOutlook
 
@@ -93,11 +101,21 @@ class SessionExplanation(_Told):
     journal_length: int = 0
     """Entries in its journal: whoever sees the same number again sees the same session."""
     invocations: tuple[InvocationExplanation, ...] = Field(default=())
-    """The one that was asked for; else those that are not finished, or the newest."""
+    """The one that was asked for; else those that are not finished, or the newest; of many, a page."""
+    open_count: int = 0
+    """All that there are of these."""
+    next: int | None = None
+    """Where the next page of them begins; `None` behind the last one."""
 
 
 def explain_session(
-    projection: Projection, names: tuple[str, str, str], *, closed: str | None = None, invocation_id: str | None = None
+    projection: Projection,
+    names: tuple[str, str, str],
+    *,
+    closed: str | None = None,
+    invocation_id: str | None = None,
+    since: int = 0,
+    limit: int = EXPLAINED,
 ) -> SessionExplanation:
     """Explain a session.
 
@@ -106,6 +124,8 @@ def explain_session(
         names: Its app, user and id.
         closed: How its workflow ended, if it is closed.
         invocation_id: Explain only this invocation.
+        since: How many of those that would be explained are passed over.
+        limit: How many are explained at the most: each takes a walk through the log.
 
     Raises:
         InvocationNotFound: The session has no such invocation.
@@ -116,6 +136,8 @@ def explain_session(
     length = len(projection.entries)
     if closed is not None:
         _stop_what_ran(projection, closed)
+    chosen = _chosen(projection, invocation_id)
+    end = min(since + limit, len(chosen))
     return SessionExplanation(
         app_name=app,
         user_id=user_id,
@@ -125,7 +147,9 @@ def explain_session(
         invocation_count=len(projection.invocations),
         event_count=len(projection.events),
         journal_length=length,
-        invocations=tuple(_explain(projection, found) for found in _chosen(projection, invocation_id)),
+        invocations=tuple(_explain(projection, found) for found in chosen[since:end]),
+        open_count=len(chosen),
+        next=end if end < len(chosen) else None,
     )
 
 
@@ -136,12 +160,13 @@ def _stop_what_ran(projection: Projection, closed: str) -> None:
             projection.apply(InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
 
 
-def _chosen(projection: Projection, invocation_id: str | None) -> Iterator[Invocation]:
+def _chosen(projection: Projection, invocation_id: str | None) -> list[Invocation]:
     if invocation_id is not None:
-        yield projection.invocations[invocation_id]
-        return
+        return [projection.invocations[invocation_id]]
     every = list(projection.invocations.values())
-    yield from [invocation for invocation in every if _is_unfinished(projection, invocation)] or every[-1:]
+    unfinished = [invocation for invocation in every if _is_unfinished(projection, invocation)] or every[-1:]
+    # Of those that only stand in line there may be thousands.
+    return sorted(unfinished, key=lambda invocation: invocation.status == "queued")
 
 
 def _is_unfinished(projection: Projection, invocation: Invocation) -> bool:
@@ -153,6 +178,7 @@ def _explain(projection: Projection, invocation: Invocation) -> InvocationExplan
     turns = [turn.invocation_id for turn in projection.turns]
     behind = turns[: turns.index(invocation.id)] if invocation.id in turns else []
     running = [other.id for other in projection.invocations.values() if other.status == "running"]
+    before = tuple(dict.fromkeys([*running, *behind])) if invocation.status == "queued" else ()
     return InvocationExplanation(
         id=invocation.id,
         status=invocation.status,
@@ -160,7 +186,8 @@ def _explain(projection: Projection, invocation: Invocation) -> InvocationExplan
         plan=invocation.plan,
         reason=invocation.reason,
         failures=invocation.failures,
-        behind=tuple(dict.fromkeys([*running, *behind])) if invocation.status == "queued" else (),
+        behind=before[:_NAMED_BEFORE],
+        behind_count=len(before),
         awaits=tuple(_awaited(call) for call in projection.open_calls(invocation.id)),
         resume=_outlook(projection, invocation),
     )

@@ -11,6 +11,8 @@ from ipaddress import ip_address
 import uvicorn
 from fastapi import FastAPI
 
+from perdure.http_connections import ConnectionLimits, timed_protocol
+
 _GRACE = 5
 """Seconds that requests have to end when the server does."""
 
@@ -53,11 +55,25 @@ def is_loopback(host: str) -> bool:
 
 
 async def serve(
-    app: FastAPI, listener: socket.socket, stop: asyncio.Event, *, closing: asyncio.Event | None = None
+    app: FastAPI,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    closing: asyncio.Event | None = None,
+    limits: ConnectionLimits | None = None,
 ) -> None:
-    """Serve until `stop` is set; then `closing` is set, which ends streams, and other requests get some seconds."""
+    """Serve until `stop` is set; then `closing` is set, which ends streams, and other requests get some seconds.
+
+    Args:
+        app: What is served.
+        listener: Where.
+        stop: Ends it.
+        closing: Is set then.
+        limits: How long clients may take. Default: those of `ConnectionLimits`.
+    """
     config = uvicorn.Config(
         app,
+        http=timed_protocol(limits or ConnectionLimits()),
         log_config=None,
         access_log=False,
         lifespan="off",

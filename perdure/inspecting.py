@@ -9,7 +9,7 @@ from typing import TypedDict
 from temporalio.client import Client
 
 from perdure.events import Event
-from perdure.explaining import SessionExplanation, explain_session
+from perdure.explaining import EXPLAINED, SessionExplanation, explain_session
 from perdure.logs import get_logger
 from perdure.messages import (
     Effect,
@@ -97,13 +97,23 @@ class Inspecting:
         """Return a page of the ledger, from an offset on: as many calls as the answer of a query takes."""
         return await self._sessions.effects_page(user_id, session_id, since)
 
-    async def explain(self, *, user_id: str, session_id: str, invocation_id: str | None = None) -> SessionExplanation:
+    async def explain(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        invocation_id: str | None = None,
+        since: int = 0,
+        limit: int = EXPLAINED,
+    ) -> SessionExplanation:
         """Return what a session awaits, why it does not go on, and what a resume would do; nothing is done.
 
         Args:
             user_id: Whose session.
             session_id: Which session.
             invocation_id: Explain only this invocation. Default: those that are not finished, or the newest.
+            since: How many of these are passed over.
+            limit: How many of these are explained at the most; `next` says where to go on.
 
         Raises:
             InvocationNotFound: The session has no such invocation.
@@ -111,7 +121,7 @@ class Inspecting:
         """
         projection, closed = await self._sessions.projection(user_id, session_id)
         names = (self.app_name, user_id, session_id)
-        return explain_session(projection, names, closed=closed, invocation_id=invocation_id)
+        return explain_session(projection, names, closed=closed, invocation_id=invocation_id, since=since, limit=limit)
 
     async def events(
         self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False, streaming: bool = False

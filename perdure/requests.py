@@ -10,6 +10,7 @@ from typing import Any
 
 from google.genai import types
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 
 from perdure.doubts import parse_verdict
 from perdure.errors import (
@@ -29,30 +30,81 @@ from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.responses import parse_confirmation, wrap_result
 from perdure.state_messages import StateChangeInput
 
+_SAID_BY_USERS = frozenset(
+    {"text", "inline_data", "file_data", "function_response", "media_resolution", "media_processing"}
+)
+"""Fields of a part that a user's message may have, beside those that describe its data (`…_metadata`)."""
+
 
 def check_message(message: MessageInput) -> None:
     """Check a message that would start an invocation.
 
     Raises:
-        InvalidMessage: It is empty, or holds function calls or function responses.
+        InvalidMessage: It is empty, or holds function responses or what only a model may say.
     """
     parts = [part for part in message.content.parts or [] if part.model_dump(exclude_none=True) != {"text": ""}]
     if not parts:
         raise InvalidMessage("the message is empty; send a text, or use respond to answer a call")
-    if any(part.function_call for part in parts):
-        raise InvalidMessage("a user's message may not hold function calls: only a model may call a tool")
+    check_parts(message.content)
     if any(part.function_response for part in parts):
         raise InvalidMessage("the message holds function responses; send it with respond")
+
+
+def check_parts(content: types.Content) -> None:
+    """Check that a user's content holds what a user may say: texts, data and function responses.
+
+    All else is a model's own, and would be taken for its word by the next model.
+
+    Raises:
+        InvalidMessage: It holds something else.
+    """
+    for number, part in enumerate(content.parts or [], 1):
+        if part.function_call:
+            raise InvalidMessage("a user's message may not hold function calls: only a model may call a tool")
+        others = [
+            name
+            for name in sorted(part.model_fields_set - _SAID_BY_USERS)
+            if getattr(part, name) not in (None, False) and not name.endswith("_metadata")
+        ]
+        if others:
+            raise InvalidMessage(
+                f"part {number} of the message holds {', '.join(others)}, which only a model may say; a user's"
+                " message has texts, data and function responses"
+            )
+
+
+def check_ids(user_id: str, session_id: str) -> None:
+    """Check the ids that a session is to have: paths and file names are made of them.
+
+    Raises:
+        InvalidMessage: One is empty, `.` or `..`, or begins as names do that are kept for the framework's own.
+    """
+    for what, name in (("user", user_id), ("session", session_id)):
+        if not name:
+            raise InvalidMessage("a session needs a user id and a session id that are not empty")
+        if name in (".", "..") or name.startswith("__"):
+            raise InvalidMessage(
+                f"{name!r} is no {what} id: '.', '..' and what begins with two underscores are reserved; take another"
+            )
 
 
 def check_levels(request: BaseModel) -> None:
     """Check that a journal can hold what a client sent.
 
     Raises:
-        InvalidMessage: It has too many lists and objects within each other.
+        InvalidMessage: It has too many lists and objects within each other, or a number that JSON has not.
     """
     if is_too_deep(request):
         raise InvalidMessage(f"the request has more than {MAX_LEVELS} lists and objects within each other; send a text")
+    text = to_json(request.model_dump(exclude_none=True), bytes_mode="base64")
+    if b"NaN" not in text and b"Infinity" not in text:
+        return
+    try:
+        from_json(text, allow_inf_nan=False)
+    except ValueError:
+        raise InvalidMessage(
+            "the request holds a number that JSON has not: NaN, or one that is infinite; send it as a text"
+        ) from None
 
 
 def check_answer(projection: Projection, answer: AnswerInput) -> list[Call]:
@@ -201,7 +253,7 @@ def parse_signal(value: Any) -> AnswerInput:
     """Read the value of a `function_response` signal: `{"id": …, "response": …}`, or a list of these.
 
     Raises:
-        InvalidMessage: It has another shape, or too many levels.
+        InvalidMessage: It has another shape, too many levels, or a number that JSON has not.
     """
     items: list[Any] = value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType] -- JSON
     parts: list[types.Part] = []

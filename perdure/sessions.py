@@ -21,7 +21,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.calls import SessionCalls, check_sendable
 from perdure.errors import (
-    InvalidMessage,
     InvocationFailed,
     InvocationNotFound,
     SessionExists,
@@ -55,6 +54,7 @@ from perdure.messages import (
 )
 from perdure.plan import Plan
 from perdure.projection import Projection, split_state_delta
+from perdure.requests import check_ids
 from perdure.search import APP, PENDING_TOOLS, STATUS
 from perdure.sharing import share_state
 from perdure.state_messages import (
@@ -97,8 +97,7 @@ class Sessions(SessionCalls):
 
     async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> SessionView:
         """Create a session."""
-        if not user_id or not session_id:
-            raise InvalidMessage("a session needs a user id and a session id that are not empty")
+        check_ids(user_id, session_id)
         check_sendable(SessionInput(state=state), "state")
         try:
             await self._lifecycle.create(user_id, session_id, state)

@@ -22,6 +22,7 @@ from perdure.journal import Entry, LogImported
 from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.messages import InvocationResult, InvocationView, Trial
 from perdure.projection import Projection
+from perdure.requests import check_ids
 from perdure.search import KEYS
 from perdure.trajectory import to_journal
 from perdure.views import invocation_view
@@ -238,8 +239,7 @@ class Transfers:
 
     async def put(self, user_id: str, session_id: str, entries: tuple[Entry, ...], *, replace: bool) -> str | None:
         """Start a session with a journal; returns the id under which the one that it replaces is kept."""
-        if not user_id or not session_id:
-            raise InvalidMessage("a session needs a user id and a session id that are not empty")
+        check_ids(user_id, session_id)
         kept: str | None = None
         known = await _has_search_attributes(self._client)
         for _ in range(_REPLACE_ATTEMPTS):

@@ -41,6 +41,11 @@ _SILENT_FOR = 30.0
 
 _MARK_BYTES = 8
 
+_NO_CURSOR = "the cursor is none: take the `next` of the page before, and ask for the same calls"
+
+_NO_TOKEN = frozenset({RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.INTERNAL, RPCStatusCode.UNKNOWN})
+"""How Temporal fails on a token that it did not make; which one depends on its database."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9 ._@:+-]+")
 """Texts that stand in a query as they are; sessions with others are sorted out here."""
 
@@ -139,7 +144,12 @@ async def find_waiting(
     asker = _Asker(client, wanted, each=seconds / 2, until=began + seconds, silence=Silence())
     token = _decoded(cursor, wanted)
     while True:
-        sessions, token = await lister.sessions(min(limit, _PAGE), token)
+        try:
+            sessions, token = await lister.sessions(min(limit, _PAGE), token)
+        except RPCError as error:
+            if cursor is not None and error.status in _NO_TOKEN:
+                raise InvalidMessage(_NO_CURSOR) from error
+            raise
         await asker.ask(sessions)
         # So late, nothing more is begun.
         if not token or len(asker.found) >= limit or time.monotonic() > began + seconds / 2:
@@ -334,7 +344,7 @@ def _decoded(cursor: str | None, wanted: Wanted) -> bytes:
         data = b""
     token = data[_MARK_BYTES:]
     if not token or _mark(token, wanted) != data[:_MARK_BYTES]:
-        raise InvalidMessage("the cursor is none: take the `next` of the page before, and ask for the same calls")
+        raise InvalidMessage(_NO_CURSOR)
     return token
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware import Middleware
 from fastapi.middleware.cors import CORSMiddleware
@@ -18,9 +16,10 @@ from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App
 from perdure.api import artifacts, health, run, service, sessions, sign_in, v1
 from perdure.api.access import check_users
-from perdure.api.auth import Authentication
+from perdure.api.auth import OPEN_PATHS, Authentication
 from perdure.api.auth_watch import AuthWatch
 from perdure.api.backend import Backend
+from perdure.api.bodies import describe
 from perdure.api.config import ApiConfig
 from perdure.api.document import DocumentedApi
 from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
@@ -40,7 +39,8 @@ def create_app(
 
     Args:
         client: A connected client of the Temporal server.
-        apps: What `/list-apps` lists and `app-info` tells of. Sessions may be of any app whose worker runs.
+        apps: What `/list-apps` lists and `app-info` tells of, and what sessions may be created and run in. Without any,
+            all apps that a worker serves, or that have sessions.
         config: What is allowed.
         streams: Where the tokens come from of whoever asks for `streaming`. Default: none, so events come whole.
 
@@ -94,7 +94,7 @@ def _middleware(config: ApiConfig, default_app: str | None, watch: AuthWatch | N
         Middleware(SafeHeaders),
         Middleware(Guard, loopback=config.loopback, allow_origins=config.allow_origins),
         *([cors] if config.allow_origins else []),
-        Middleware(BodyLimit, max_bytes=config.max_body_bytes),
+        Middleware(BodyLimit, max_bytes=config.max_body_bytes, small=OPEN_PATHS if watch is not None else ()),
         Middleware(EncodedPaths, default_app=default_app),
         *([Middleware(Authentication, watch=watch)] if watch is not None else []),
     ]
@@ -110,10 +110,6 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Say what is wrong with a request, in FastAPI's form; what no JSON can hold is not shown again."""
-    problems: list[dict[str, Any]] = list(error.errors()) if isinstance(error, RequestValidationError) else []
-    try:
-        return JSONResponse({"detail": jsonable_encoder(problems)}, 422)
-    except (ValueError, RecursionError):
-        short = [{key: problem.get(key) for key in ("type", "loc", "msg")} for problem in problems]
-        return JSONResponse({"detail": jsonable_encoder(short)}, 422)
+    """Say what is wrong with a request, in FastAPI's form."""
+    assert isinstance(error, RequestValidationError)
+    return JSONResponse(describe(error), 422)

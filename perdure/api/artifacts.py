@@ -10,6 +10,7 @@ from google.genai import types
 from pydantic import BaseModel
 
 from perdure.api.backend import Backend, BackendOf, Segment
+from perdure.api.bodies import CheckedRoute
 from perdure.api.schemas import SaveArtifactRequest
 from perdure.api.where import IdempotencyKey
 from perdure.artifacts.service import ArtifactService, ArtifactVersion
@@ -20,7 +21,7 @@ _NAME = _BASE + "/{artifact_name:path}"
 NOT_FOUND = "Artifact not found"
 VERSION_NOT_FOUND = "Artifact version not found"
 
-router = APIRouter(tags=["artifacts"])
+router = APIRouter(route_class=CheckedRoute, tags=["artifacts"])
 
 
 @dataclass(frozen=True)

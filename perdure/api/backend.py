@@ -22,12 +22,18 @@ from perdure.client import Runner
 from perdure.health import Pulse
 from perdure.messages import PendingCall, SessionView, workflow_id
 from perdure.plan import Plan
-from perdure.sessions import list_apps
+from perdure.sessions import Sessions, list_apps
 from perdure.streams.hub import TokenHub
 from perdure.waiting import Silence
 
 _KEPT_RUNNERS = 100
 _KEPT_PLANS = 100
+_KEPT_APPS = 1000
+_NAMED_APPS = 20
+"""Apps that a refusal names."""
+
+_CHECKED_AT_ONCE = 2
+"""Threads that check bodies; more would only share the interpreter."""
 
 _APPS_STAY = 15.0
 """Seconds for which the apps that have sessions are not listed again."""
@@ -52,7 +58,7 @@ class Backend:
 
         Args:
             client: A client of the Temporal server.
-            plans: The apps that are listed and described, by name; sessions may be of any other, too.
+            plans: The apps that are listed and described, by name. Without any, sessions may be of all that are there.
             config: What is allowed.
             streams: Where tokens come from.
         """
@@ -66,9 +72,13 @@ class Backend:
         """Whether Temporal answers."""
         self.silence = Silence()
         """Who did not answer the inbox of late."""
+        self.checking = asyncio.Semaphore(_CHECKED_AT_ONCE)
+        """Taken by whoever has a thread check a body."""
         self._client = client
         self._apps: tuple[float, frozenset[str]] | None = None
         """When it was last listed which apps have sessions, and which."""
+        self._known_apps: set[str] = set()
+        """Apps of which it is known that they are there, where the server was given none."""
         self._kept_plans: dict[tuple[str, str], Plan] = {}
         self._streams = streams
         self._runner = lru_cache(_KEPT_RUNNERS)(self._new_runner)
@@ -117,6 +127,28 @@ class Backend:
             self._apps = now, found
         return sorted(self._apps[1] | set(self.plans))
 
+    async def check_served(self, app: str) -> None:
+        """Refuse to begin anything in an app that is not there: nobody would ever run it.
+
+        Raises:
+            HTTPException: The server was given apps, and not this one; or no worker serves it, and it has no sessions
+                that could wait for one. 404.
+        """
+        check_app_name(app)
+        if app in self.plans or (not self.plans and (app in self._known_apps or await self._is_there(app))):
+            return
+        served = sorted(self.plans) if self.plans else await self.apps()
+        names = ", ".join(map(repr, served[:_NAMED_APPS])) or "none"
+        raise HTTPException(404, f"there is no app {app!r}; served are: {names}")
+
+    async def _is_there(self, app: str) -> bool:
+        found = await Sessions(app, self._client).is_served()
+        if found or (await self._client.count_workflows(f"WorkflowType = '{app}'")).count:
+            if len(self._known_apps) < _KEPT_APPS:
+                self._known_apps.add(app)
+            return True
+        return False
+
     @property
     def namespace(self) -> str:
         """The Temporal namespace that the sessions are in."""
@@ -136,8 +168,7 @@ class Backend:
         Raises:
             HTTPException: A name cannot be one: 400. The session is another user's: 404.
         """
-        if not app.isidentifier():
-            raise HTTPException(400, f"app name {app!r} is no Python identifier, so there is no such app")
+        check_app_name(app)
         if user_id == "" or session_id == "":
             raise HTTPException(400, "a user id and a session id may not be empty")
         size = len(f"{user_id or ''}{session_id or ''}".encode())
@@ -230,6 +261,16 @@ def _backend(request: Request) -> Backend:
 
 BackendOf = Annotated[Backend, Depends(_backend)]
 """The backend of the server that a route belongs to."""
+
+
+def check_app_name(app: str) -> None:
+    """Refuse what no app can be named.
+
+    Raises:
+        HTTPException: It is no identifier. 400.
+    """
+    if not app.isidentifier():
+        raise HTTPException(400, f"app name {app[:100]!r} is no Python identifier, so there is no such app")
 
 
 def check_reserved(app: str) -> None:

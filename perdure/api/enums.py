@@ -1,4 +1,4 @@
-"""Refuses unknown names where google-genai's types know a set of them.
+"""Refuses unknown names where google-genai's types know a set of them, and more parts than a content may have.
 
 Those types take any text for a name, and write a warning with it, with which a sender could fill a log.
 On anything but a text they fail. https://github.com/googleapis/python-genai/blob/main/google/genai/_common.py
@@ -16,7 +16,10 @@ from pydantic import BaseModel, BeforeValidator
 
 from perdure.events import Event
 
-__all__ = ["ClientContent", "ClientEvent", "check_names"]
+__all__ = ["MAX_PARTS", "ClientContent", "ClientEvent", "check_names"]
+
+MAX_PARTS = 1000
+"""Parts of one content; they are checked one by one, and be they empty."""
 
 _Kind = type[BaseModel] | type[Enum]
 
@@ -25,15 +28,22 @@ def check_names(kind: type[BaseModel], value: Any) -> Any:
     """Return what is to become a value of google-genai's, or of one that holds such values.
 
     Raises:
-        ValueError: It holds a name that none of the set has.
+        ValueError: It holds a name that none of the set has, or too many parts.
     """
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
+        if issubclass(kind, types.Content):
+            _check_number(given.get("parts"))
         for key, kinds in _fields(kind).items():
             for item in _items(given.get(key)):
                 _check(key, item, kinds)
         return given
     return value
+
+
+def _check_number(parts: Any) -> None:
+    if isinstance(parts, list) and len(cast("list[Any]", parts)) > MAX_PARTS:
+        raise ValueError(f"a content may have {MAX_PARTS} parts, and this one has {len(cast('list[Any]', parts))}")
 
 
 def _check(key: str, item: Any, kinds: tuple[_Kind, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -18,6 +18,12 @@ from perdure.http_server import is_loopback
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _REGEX = "regex:"
+
+_SMALL = 64_000
+"""Bytes of a small body."""
+
+_BODIES = 20
+"""Bodies of the largest size that there is room for at once."""
 
 
 def split_origins(origins: Sequence[str]) -> tuple[list[str], str | None]:
@@ -151,35 +157,54 @@ def _split(url: str) -> tuple[str | None, int | None]:
 
 
 class BodyLimit:
-    """Refuses a body that is too large with 413, without reading it to its end."""
+    """Refuses a body that is too large with 413, without reading it to its end; and more of them than fit into memory.
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+    Whoever is not known yet needs no large one: the paths that are open to everybody take a form, if anything.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int, small: Collection[str] = ()) -> None:
+        """Limit bodies.
+
+        Args:
+            app: What is guarded.
+            max_bytes: What a body may have.
+            small: Paths whose bodies are small.
+        """
         self._app = app
         self._max = max_bytes
+        self._small = small
+        self._held = 0
+        """Bytes of all the bodies of requests that are at work."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, counting what comes in."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        most = min(self._max, _SMALL) if scope["path"] in self._small else self._max
+        refusal = f"the body has more than the {most} bytes that a request may have"
         said = Headers(scope=scope).get("content-length", "")
-        if said.isdigit() and int(said) > self._max:
-            await JSONResponse({"detail": self._refusal()}, 413)(scope, receive, send)
+        if said.isdigit() and int(said[:20]) > most:
+            await JSONResponse({"detail": refusal}, 413)(scope, receive, send)
             return
         read = 0
 
         async def counting() -> Message:
             nonlocal read
             message = await receive()
-            read += len(message.get("body", b""))
-            if read > self._max:
-                raise HTTPException(413, self._refusal())
+            size = len(message.get("body", b""))
+            read += size
+            self._held += size
+            if read > most:
+                raise HTTPException(413, refusal)
+            if self._held > _BODIES * self._max:
+                raise HTTPException(503, "the server has no room for more bodies now; try again", {"retry-after": "1"})
             return message
 
-        await self._app(scope, counting, send)
-
-    def _refusal(self) -> str:
-        return f"the body has more than the {self._max} bytes that a request may have"
+        try:
+            await self._app(scope, counting, send)
+        finally:
+            self._held -= read
 
 
 class EncodedPaths:

@@ -15,6 +15,7 @@ from google.genai import types
 from perdure.api.access import check_state
 from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, check_reserved
+from perdure.api.bodies import CheckedRoute
 from perdure.api.identity import Identity, IdentityOf
 from perdure.api.schemas import RunAgentRequest
 from perdure.api.standing import Standing, StandingOf
@@ -29,7 +30,7 @@ from perdure.messages import InvocationResult
 _GONE = 499
 """What nobody reads, since the client has gone."""
 
-router = APIRouter(tags=["run"])
+router = APIRouter(route_class=CheckedRoute, tags=["run"])
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
             unless_sent.callback(runner.expect_tokens(user_id=body.user_id, session_id=body.session_id))
         try:
             async with backend.patience():
+                await backend.check_served(app)
                 result = await _send(body, runner, sender)
         except SessionNotFound as error:
             raise HTTPException(404, f"Session not found: {body.session_id}") from error

@@ -8,10 +8,21 @@ from typing import Annotated, Any, cast
 
 from fastapi import HTTPException
 from google.genai import types
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, alias_generators, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    RootModel,
+    alias_generators,
+    model_validator,
+)
 
 from perdure.api.enums import ClientContent, ClientEvent
+from perdure.errors import InvalidMessage
 from perdure.events import USER, Event
+from perdure.requests import check_parts
 
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
 
@@ -44,8 +55,26 @@ def _check_message(message: types.Content) -> types.Content:
     answers = any(part.function_response for part in parts)
     if message.role not in (_ANSWERERS if answers else _AUTHORS):
         raise HTTPException(400, f"a client's message is its user's, so it has not the role {message.role!r}")
+    if not any(part.function_call for part in parts):
+        # A call is refused by the session, which is no malformed body.
+        try:
+            check_parts(message)
+        except InvalidMessage as error:
+            raise ValueError(str(error)) from None
     return message.model_copy(update={"role": USER})
 
+
+def _check_number(events: Any) -> object:
+    if isinstance(events, list) and len(cast("list[Any]", events)) > MAX_FIRST_EVENTS:
+        raise ValueError(f"a session may begin with {MAX_FIRST_EVENTS} events; import a longer log, line by line")
+    return cast("object", events)
+
+
+MAX_FIRST_EVENTS = 2000
+"""Events with which a session may be created; an import takes more, and checks them line by line."""
+
+FirstEvents = Annotated[list[ClientEvent], BeforeValidator(_check_number)]
+"""A log that a session starts with."""
 
 Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
 """What a client says of its message or answer: all but what the server says. Reserved keys are 400."""
@@ -71,7 +100,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_text(cls, value: Any) -> Any:
-        return _storable(value)
+        return value if isinstance(value, cls) else _storable(value)
 
 
 class StateBody(RootModel[dict[str, Any]]):
@@ -80,7 +109,7 @@ class StateBody(RootModel[dict[str, Any]]):
     @model_validator(mode="before")
     @classmethod
     def _check_text(cls, value: Any) -> Any:
-        return _storable(value)
+        return value if isinstance(value, cls) else _storable(value)
 
 
 class CreateSessionRequest(Body):
@@ -89,7 +118,7 @@ class CreateSessionRequest(Body):
     session_id: str | None = None
     """Default: a fresh one."""
     state: dict[str, Any] | None = None
-    events: list[ClientEvent] | None = None
+    events: FirstEvents | None = None
     """A log that the session starts with: messages and texts of agents, nothing that would run or wait."""
     options: dict[str, Any] | None = None
     """ADK's; Perdure knows none."""
@@ -157,6 +186,9 @@ def _storable(value: Any) -> Any:
     Raises:
         ValueError: It does.
     """
+    if isinstance(value, bytes):
+        # No JSON, and refused for that.
+        return value
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
     except UnicodeEncodeError as error:

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, HTTPException, Response
+from fastapi import APIRouter, Body, HTTPException, Query, Response
 from temporalio.exceptions import TemporalError
 
 from perdure.api.access import NOT_FOUND, check_state
 from perdure.api.backend import Backend, BackendOf, Segment
+from perdure.api.bodies import CheckedRoute
 from perdure.api.identity import Identity, IdentityOf
 from perdure.api.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest, reserved_key
 from perdure.client import Runner
@@ -27,12 +28,21 @@ _ONE = _BASE + "/{session_id}"
 _RESERVED_CALLS = QUESTIONS | {"adk_request_input", "adk_request_credential"}
 _ASKED_AT_ONCE = 10
 
-router = APIRouter(tags=["sessions"])
+router = APIRouter(route_class=CheckedRoute, tags=["sessions"])
 
 
 @router.get(_BASE, response_model=list[Session])
-async def list_sessions(app_name: Segment, user_id: Segment, backend: BackendOf) -> Response:
-    """Return a user's sessions, newest first, without their events; a listing may be a moment behind."""
+async def list_sessions(
+    app_name: Segment,
+    user_id: Segment,
+    backend: BackendOf,
+    since: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Return a user's sessions, newest first, without their events; a listing may be a moment behind.
+
+    Of more than `limit`, the page from `since` on; the header `x-total-count` says how many there are.
+    """
     runner = backend.runner(app_name, user_id)
     gate = asyncio.Semaphore(_ASKED_AT_ONCE)
 
@@ -48,8 +58,11 @@ async def list_sessions(app_name: Segment, user_id: Segment, backend: BackendOf)
             return Session(id=listed.id, app_name=app_name, user_id=user_id, last_update_time=listed.started)
 
     async with backend.patience():
-        found = await asyncio.gather(*map(shown, await runner.list_sessions(user_id=user_id)))
-    return _json(f"[{','.join(session.to_json() for session in found if session is not None)}]")
+        listed = await runner.list_sessions(user_id=user_id)
+        found = await asyncio.gather(*map(shown, listed[since : since + limit]))
+    page = _json(f"[{','.join(session.to_json() for session in found if session is not None)}]")
+    page.headers["x-total-count"] = str(len(listed))
+    return page
 
 
 @router.post(_BASE, response_model=Session)
@@ -131,6 +144,7 @@ async def _create(
     _check_events(events)
     try:
         async with backend.patience():
+            await backend.check_served(app)
             if events:
                 await _import(runner, user_id, session_id, state, events)
                 return _json((await backend.session(runner, user_id, session_id)).to_json())

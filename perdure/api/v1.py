@@ -10,12 +10,13 @@ from google.genai import types
 from perdure.api import v1_events, v1_pending, v1_records, v1_transfers
 from perdure.api.access import check_state
 from perdure.api.backend import BackendOf, Segment
+from perdure.api.bodies import CheckedRoute
 from perdure.api.identity import IdentityOf
 from perdure.api.v1_schemas import Invocation, InvocationList, ResumeBody, StartBody, StopBody, Taken
 from perdure.api.where import INVOCATION, SESSION, IdempotencyKey, WhereOf, check_operator
 from perdure.events import USER, user_content
 
-router = APIRouter(prefix="/v1", tags=["v1"])
+router = APIRouter(route_class=CheckedRoute, prefix="/v1", tags=["v1"])
 
 
 @router.get(SESSION + "/invocations")
@@ -41,6 +42,7 @@ async def start(
     check_state(identity, body.state_delta)
     message = user_content(body.message) if isinstance(body.message, str) else body.message
     async with backend.patience():
+        await backend.check_served(where.app_name)
         result = await where.runner.send_message(
             **where.keys,
             message=types.Content(role=USER, parts=message.parts),

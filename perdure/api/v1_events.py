@@ -23,6 +23,9 @@ from perdure.events import Event
 _BEAT = 15.0
 """Seconds of silence after which a comment is sent, so that no proxy takes a quiet stream for a dead one."""
 
+_PAGE_BYTES = 2_000_000
+"""A page of events ends behind the one with which it has so many; one alone may have 1.9 MB."""
+
 _LOOK_UP = 1.0
 """Seconds after which a stream looks whether its server or credential ends; waiting would cost each event a task."""
 
@@ -36,13 +39,15 @@ async def list_events(
     since: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Return events of the log from an offset on; `next` is the offset behind them."""
+    """Return events of the log from an offset on; `next` is the offset behind them. A page has a few MB at the most."""
     found: list[Event] = []
+    size = 0
     async with backend.patience():
         total = (await where.runner.get_session(**where.keys)).event_count
         async with aclosing(where.runner.events(**where.keys, since=since)) as events:
-            while len(found) < limit and (event := await anext(events, None)) is not None:
+            while len(found) < limit and size < _PAGE_BYTES and (event := await anext(events, None)) is not None:
                 found.append(event)
+                size += len(event.to_json())
     # What came in between counts, too.
     next_ = since + len(found)
     page = EventPage(events=tuple(found), next=next_, total=max(total, next_ if found else 0))

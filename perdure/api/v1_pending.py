@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from perdure.api.access import answers
 from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, Segment
+from perdure.api.bodies import CheckedRoute
 from perdure.api.identity import IdentityOf
 from perdure.api.v1_schemas import AnswerBody, Pending, PendingList, PendingPage, Taken
 from perdure.api.where import SESSION, IdempotencyKey, Where, WhereOf
@@ -28,7 +29,7 @@ OlderThan = Annotated[
 Limit = Annotated[int, Query(ge=1, le=1000, description="A page ends behind the session that makes it so many calls.")]
 Cursor = Annotated[str | None, Query(max_length=5000, description="`next` of the page before.")]
 
-router = APIRouter()
+router = APIRouter(route_class=CheckedRoute)
 
 
 @router.get("/pending")

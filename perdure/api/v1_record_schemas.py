@@ -140,7 +140,9 @@ class ExplainedInvocation(Resource):
     reason: str | None
     failures: list[FailureOf]
     behind: list[str]
-    """Of a queued one: invocations that work before it."""
+    """Of a queued one: invocations that work before it, the first of them."""
+    behind_count: int
+    """All that work before it."""
     awaits: list[AwaitedOf]
     resume: ResumeOf
 
@@ -163,7 +165,11 @@ class Explanation(Resource):
     total: int
     """All of its invocations."""
     invocations: list[ExplainedInvocation]
-    """The one that was asked for; else those that are not finished, or the newest."""
+    """The one that was asked for; else those that are not finished, or the newest; of many, a page."""
+    open_count: int
+    """All that there are of these."""
+    next: int | None
+    """Where the next page of them begins; not set behind the last one."""
 
     @classmethod
     def of(cls, explained: SessionExplanation) -> Explanation:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
-from perdure.api.backend import Backend, BackendOf, Segment, check_reserved
+from perdure.api.backend import BackendOf, Segment, check_reserved
 from perdure.api.v1_record_schemas import AppPlan, EffectOf, EffectsList, Explanation, PinnedPlan
-from perdure.api.where import INVOCATION, SESSION, Where, WhereOf
+from perdure.api.where import INVOCATION, SESSION, WhereOf
+from perdure.explaining import EXPLAINED
 from perdure.plan_diff import diff_plans
 
 router = APIRouter()
@@ -57,18 +58,23 @@ async def get_plan(where: WhereOf, invocation_id: Segment, backend: BackendOf) -
 
 
 @router.get(SESSION + "/explain")
-async def explain(where: WhereOf, backend: BackendOf) -> Explanation:
-    """Return what a session awaits, why it does not go on, and what a resume would do; nothing is done."""
-    return await _explained(where, backend, None)
+async def explain(
+    where: WhereOf,
+    backend: BackendOf,
+    since: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=100)] = EXPLAINED,
+) -> Explanation:
+    """Return what a session awaits, why it does not go on, and what a resume would do; nothing is done.
+
+    Of many invocations that are not finished, the page from `since` on; `next` is where it goes on.
+    """
+    async with backend.patience():
+        return Explanation.of(await where.runner.explain(**where.keys, since=since, limit=limit))
 
 
 @router.get(INVOCATION + "/explain")
 async def explain_invocation(where: WhereOf, invocation_id: Segment, backend: BackendOf) -> Explanation:
     """Return the same of one invocation."""
-    return await _explained(where, backend, invocation_id)
-
-
-async def _explained(where: Where, backend: Backend, invocation_id: str | None) -> Explanation:
     async with backend.patience():
         return Explanation.of(await where.runner.explain(**where.keys, invocation_id=invocation_id))
 

@@ -101,6 +101,7 @@ async def import_session(
         backend.runner(app_name, user_id, log.session_id)
     await run_in_threadpool(check_log, identity, log)
     async with backend.patience():
+        await backend.check_served(app_name)
         imported = await runner.import_session(
             log,
             user_id=user_id,

@@ -101,6 +101,9 @@ def _describe(session: SessionExplanation, flags: str) -> Iterator[str]:
     for invocation in session.invocations:
         yield ""
         yield from _describe_invocation(invocation, flags)
+    if session.next is not None:
+        yield ""
+        yield f"{session.open_count - session.next} more have not finished; name one of them by its id"
 
 
 def _describe_invocation(invocation: InvocationExplanation, flags: str) -> Iterator[str]:
@@ -112,7 +115,8 @@ def _describe_invocation(invocation: InvocationExplanation, flags: str) -> Itera
         known = reference(invocation.id, failure.agent, failure.step)
         yield f"  failed: agent {failure.agent!r} in {failure.step!r} (reference {known}): {failure.cause}"
     if invocation.behind:
-        yield f"  its turn comes after: {', '.join(invocation.behind)}"
+        more = invocation.behind_count - len(invocation.behind)
+        yield f"  its turn comes after: {', '.join(invocation.behind)}" + (f" and {more} more" if more else "")
     for awaited in invocation.awaits:
         yield from _describe_awaited(awaited, flags)
     yield from _describe_resume(invocation, flags)

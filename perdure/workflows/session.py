@@ -104,6 +104,8 @@ class SessionWorkflow(SessionQueries):
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> None:
         """Work off turns for as long as the session lives."""
+        with refusing():
+            requests.check_ids(self._user_id, self._session_id)
         # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once, so the
         # next one starts.
         cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())
@@ -195,6 +197,7 @@ class SessionWorkflow(SessionQueries):
         answer = self._ahead.read(sent, AnswerInput)
         with refusing():
             requests.check_levels(answer)
+            requests.check_parts(answer.content)
             if self._arrival.complete and find_repeated(self._log.projection, answer) is None:
                 requests.check_answer(self._log.projection, answer)
 

@@ -251,7 +251,12 @@ async def _form_of(
 ) -> AnswerForm | None:
     """Return the filled-in form of a call; `None` if the call is not open."""
     app, user_id, session_id = names
-    told = await backend.runner(*names).explain(user_id=user_id, session_id=session_id)
+    runner = backend.runner(*names)
+    waiting = await runner.pending(user_id=user_id, session_id=session_id)
+    found = next((call.invocation_id for _, call in waiting if call.id == call_id), None)
+    if found is None:
+        return None
+    told = await runner.explain(user_id=user_id, session_id=session_id, invocation_id=found)
     for invocation in told.invocations:
         for awaited in invocation.awaits:
             if awaited.call.id == call_id:
