@@ -13,10 +13,11 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.artifacts import offered_artifacts, placeholder_texts
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered
-from perdure.activities.prompt import artifact_names, build_config, build_contents, resolve_instruction
+from perdure.activities.prompt import build_config, build_contents, without_session_ids
 from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.custom import ReadonlyContext
+from perdure.agents.placeholders import artifact_names, resolve_instruction
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.answers import derived_id
 from perdure.artifacts.service import ArtifactService
@@ -120,8 +121,10 @@ class ModelActivity:
         if not isinstance(node, LlmNode):
             raise DefinitionError(f"agent {call.agent!r} has no model")
         tell("model", node.name, "model", invocation_id=call.invocation_id, model=node.model)
-        request = await self._request(snapshot, plan, node, call, workflow_id)
         model = self._registry.model(node)
+        request = await self._request(snapshot, plan, node, call, workflow_id)
+        if not model.pairs_by_id:
+            request = request.model_copy(update={"contents": without_session_ids(request.contents)})
         tell_provider(model.provider)
         response = await self._code.run_async(_generate(model, request, writer))
         if _asks_person(node, response):
