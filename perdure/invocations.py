@@ -56,6 +56,8 @@ class Invocation:
     started: dict[str, ToolStarted] = field(default_factory=dict[str, ToolStarted])
     """At-most-once calls that were started, by call id, until their response is logged or a person lets them start
     again: without a kept result such a call is in doubt."""
+    refused: set[str] = field(default_factory=set[str])
+    """Events that tell that a model gave no answer, by id, until the invocation has failed of it."""
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""

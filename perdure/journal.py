@@ -30,7 +30,6 @@ MAX_PART_BYTES = 1_500_000
 MAX_EVENT_BYTES = 1_800_000
 """What one event may have, so that it fits into the answer of a query."""
 
-
 _PLANS: WeakValueDictionary[str, Plan] = WeakValueDictionary()
 """Plans that journals of this process hold, by digest; immutable."""
 
@@ -224,6 +223,8 @@ class ModelCalled(_Entry):
 
     kind: Literal["model_called"] = "model_called"
     agent: str
+    again: str | None = None
+    """Why it is asked once more, if it came back with no answer: a finish reason, or `EMPTY`."""
 
 
 class ToolKept(_Entry):

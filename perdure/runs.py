@@ -15,6 +15,7 @@ from typing import Any
 from perdure.doubts import is_doubt_request
 from perdure.events import Event
 from perdure.journal import MAX_RUN_PATH, MAX_RUNS, ActivityKept, FailureCaught
+from perdure.no_answers import is_refused
 from perdure.responses import is_confirmation_request
 
 
@@ -109,6 +110,8 @@ class Standing:
     """Questions about calls that were cut off."""
     responses: list[Event] = field(default_factory=list[Event])
     """The response event, and a second one after confirmations."""
+    refused: Event | None = None
+    """The model gave no answer; the turn fails of it, and a resume asks again."""
     ended: bool = False
     """The model's answer ended the agent's turn."""
 
@@ -125,6 +128,8 @@ def last_step(own: Iterable[Event]) -> Standing:
             step = Standing(calling=event)
         elif event.get_function_responses():
             step.responses.append(event)
+        elif is_refused(event):
+            step = Standing(refused=event)
         else:
             step = Standing(ended=True)
     return step

@@ -34,6 +34,7 @@ VALUES = frozenset(
         "run_tree",
         "runs",
         "invocations",
+        "no_answers",
         "doubts",
         "ledger",
         "expiry",
