@@ -29,6 +29,7 @@ from perdure.journal import (
     InvocationStarted,
     LogImported,
     MessageAccepted,
+    RunBegan,
     SessionCreated,
     SharedStateRead,
     StateChanged,
@@ -292,7 +293,7 @@ class _JournalReader:
                 return self._checked_event(entry, where)
             case InvocationStarted() | AnswerLogged():
                 self._check_logs_once(entry, where)
-            case ActivityKept() | FailureCaught():
+            case ActivityKept() | FailureCaught() | RunBegan():
                 check_branch(entry.branch, where)
             case _:
                 pass

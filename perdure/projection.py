@@ -33,6 +33,7 @@ from perdure.journal import (
     ModelCalled,
     PlanLoaded,
     ResumeAccepted,
+    RunBegan,
     SessionCreated,
     SharedStateRead,
     StateChanged,
@@ -96,7 +97,7 @@ class Projection(SessionFacts):
                 self._count_call(entry)
             case ToolKept():
                 self._keep_tool(entry)
-            case ActivityKept() | FailureCaught():
+            case ActivityKept() | FailureCaught() | RunBegan():
                 self.invocations[entry.invocation_id].entries.append(entry)
             case ToolStarted():
                 self.invocations[entry.invocation_id].started[entry.call_id] = entry

@@ -22,14 +22,11 @@ from perdure.journal import (
     Failure,
     InvocationResumed,
     InvocationSettled,
-    LocalCall,
     MessageAccepted,
     ModelCalled,
-    RunTimes,
     StateChanged,
     TempStateSet,
     ToolKept,
-    ToolOutput,
     ToolRan,
     ToolStarted,
     payload_size,
@@ -49,6 +46,7 @@ from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.requests import by_branch, check_answer, expired_answer, named, state_event
 from perdure.responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.state_messages import ShareStateInput, StateChangeInput
+from perdure.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.views import expired_cause
 
 _SAME_TIME = 0.002

@@ -40,6 +40,8 @@ class Run:
     """Runs underneath since the last checkpoint, which forgets those before it (R6)."""
     activities: list[ActivityKept | FailureCaught] = field(default_factory=list["ActivityKept | FailureCaught"])
     """What came of `run_activity` since the last checkpoint."""
+    begun_after: str | None = None
+    """The event after which the run began, by id, if its agent is shown its current turn only."""
     failure: FailureCaught | None = None
     """The run failed, and the custom agent above it dealt with that."""
     path: str = ""

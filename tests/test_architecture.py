@@ -35,6 +35,7 @@ VALUES = frozenset(
         "runs",
         "invocations",
         "no_answers",
+        "tool_output",
         "doubts",
         "ledger",
         "expiry",

@@ -150,6 +150,7 @@ class ModelActivity:
             agent=node.name,
             branch=call.branch,
             include_contents=node.include_contents,
+            begun_after=call.begun_after,
             memo=snapshot.memo,
         )
         artifacts = SessionArtifacts(self._artifacts, *split_workflow_id(workflow_id), wait=self._code.wait)

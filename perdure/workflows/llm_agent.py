@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.answers import model_event
 from perdure.errors import EffectFailed
 from perdure.events import Event
-from perdure.journal import ModelCalled
+from perdure.journal import ModelCalled, RunBegan
 from perdure.messages import ModelInput
 from perdure.no_answers import Judgment, failure_of, judge
 from perdure.plan import TRANSFER, LlmNode
@@ -31,6 +31,22 @@ class _LlmRun:
         self._tools = ToolCalls(scope, node, run)
         self._escalated = run.escalated
         self._step = last_step(run.own) if run.own else self._confirmed_elsewhere()
+        if node.include_contents == "none" and run.begun_after is None:
+            self._take_note_of_begin()
+
+    def _take_note_of_begin(self) -> None:
+        """Remember after which event the run began: of one that is entered again, by what it logged first."""
+        scope, run = self._scope, self._run
+        events = scope.projection.events
+        first = run.own[0].id if run.own else None
+        begun = next((index for index in range(len(events) - 1, -1, -1) if events[index].id == first), len(events))
+        run.begun_after = events[begun - 1].id if begun else None
+        if not run.own and run.begun_after is not None and scope.name_of(run):
+            after, path = run.begun_after, scope.name_of(run)
+            began = RunBegan(
+                invocation_id=scope.invocation.id, agent=run.agent, branch=run.branch, after=after, run=path
+            )
+            scope.log.append(began)
 
     def _confirmed_elsewhere(self) -> Standing:
         """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
@@ -140,6 +156,7 @@ class _LlmRun:
             branch=self._run.branch,
             plan=None if scope.invocation.plan else scope.plan.digest,
             call_index=number,
+            begun_after=self._run.begun_after,
             journal=scope.carrier.slice(scope.projection),
         )
         try:
