@@ -27,6 +27,7 @@ from perdure.journal import (
     InvocationStarted,
     LogImported,
     MessageAccepted,
+    RunBegan,
     SessionCreated,
     StateChanged,
 )
@@ -297,7 +298,7 @@ class _JournalReader:
                 return self._checked_event(entry, where)
             case InvocationStarted() | AnswerLogged():
                 self._check_logs_once(entry, where)
-            case ActivityKept() | FailureCaught():
+            case ActivityKept() | FailureCaught() | RunBegan():
                 check_branch(entry.branch, where)
             case _:
                 pass

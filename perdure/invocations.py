@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perdure.events import Event
-from perdure.journal import ActivityKept, EventLogged, Failure, FailureCaught, ToolOutput, ToolStarted
+from perdure.journal import Failure, RunEntry, ToolOutput, ToolStarted
 from perdure.messages import InvocationStatus, PendingCall
 from perdure.plan import Expiry, LlmNode, Plan
 
@@ -47,15 +47,15 @@ class Invocation:
     plan: str | None = None
     failures: tuple[Failure, ...] = ()
     reason: str | None = None
-    entries: list[EventLogged | ActivityKept | FailureCaught] = field(
-        default_factory=list["EventLogged | ActivityKept | FailureCaught"]
-    )
+    entries: list[RunEntry] = field(default_factory=list["RunEntry"])
     """What its agents did, in order: the source of a re-entry."""
     kept: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
     """Results of tools that must not run again, by call id."""
     started: dict[str, ToolStarted] = field(default_factory=dict[str, ToolStarted])
     """At-most-once calls that were started, by call id, until their response is logged or a person lets them start
     again: without a kept result such a call is in doubt."""
+    refused: set[str] = field(default_factory=set[str])
+    """Events that tell that a model gave no answer, by id, until the invocation has failed of it."""
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""

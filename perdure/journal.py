@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from perdure.brevity import briefly, unsaid, unsaid_one
 from perdure.errors import LogError
-from perdure.events import Event, EventActions, no_actions
+from perdure.events import Event
 from perdure.plan import Plan
+from perdure.tool_output import ToolOutput
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -29,7 +30,6 @@ MAX_PART_BYTES = 1_500_000
 
 MAX_EVENT_BYTES = 1_800_000
 """What one event may have, so that it fits into the answer of a query."""
-
 
 _PLANS: WeakValueDictionary[str, Plan] = WeakValueDictionary()
 """Plans that journals of this process hold, by digest; immutable."""
@@ -49,47 +49,6 @@ class Failure(BaseModel):
     """`model`, or the name of the tool or activity."""
     cause: str
     """The error's own text."""
-
-
-class RunTimes(BaseModel):
-    """When a tool's function ran."""
-
-    model_config = ConfigDict(frozen=True)
-
-    attempt: int = Field(default=1, exclude_if=unsaid_one)
-    """Which attempt came back, from 1."""
-    started: float
-    """Seconds since the epoch at which the first attempt started; of a retried one, at which it was scheduled."""
-    ended: float
-    """Seconds since the epoch at which the last one ended."""
-
-
-class LocalCall(BaseModel):
-    """Whose result a local tool's is: its input stands in no history."""
-
-    model_config = ConfigDict(frozen=True)
-
-    invocation_id: str
-    call_id: str
-    confirmed: bool = False
-    """It ran with a person's decision."""
-
-
-class ToolOutput(BaseModel):
-    """What a tool's activity returns."""
-
-    model_config = ConfigDict(frozen=True)
-
-    result: Any = None
-    """The function's return value, as JSON."""
-    actions: EventActions = Field(default=EventActions(), exclude_if=no_actions)
-    """What the function set through its context; its `state_delta` may hold `temp:` keys."""
-    needs_confirmation: bool = Field(default=False, exclude_if=unsaid)
-    """The predicate of `require_confirmation` said so; the function has not run."""
-    times: RunTimes | None = None
-    """When the function ran; `None` if it was never started, or once `ToolRan` holds it."""
-    call: LocalCall | None = None
-    """Whose result it is, if the tool ran as a local activity; the workflow drops it."""
 
 
 class SessionCreated(_Entry):
@@ -224,6 +183,20 @@ class ModelCalled(_Entry):
 
     kind: Literal["model_called"] = "model_called"
     agent: str
+    again: str | None = None
+    """Why it is asked once more, if it came back with no answer: a finish reason, or `EMPTY`."""
+
+
+class RunBegan(_Entry):
+    """An agent that is shown its current turn only has begun to run: what others say from here on starts no turn."""
+
+    kind: Literal["run_began"] = "run_began"
+    invocation_id: str
+    agent: str
+    branch: str | None = None
+    after: str
+    """The newest event before it, by id."""
+    run: RunPath
 
 
 class ToolKept(_Entry):
@@ -377,6 +350,7 @@ Entry = Annotated[
     | SharedStateRead
     | TempStateSet
     | ModelCalled
+    | RunBegan
     | ToolKept
     | ActivityKept
     | FailureCaught
@@ -391,6 +365,9 @@ Entry = Annotated[
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""
+
+RunEntry = EventLogged | ActivityKept | FailureCaught | RunBegan
+"""What an invocation's agents did: from these their runs are rebuilt."""
 
 ENTRIES: TypeAdapter[tuple[Entry, ...]] = TypeAdapter(tuple[Entry, ...])
 

@@ -77,10 +77,9 @@ def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
     end = len(entries)
     if end > 1 and isinstance(entries[-1], TempStateSet) and isinstance(entries[-2], ModelCalled):
         end -= 1
-    if end and isinstance(entries[end - 1], ModelCalled):
-        end -= 1
-        return entries[:end]
-    return entries
+    last = entries[end - 1] if end else None
+    # One that is asked again leaves nothing else.
+    return entries[: end - 1] if isinstance(last, ModelCalled) and last.again is None else entries
 
 
 def _task_timeout(start: SessionInput, *, local_tools: bool) -> timedelta | None:

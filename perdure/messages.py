@@ -374,6 +374,8 @@ class ModelInput(_Message):
     """Digest of the invocation's plan, where the journal does not name it."""
     call_index: int
     """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
+    begun_after: str | None = None
+    """The event after which the agent's run began, by id, if it is shown its current turn only."""
     journal: JournalSlice
 
 

@@ -34,6 +34,7 @@ from perdure.journal import (
     ModelCalled,
     PlanLoaded,
     ResumeAccepted,
+    RunBegan,
     SessionCreated,
     SharedStateRead,
     StateChanged,
@@ -44,6 +45,7 @@ from perdure.journal import (
 )
 from perdure.ledger import add_run
 from perdure.messages import PendingCall
+from perdure.no_answers import is_refused
 from perdure.plan import Plan
 
 
@@ -93,10 +95,10 @@ class Projection(SessionFacts):
             case TempStateSet():
                 self.invocations[entry.invocation_id].temp.update(entry.delta)
             case ModelCalled():
-                self.model_calls[entry.agent] += 1
+                self._count_call(entry)
             case ToolKept():
                 self._keep_tool(entry)
-            case ActivityKept() | FailureCaught():
+            case ActivityKept() | FailureCaught() | RunBegan():
                 self.invocations[entry.invocation_id].entries.append(entry)
             case ToolStarted():
                 self.invocations[entry.invocation_id].started[entry.call_id] = entry
@@ -127,6 +129,8 @@ class Projection(SessionFacts):
             invocation.entries.append(entry)
         if entry.hidden:
             return
+        if invocation is not None and is_refused(event):
+            invocation.refused.add(event.id)
         self._show(event)
         for response in event.get_function_responses():
             if response.id in self.calls:
@@ -140,6 +144,12 @@ class Projection(SessionFacts):
                 self.calls[call.id] = made
                 if made.expiry or made.remind_at:
                     self.timed[call.id] = made
+
+    def _count_call(self, entry: ModelCalled) -> None:
+        self.model_calls[entry.agent] += 1
+        asked = self.asked_again.pop(entry.agent, ())
+        if entry.again is not None:
+            self.asked_again[entry.agent] = (*asked, entry.again)
 
     def _show(self, event: Event) -> None:
         self.events.append(event)
@@ -186,6 +196,7 @@ class Projection(SessionFacts):
         invocation = self.invocations[entry.invocation_id]
         invocation.status = entry.status
         invocation.failures, invocation.reason = entry.failures, entry.reason
+        invocation.refused.clear()
         if entry.status != "waiting":
             _forget_expired(self.calls.values(), entry.invocation_id)
         if entry.status in ("stopped", "finished"):

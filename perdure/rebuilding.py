@@ -22,14 +22,11 @@ from perdure.journal import (
     Failure,
     InvocationResumed,
     InvocationSettled,
-    LocalCall,
     MessageAccepted,
     ModelCalled,
-    RunTimes,
     StateChanged,
     TempStateSet,
     ToolKept,
-    ToolOutput,
     ToolRan,
     ToolStarted,
     payload_size,
@@ -43,11 +40,13 @@ from perdure.messages import (
     ModelOutput,
     ToolInput,
 )
+from perdure.no_answers import judge
 from perdure.plan import LlmNode
 from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.requests import by_branch, check_answer, expired_answer, named, state_event
 from perdure.responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.state_messages import ShareStateInput, StateChangeInput
+from perdure.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.views import expired_cause
 
 _SAME_TIME = 0.002
@@ -133,12 +132,13 @@ class Rebuilder:
         projection = self.projection
         if projection.model_calls[call.agent] > call.call_index:
             return
-        projection.apply(ModelCalled(agent=call.agent))
+        judgment = judge(output.event, projection.asked_again.get(call.agent, ()))
+        projection.apply(ModelCalled(agent=call.agent, again=judgment.again))
         node = self._node(call.invocation_id, call.agent)
-        if node is None or not (output.event.parts or output.event.error_code):
+        if node is None or judgment.again is not None:
             return
         ids = call_ids(self._seed, "model", call.agent, call.call_index)
-        event = model_event(node, call.branch, output.event, projection.call_ids, ids)
+        event = model_event(node, call.branch, judgment.event, projection.call_ids, ids)
         logged = self.log(event, call.invocation_id, time)
         self._respond(logged, time)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from perdure.events import Event
-from perdure.journal import ActivityKept, EventLogged, FailureCaught
+from perdure.journal import ActivityKept, EventLogged, FailureCaught, RunBegan, RunEntry
 from perdure.plan import CustomNode, LlmNode, Plan
 from perdure.runs import Run, is_state, upwards
 
 
-def build_runs(plan: Plan, root: str, entries: Iterable[EventLogged | ActivityKept | FailureCaught]) -> Run:
+def build_runs(plan: Plan, root: str, entries: Iterable[RunEntry]) -> Run:
     """Return the run of the agent that started an invocation, rebuilt from what the invocation logged so far.
 
     Args:
@@ -152,15 +153,24 @@ class _Builder:
         self._latest: dict[tuple[str, str | None], Run] = {}
         """The run in which an agent logged last."""
 
-    def add(self, entry: EventLogged | ActivityKept | FailureCaught) -> None:
-        if isinstance(entry, FailureCaught):
-            self._catch(entry)
-            return
-        if isinstance(entry, ActivityKept):
-            run = self._run_of(entry.run, entry.agent, entry.branch)
-            if run is not None:
-                run.activities.append(entry)
-            return
+    def add(self, entry: RunEntry) -> None:
+        match entry:
+            case FailureCaught():
+                self._catch(entry)
+            case RunBegan():
+                began = self._named.find(entry.run, entry.agent, entry.branch)
+                if began is not None:
+                    began.begun_after = entry.after
+            case ActivityKept():
+                kept = self._run_of(entry.run, entry.agent, entry.branch)
+                if kept is not None:
+                    kept.activities.append(entry)
+            case EventLogged():
+                self._add_event(entry)
+            case _:
+                assert_never(entry)
+
+    def _add_event(self, entry: EventLogged) -> None:
         event = entry.event
         run = self._run_of(entry.run, event.author, event.branch)
         if run is None:

@@ -15,6 +15,7 @@ from typing import Any
 from perdure.doubts import is_doubt_request
 from perdure.events import USER, Event
 from perdure.journal import MAX_RUN_PATH, MAX_RUNS, ActivityKept, FailureCaught
+from perdure.no_answers import is_refused
 from perdure.responses import is_confirmation_request
 
 
@@ -39,6 +40,8 @@ class Run:
     """Runs underneath since the last checkpoint, which forgets those before it (R6)."""
     activities: list[ActivityKept | FailureCaught] = field(default_factory=list["ActivityKept | FailureCaught"])
     """What came of `run_activity` since the last checkpoint."""
+    begun_after: str | None = None
+    """The event after which the run began, by id, if its agent is shown its current turn only."""
     failure: FailureCaught | None = None
     """The run failed, and the custom agent above it dealt with that."""
     path: str = ""
@@ -111,6 +114,8 @@ class Standing:
     """Questions about calls that were cut off."""
     responses: list[Event] = field(default_factory=list[Event])
     """The response event, and a second one after confirmations."""
+    refused: Event | None = None
+    """The model gave no answer; the turn fails of it, and a resume asks again."""
     ended: bool = False
     """The model's answer ended the agent's turn."""
 
@@ -132,7 +137,11 @@ def last_step(own: Iterable[Event], log: Sequence[Event] = ()) -> Standing:
             step = Standing(calling=event)
         elif event.get_function_responses():
             step.responses.append(event)
-        elif not is_failure(event) and not _is_aside(event, step, log):
+        elif is_failure(event) or _is_aside(event, step, log):
+            continue
+        elif is_refused(event):
+            step = Standing(refused=event)
+        else:
             step = Standing(ended=True)
     return step
 

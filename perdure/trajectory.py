@@ -245,7 +245,7 @@ def _is_model_answer(event: Event) -> bool:
     is_question = is_confirmation_request(event) or is_doubt_request(event)
     if is_state(event) or event.get_function_responses() or is_question:
         return False
-    return bool(event.parts) or event.error_code is not None
+    return bool(event.parts) or event.error_code is not None or event.finish_reason is not None
 
 
 def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:

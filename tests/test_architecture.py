@@ -35,6 +35,8 @@ VALUES = frozenset(
         "run_tree",
         "runs",
         "invocations",
+        "no_answers",
+        "tool_output",
         "doubts",
         "ledger",
         "expiry",

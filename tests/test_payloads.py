@@ -17,20 +17,11 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from perdure import messages, sent_ahead, state_messages
 from perdure.events import Event, EventActions, ToolConfirmation
-from perdure.journal import (
-    EventLogged,
-    Failure,
-    PlanLoaded,
-    RunTimes,
-    SessionCreated,
-    ToolKept,
-    ToolOutput,
-    pack,
-    unpack,
-)
+from perdure.journal import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept, pack, unpack
 from perdure.messages import InvocationView, JournalSlice, PendingCall
 from perdure.payloads import adapt, data_converter
 from perdure.plan import LlmNode, Plan, SequentialNode, ToolOptions, ToolPlan
+from perdure.tool_output import RunTimes, ToolOutput
 
 AWKWARD: dict[str, Any] = {
     "none": None,

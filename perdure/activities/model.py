@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import AsyncIterable, Coroutine, Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -13,10 +13,11 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.artifacts import offered_artifacts, placeholder_texts
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered, told
-from perdure.activities.prompt import artifact_names, build_config, build_contents, resolve_instruction
+from perdure.activities.prompt import build_config, build_contents, without_session_ids
 from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.custom import ReadonlyContext
+from perdure.agents.placeholders import artifact_names, resolve_instruction
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.answers import derived_id
 from perdure.artifacts.service import ArtifactService
@@ -31,6 +32,7 @@ from perdure.projection import Projection
 from perdure.streams.hub import Draft, Piece, TokenHub, Writer
 
 _DEFECT_ATTEMPTS = 3
+_MAX_VALUE = 100
 
 
 class ModelActivity:
@@ -119,10 +121,19 @@ class ModelActivity:
         if not isinstance(node, LlmNode):
             raise DefinitionError(f"agent {call.agent!r} has no model")
         tell("model", node.name, "model", invocation_id=call.invocation_id, model=node.model)
-        request = await self._request(snapshot, plan, node, call, workflow_id)
         model = self._registry.model(node)
+        request = await self._request(snapshot, plan, node, call, workflow_id)
+        if not model.pairs_by_id:
+            request = request.model_copy(update={"contents": without_session_ids(request.contents)})
         tell_provider(model.provider)
         response = await self._code.run_async(_generate(model, request, writer))
+        if response is None:
+            # A defect, more often than not: that is tried again a few times only.
+            raise ModelError(
+                f"model {request.model!r} of agent {request.agent!r} yielded no response"
+                " (partial ones do not count); yield an LlmResponse, or raise a ModelError that says why there is none",
+                retryable=activity.info().attempt < _DEFECT_ATTEMPTS,
+            )
         if _asks_person(node, response):
             self._journals.rest(workflow_id, activity.info().workflow_run_id or "")
         return response
@@ -138,6 +149,7 @@ class ModelActivity:
             agent=node.name,
             branch=call.branch,
             include_contents=node.include_contents,
+            begun_after=call.begun_after,
             memo=snapshot.memo,
         )
         artifacts = SessionArtifacts(self._artifacts, *split_workflow_id(workflow_id), wait=self._code.wait)
@@ -192,16 +204,35 @@ def _context(
     )
 
 
-async def _generate(model: BaseLlm, request: LlmRequest, writer: Writer | None) -> LlmResponse:
+async def _generate(model: BaseLlm, request: LlmRequest, writer: Writer | None) -> LlmResponse | None:
     last: LlmResponse | None = None
-    async for response in model.generate_content_async(request, stream=writer is not None):
+    # What a subclass brings may be anything, whatever its signature says.
+    responses: Any = model.generate_content_async(request, stream=writer is not None)
+    if not isinstance(responses, AsyncIterable):
+        if isinstance(responses, Coroutine):
+            responses.close()
+        raise _no_generator(model, request, "its generate_content_async is no async generator")
+    async for response in responses:  # pyright: ignore[reportUnknownVariableType] -- see above
+        if not isinstance(response, LlmResponse):
+            raise _no_generator(model, request, f"it yielded {_brief(cast(object, response))}")
         if not response.partial:
             last = response
         elif writer is not None:
             writer.add(*_pieces(response))
-    if last is None:
-        raise ModelError(f"model {request.model!r} of agent {request.agent!r} gave no answer", retryable=True)
     return last
+
+
+def _no_generator(model: BaseLlm, request: LlmRequest, what: str) -> ModelError:
+    return ModelError(
+        f"model {request.model!r} of agent {request.agent!r} cannot be used: {what}; {type(model).__name__} must yield"
+        " LlmResponse objects",
+        retryable=False,
+    )
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
 
 
 def _pieces(response: LlmResponse) -> list[Piece]:

@@ -1,21 +1,18 @@
 """From a plan and a session's events to what a model is asked. Pure.
 
 The rules are those of "What a model sees" in the conformance semantics.
-ADK: `flows/llm_flows/contents.py`, `utils/instructions_utils.py`, `flows/llm_flows/identity.py` and
-`flows/llm_flows/agent_transfer.py`.
+ADK: `flows/llm_flows/contents.py`, `flows/llm_flows/identity.py` and `flows/llm_flows/agent_transfer.py`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from google.genai import types
 
-from perdure.errors import ModelError
+from perdure.activities.pairing import ECHOED, OWN_IDS, PAYLOADS, PairMemo, Shown, Turn, content, is_visible, pair
 from perdure.events import QUESTIONS, USER, Event
 from perdure.live_events import told_events
 from perdure.plan import TRANSFER, LlmNode, Node, Plan
@@ -23,50 +20,23 @@ from perdure.plan import TRANSFER, LlmNode, Node, Plan
 _HIDDEN = QUESTIONS | {"adk_request_credential", "adk_request_input", "adk_framework"}
 """Calls between a framework and its user, of which no model hears."""
 
-_OWN_IDS = "adk-"
-"""Ids that the session gave; a model gets back only those that it gave itself."""
-
 _CONTEXT = "For context:"
-_PAYLOADS = ("inline_data", "file_data", "executable_code", "code_execution_result")
-_ECHOED = (*_PAYLOADS, "tool_call", "tool_response")
 
-_PLACEHOLDER = re.compile(r"{+([^{}]*)}+")
-_STATE_PREFIXES = frozenset({"app", "user", "temp"})
-_ARTIFACT = "artifact."
+_OPENING = content(USER, [types.Part(text="Begin, or go on, as the system instruction says.")])
+"""A conversation begins with a user: providers refuse one that does not, and one that is empty."""
 
-
-@dataclass(frozen=True)
-class _Shown:
-    """What one event shows to a model."""
-
-    role: str
-    parts: list[types.Part]
-    starts_turn: bool
-    """A user's message or another agent's event. Answers join the other responses to their calls, which start none."""
-
-    @cached_property
-    def call_ids(self) -> list[str]:
-        return [part.function_call.id for part in self.parts if part.function_call and part.function_call.id]
-
-    @cached_property
-    def content(self) -> types.Content:
-        """What the model gets: without the ids that the session gave."""
-        # The values come from contents, so they are not validated a second time: that is most of the work.
-        return types.Content.model_construct(role=self.role, parts=[_without_own_id(part) for part in self.parts])
-
-    @cached_property
-    def responses(self) -> list[types.FunctionResponse]:
-        return [part.function_response for part in self.parts if part.function_response]
+_DATA = (*ECHOED, "function_call", "function_response", "thought_signature")
 
 
 @dataclass
 class PromptMemo:
     """What was made of a log's events before. A log only grows, so a next call finds most of its work done."""
 
-    shown: dict[tuple[int, str], _Shown | None] = field(default_factory=dict[tuple[int, str], "_Shown | None"])
-    """By the event's place in the log, and agent."""
-    merged: dict[tuple[int, ...], _Shown] = field(default_factory=dict[tuple[int, ...], _Shown])
-    """Responses that were put behind their calls, by the identities of the items, which `shown` keeps."""
+    shown: dict[tuple[int, str], tuple[Event, Shown | None]] = field(
+        default_factory=dict[tuple[int, str], tuple[Event, Shown | None]]
+    )
+    """By the event's identity, for which it is kept, and agent."""
+    paired: PairMemo = field(default_factory=PairMemo)
 
 
 def build_contents(
@@ -75,48 +45,76 @@ def build_contents(
     agent: str,
     branch: str | None,
     include_contents: Literal["default", "none"],
+    begun_after: str | None = None,
     memo: PromptMemo | None = None,
 ) -> list[types.Content]:
-    """Return what an agent's model sees of a session.
+    """Return what an agent's model sees of a session: a conversation that every provider takes.
 
     Args:
         events: The session's whole event log. Not changed; the contents share their values, and must not be changed.
         agent: The agent that asks.
         branch: The branch on which it runs.
         include_contents: `none` leaves out what lies before the agent's current turn.
+        begun_after: The event after which the agent's run began, by id: the newest that may have started its turn.
+            Default: the newest of all.
         memo: Kept from one call to the next for the same log.
     """
     memo = memo or PromptMemo()
-    shown = [
-        item
+    found = [
+        (index, item)
         for index, event in told_events(events, agent=agent, branch=branch)
-        if (item := _remembered(index, event, agent, memo))
+        if (item := _remembered(events[index], event, agent, memo))
     ]
-    shown = _pair(*_forget_aside(shown), memo)
+    turns = pair([item for _, item in found], memo.paired)
     if include_contents == "none":
-        starts = [index for index, item in enumerate(shown) if item.starts_turn]
-        shown = shown[starts[-1] :] if starts else shown
-    return [item.content for item in shown]
+        turns = turns[_start(turns, [index for index, _ in found], events, begun_after) :]
+    contents = [turn.content for turn in turns]
+    return contents if contents and contents[0].role == USER else [_OPENING, *contents]
 
 
-def _remembered(index: int, event: Event, agent: str, memo: PromptMemo) -> _Shown | None:
-    key = (index, agent)
+def _start(turns: Sequence[Turn], places: Sequence[int], events: Sequence[Event], begun_after: str | None) -> int:
+    """Return where the agent's current turn starts: with what a user, or another agent, said before it began.
+
+    `places` are those of the shown items in the log.
+    """
+    starts = [index for index, turn in enumerate(turns) if turn.starts_turn]
+    if begun_after is not None:
+        last = next((at for at in range(len(events) - 1, -1, -1) if events[at].id == begun_after), len(events))
+        # Others may be at work beside the agent: what they say then starts nothing.
+        starts = [index for index in starts if places[turns[index].at] <= last]
+    return starts[-1] if starts else 0
+
+
+def _remembered(logged: Event, event: Event, agent: str, memo: PromptMemo) -> Shown | None:
+    """Return what an event shows; it is made anew for each call where it is the summary that the logged one holds."""
+    key = (id(logged), agent)
     if key not in memo.shown:
-        memo.shown[key] = _show(event, agent)
-    return memo.shown[key]
+        memo.shown[key] = logged, _show(event, agent)
+    return memo.shown[key][1]
 
 
-def _show(event: Event, agent: str) -> _Shown | None:
+def _show(event: Event, agent: str) -> Shown | None:
     """Return what an event shows to an agent, or `None` if that is nothing."""
-    parts = [part for part in event.parts if not _is_hidden(part)]
-    if not any(_is_visible(part) for part in parts):
+    own = event.author == agent
+    parts = [part for part in event.parts if _is_something(part) and not _is_hidden(part)]
+    if event.author == USER:
+        # A call that a user's message holds was made by no model.
+        parts = [part for part in parts if not part.function_call]
+    if not any(is_visible(part) for part in parts):
         return None
-    if event.author not in (agent, USER):
+    if not own and event.author != USER:
         parts = _as_context(event.author, parts)
-        return _Shown(USER, parts, starts_turn=True) if len(parts) > 1 else None
-    responds = any(part.function_response for part in parts)
-    role = (event.content and event.content.role) or (USER if responds or event.author == USER else "model")
-    return _Shown(role, parts, starts_turn=event.author == USER)
+        return Shown(event, USER, parts, [], starts_turn=True) if len(parts) > 1 else None
+    said = [part for part in parts if not part.function_response]
+    responses = [part for part in parts if part.function_response]
+    return Shown(event, _role(event, own, said, responses), said, responses, starts_turn=not own)
+
+
+def _role(event: Event, own: bool, said: Sequence[types.Part], responses: Sequence[types.Part]) -> str:
+    if not own or (responses and not any(part.function_call for part in said)):
+        return USER
+    given = event.content.role if event.content else None
+    return USER if given == USER and not any(part.function_call for part in said) else "model"
 
 
 def _is_hidden(part: types.Part) -> bool:
@@ -124,10 +122,9 @@ def _is_hidden(part: types.Part) -> bool:
     return named is not None and named.name in _HIDDEN
 
 
-def _is_visible(part: types.Part) -> bool:
-    if part.function_call or part.function_response:
-        return True
-    return not part.thought and bool(part.text or any(getattr(part, name) for name in _ECHOED))
+def _is_something(part: types.Part) -> bool:
+    """Return whether providers take a part: they refuse an empty one, and a text of blanks."""
+    return bool(part.text and part.text.strip()) or any(getattr(part, name) for name in _DATA)
 
 
 def _as_context(author: str, parts: Sequence[types.Part]) -> list[types.Part]:
@@ -142,159 +139,27 @@ def _as_context(author: str, parts: Sequence[types.Part]) -> list[types.Part]:
             told.append(types.Part(text=f"[{author}] called tool `{call.name}` with parameters: {call.args}"))
         elif response := part.function_response:
             told.append(types.Part(text=f"[{author}] `{response.name}` tool returned result: {response.response}"))
-        elif any(getattr(part, name) for name in _PAYLOADS):
+        elif any(getattr(part, name) for name in PAYLOADS):
             told.append(part)
     return told
 
 
-def _targets(shown: Sequence[_Shown]) -> dict[int, list[int]]:
-    """Return for each response the indexes of the items that made its calls.
-
-    A response to another agent's call has none: its call is shown as text.
-    """
-    callers: dict[str | None, int] = {}
-    targets: dict[int, list[int]] = {}
-    for index, item in enumerate(shown):
-        if responses := item.responses:
-            targets[index] = sorted({callers[value.id] for value in responses if value.id in callers})
-        callers.update(dict.fromkeys(item.call_ids, index))
-    return targets
-
-
-def _forget_aside(shown: Sequence[_Shown]) -> tuple[Sequence[_Shown], dict[int, list[int]]]:
-    """Drop responses without a call, and what was said since the call that the newest item answers.
-
-    Returns:
-        What is left, and whose calls the responses in it answer.
-    """
-    targets = _targets(shown)
-    kept = [index for index in range(len(shown)) if targets.get(index) != []]
-    if kept and (answered := targets.get(kept[-1])):
-        call = answered[-1]
-        kept = [index for index in kept if index <= call or call in targets.get(index, [])]
-    if len(kept) == len(shown):
-        return shown, targets
-    left = [shown[index] for index in kept]
-    return left, _targets(left)
-
-
-def _pair(shown: Sequence[_Shown], targets: Mapping[int, list[int]], memo: PromptMemo) -> list[_Shown]:
-    """Put the responses to each item's calls right behind it, as one item."""
-    responses: dict[int, list[int]] = {}
-    for response, calls in targets.items():
-        for call in calls:
-            responses.setdefault(call, []).append(response)
-    paired: list[_Shown] = []
-    for index, item in enumerate(shown):
-        if index in targets:
-            continue
-        paired.append(item)
-        if answered := _standing(shown, responses.get(index, [])):
-            # What else stands beside the answers to several items' calls is shown once, with the newest.
-            newest = [index == targets[other][-1] for other in answered]
-            key = (id(item), *(id(shown[other]) for other in answered), *newest)
-            if key not in memo.merged:
-                parts = [
-                    part
-                    for other, whole in zip(answered, newest, strict=True)
-                    for part in shown[other].parts
-                    if part.function_response or whole
-                ]
-                memo.merged[key] = _Shown(shown[answered[0]].role, _merge(item, parts), starts_turn=False)
-            paired.append(memo.merged[key])
-    return paired
-
-
-def _standing(shown: Sequence[_Shown], responses: Sequence[int]) -> Sequence[int]:
-    """Return which of the items that respond to the same calls are merged.
-
-    All while the newest of them is what the model goes on from; afterwards only those that hold some call's last
-    response, so that an answered pending response no longer gives the order. As in ADK.
-    """
-    if not responses or responses[-1] == len(shown) - 1:
-        return responses
-    last = {value.id: index for index in responses for value in shown[index].responses}
-    return sorted(set(last.values()))
-
-
-def _merge(caller: _Shown, responses: Sequence[types.Part]) -> list[types.Part]:
-    """Return the responses to an item's calls: a later one to the same call takes the place of the earlier."""
-    calls = set(caller.call_ids)
-    parts: list[types.Part] = []
-    places: dict[str, int] = {}
-    for part in responses:
-        call_id = part.function_response.id if part.function_response else None
-        if call_id is None:
-            parts.append(part)
-        elif call_id in places:
-            parts[places[call_id]] = part
-        elif call_id in calls:
-            places[call_id] = len(parts)
-            parts.append(part)
-    return parts
+def without_session_ids(contents: Sequence[types.Content]) -> list[types.Content]:
+    """Return contents without the ids that the session gave: a model gets back only those that it gave itself."""
+    return [
+        content(item.role or USER, [_without_own_id(part) for part in item.parts or []])
+        if any(part.function_call or part.function_response for part in item.parts or [])
+        else item
+        for item in contents
+    ]
 
 
 def _without_own_id(part: types.Part) -> types.Part:
     for name in ("function_call", "function_response"):
         value: types.FunctionCall | types.FunctionResponse | None = getattr(part, name)
-        if value is not None and value.id and value.id.startswith(_OWN_IDS):
+        if value is not None and value.id and value.id.startswith(OWN_IDS):
             return part.model_copy(update={name: value.model_copy(update={"id": None})})
     return part
-
-
-def artifact_names(template: str) -> list[str]:
-    """Return the names of the artifacts that an instruction's `{artifact.NAME}` placeholders stand for."""
-    keys = (match[1].strip().removesuffix("?") for match in _PLACEHOLDER.finditer(template))
-    return list(dict.fromkeys(key.removeprefix(_ARTIFACT) for key in keys if key.startswith(_ARTIFACT)))
-
-
-def resolve_instruction(template: str, state: Mapping[str, Any], artifacts: Mapping[str, str] | None = None) -> str:
-    """Return an instruction with session state in place of its `{key}` and `{key?}` placeholders.
-
-    A key is an identifier, if need be after `user:`, `app:` or `temp:`; other braces stay as they are. `{key?}` is
-    empty where the key is missing. `{artifact.NAME}` and `{artifact.NAME?}` stand for the text of an artifact.
-
-    Args:
-        template: The agent's instruction.
-        state: The session's state as the invocation sees it.
-        artifacts: Texts of the artifacts that `artifact_names` names, where they exist.
-
-    Raises:
-        ModelError: A key or an artifact without `?` is missing. Not retried.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1].strip()
-        key = name.removesuffix("?")
-        if key.startswith(_ARTIFACT):
-            return _artifact_text(key.removeprefix(_ARTIFACT), artifacts or {}, optional=key != name)
-        if not _is_key(key):
-            return match[0]
-        if key not in state and key == name:
-            raise ModelError(
-                f"instruction needs state key {key!r}, which the session's state lacks; set it before the agent "
-                f"runs (create_session(state=…), output_key, a tool), or write {{{key}?}} if it may be missing",
-                retryable=False,
-            )
-        found = state.get(key)
-        return "" if found is None else str(found)
-
-    return _PLACEHOLDER.sub(value, template)
-
-
-def _artifact_text(name: str, texts: Mapping[str, str], *, optional: bool) -> str:
-    if name not in texts and not optional:
-        raise ModelError(
-            f"instruction needs artifact {name!r}, which does not exist; save it before the agent runs, or write"
-            f" {{{_ARTIFACT}{name}?}} if it may be missing",
-            retryable=False,
-        )
-    return texts.get(name, "")
-
-
-def _is_key(name: str) -> bool:
-    prefix, colon, key = name.rpartition(":")
-    return key.isidentifier() and (not colon or prefix in _STATE_PREFIXES)
 
 
 def build_config(plan: Plan, node: LlmNode, instruction: str) -> types.GenerateContentConfig:

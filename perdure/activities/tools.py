@@ -23,10 +23,10 @@ from perdure.artifacts.service import ArtifactService
 from perdure.doubts import Reconciled
 from perdure.errors import InvalidArguments
 from perdure.events import EventActions
-from perdure.journal import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
 from perdure.messages import CodeInput, CodeOutput, JournalSlice, Rollout, ToolInput, split_workflow_id
 from perdure.observing import tell
+from perdure.tool_output import LocalCall, RunTimes, ToolOutput
 
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):

@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from perdure.agents.guard import check_custom_agent, code_reference
+from perdure.agents.placeholders import required_keys
 from perdure.agents.tools import as_tool
 from perdure.agents.validation import check_agent_name, check_tool_name
 from perdure.errors import DefinitionError, DefinitionWarning
@@ -57,6 +58,7 @@ def compile_app(app: App) -> Plan:
     for node in plan.nodes.values():
         if isinstance(node, LoopNode):
             _check_loop(node)
+    _check_instructions(plan)
     return plan
 
 
@@ -222,6 +224,30 @@ def _check_loop(node: LoopNode) -> None:
             DefinitionWarning,
             stacklevel=2,
         )
+
+
+def _check_instructions(plan: Plan) -> None:
+    """Warn of keys that an instruction needs and that nothing in the app can write."""
+    nodes = plan.nodes.values()
+    if any(isinstance(node, CustomNode) or any(map(_sees_state, _tools_of(node))) for node in nodes):
+        return
+    models = [node for node in nodes if isinstance(node, LlmNode)]
+    written = {node.output_key for node in models}
+    for node in models:
+        for key in required_keys(node.instruction):
+            if key not in written:
+                warnings.warn(
+                    f"agent {node.name!r}: its instruction needs the state key {key!r}, which no output_key, tool or"
+                    " custom agent of the app writes, so that each model call fails unless it comes from outside"
+                    f" (create_session(state=…), a message's state_delta, change_state); write {{{key}?}} if it may be"
+                    f" missing, or ${{{key}}} if the braces stand for themselves",
+                    DefinitionWarning,
+                    stacklevel=3,
+                )
+
+
+def _tools_of(node: Node) -> tuple[ToolPlan, ...]:
+    return node.tools if isinstance(node, LlmNode) else ()
 
 
 def _below(node: Node) -> Iterator[Node]:

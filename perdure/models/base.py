@@ -109,6 +109,14 @@ class BaseLlm(abc.ABC):
         """Who serves the model, as traces name it (`gen_ai.provider.name`). Default: the class's name."""
         return type(self).__name__.lower()
 
+    @property
+    def pairs_by_id(self) -> bool:
+        """Whether the model pairs calls and responses by ids, so that each call of a request has one of its own.
+
+        Default: yes. Without, it gets back the ids that a model gave, and none that the session did.
+        """
+        return True
+
     @abc.abstractmethod
     def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -23,7 +23,8 @@ _GO_ON = types.Content(
     role="user",
     parts=[types.Part(text="Go on with the task as the system instruction says, or sum up if it is done.")],
 )
-"""Gemini answers a user: it takes no empty conversation, and returns nothing after a turn of its own."""
+"""Gemini answers a user: it takes no empty conversation, returns nothing after a turn of its own, and refuses calls
+that stand behind one."""
 
 
 class Gemini(BaseLlm):
@@ -51,6 +52,11 @@ class Gemini(BaseLlm):
         """Google, by the Gemini API or Vertex AI: which, is decided with the first call only."""
         return "gcp.gen_ai"
 
+    @property
+    def pairs_by_id(self) -> bool:
+        """No: it gives no ids, and pairs by order."""
+        return False
+
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
@@ -64,9 +70,7 @@ class Gemini(BaseLlm):
         check_signatures(self.model, llm_request.contents)
         # Making a client reads certificates and, on Vertex AI, credentials: too slow for the worker's loop.
         client = self._client or await asyncio.to_thread(self._connect)
-        contents = list(llm_request.contents)
-        if not contents or contents[-1].role != "user":
-            contents.append(_GO_ON)
+        contents = _between_user_turns(llm_request.contents)
         call = self._stream if stream else self._generate
         async with aclosing(call(client, contents, _without_retries(llm_request.config))) as responses:
             async for response in responses:
@@ -126,6 +130,16 @@ class Gemini(BaseLlm):
         if not answer.is_complete:
             raise ModelError(f"model {self.model!r}: the stream ended before the answer did", retryable=True)
         yield LlmResponse.create(answer.whole())
+
+
+def _between_user_turns(contents: Sequence[types.Content]) -> list[types.Content]:
+    """Return contents with the user's word before each turn of the model, as it stood there when that was asked for."""
+    asked: list[types.Content] = []
+    for content in contents:
+        if content.role != "user" and (not asked or asked[-1].role != "user"):
+            asked.append(_GO_ON)
+        asked.append(content)
+    return asked if asked and asked[-1].role == "user" else [*asked, _GO_ON]
 
 
 def _without_retries(config: types.GenerateContentConfig) -> types.GenerateContentConfig:

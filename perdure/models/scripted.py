@@ -24,7 +24,7 @@ class ScriptedCall(BaseModel):
 
 
 class ScriptedStep(BaseModel):
-    """One answer of a scripted model: a text, function calls, or both, or an error."""
+    """One answer of a scripted model: a text, function calls, or both, or an error, or why there is none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,14 +33,16 @@ class ScriptedStep(BaseModel):
     calls: tuple[ScriptedCall, ...] = ()
     error: str | None = None
     """The model call fails with this message, and is not retried."""
+    finish_reason: types.FinishReason | None = None
+    """Why the model stopped, such as `SAFETY`: without text and calls it answers nothing."""
     delay: float = Field(default=0.0, ge=0.0)
     """Seconds that the model takes; streamed, its words come spread over them."""
 
     @model_validator(mode="after")
     def _one_answer(self) -> ScriptedStep:
-        answers = self.text is not None or bool(self.calls)
+        answers = self.text is not None or bool(self.calls) or self.finish_reason is not None
         if answers == (self.error is not None):
-            raise ValueError("a step has a text, calls, or both, or else an error")
+            raise ValueError("a step has a text, calls, or both, or a finish_reason, or else an error")
         return self
 
     def content(self) -> types.Content:
@@ -50,6 +52,11 @@ class ScriptedStep(BaseModel):
             types.Part(function_call=types.FunctionCall(name=call.name, args=dict(call.args))) for call in self.calls
         ]
         return types.Content(role="model", parts=parts)
+
+    def response(self) -> LlmResponse:
+        """Return the answer; where there is none, as Gemini tells of it."""
+        candidate = types.Candidate(content=self.content(), finish_reason=self.finish_reason)
+        return LlmResponse.create(types.GenerateContentResponse(candidates=[candidate]))
 
 
 class ScriptedModel(BaseLlm):
@@ -66,8 +73,8 @@ class ScriptedModel(BaseLlm):
         """Check and keep a script.
 
         Args:
-            steps: For each call a mapping with `text`, `calls` (each a mapping with `name` and `args`), `error` and
-                `delay` in seconds, or a whole content.
+            steps: For each call a mapping with `text`, `calls` (each a mapping with `name` and `args`), `error`,
+                `finish_reason` and `delay` in seconds, or a whole content.
             model: The model's name.
 
         Raises:
@@ -96,8 +103,10 @@ class ScriptedModel(BaseLlm):
         step = self.steps[index]
         if isinstance(step, types.Content):
             content, delay, error = step.model_copy(update={"role": step.role or "model"}, deep=True), 0.0, None
+            response = LlmResponse(content=content)
         else:
             content, delay, error = step.content(), step.delay, step.error
+            response = step.response()
         words = _words(content) if stream else []
         for word in words:
             await asyncio.sleep(delay / len(words))
@@ -106,7 +115,7 @@ class ScriptedModel(BaseLlm):
             await asyncio.sleep(delay)
         if error is not None:
             raise ModelError(error, retryable=False)
-        yield LlmResponse(content=content)
+        yield response
 
 
 def _words(content: types.Content) -> list[types.Part]:
@@ -128,5 +137,5 @@ def _step(index: int, step: Mapping[str, Any]) -> ScriptedStep:
         )
         raise DefinitionError(
             f"step {index + 1} of a scripted model is {step!r} ({problems}); "
-            'write {"text": …}, {"calls": [{"name": …, "args": {…}}]} or {"error": …}'
+            'write {"text": …}, {"calls": [{"name": …, "args": {…}}]}, {"error": …} or {"finish_reason": …}'
         ) from error

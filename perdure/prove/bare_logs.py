@@ -91,6 +91,7 @@ def _planned(cut: BareCut, start: int, after: Sequence[int], reference: Outcome,
     failures = done_in(before, reference.steps) - done_in(_unsettled(before), reference.steps)
     shown = read_log(cut.log[:start], state=state, fresh=_fresh).entries
     failed_calls = _model_calls(before) - _model_calls(shown)
+    failed_calls += _asked_again(reference.journal, len(before), cut.length)
     done = done_in(_unsettled(driven.entries), reference.steps) + failures
     done.update({(f"model of {agent}", ""): count for agent, count in failed_calls.items()})
     # Other invocations do not go on, so what they did stays done, also where the log does not tell of it.
@@ -150,6 +151,19 @@ def _of_others(entries: Sequence[Entry], invocation_id: str) -> list[Entry]:
 
 def _invocation_of(entry: Entry) -> str | None:
     return entry.event.invocation_id if isinstance(entry, EventLogged) else getattr(entry, "invocation_id", None)
+
+
+def _asked_again(journal: Sequence[Entry], start: int, events: int) -> Counter[str]:
+    """Return of which agents a model was asked again from an entry on, before so many events were logged."""
+    session = Projection()
+    asked: Counter[str] = Counter()
+    for index, entry in enumerate(journal):
+        if len(session.events) == events:
+            break
+        session.apply(entry)
+        if index >= start and isinstance(entry, ModelCalled) and entry.again is not None:
+            asked[entry.agent] += 1
+    return asked
 
 
 def _model_calls(entries: Sequence[Entry]) -> Counter[str]:

@@ -15,9 +15,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure.errors import InvocationFailed, PerdureError, error_text
-from perdure.journal import Entry, FailureCaught
+from perdure.journal import Entry, EventLogged, FailureCaught, InvocationSettled
 from perdure.lifecycle import whole_steps
 from perdure.messages import Trial
+from perdure.no_answers import is_refused
 from perdure.plan import Plan
 from perdure.projection import SHARED, Projection
 from perdure.prove.bare_logs import NOT_PENDING, BareCut, bare_cuts, without_pending
@@ -254,8 +255,10 @@ def _cut_points(stage: Stage) -> list[int]:
 
 
 def _is_amid_failing(journal: Sequence[Entry], length: int) -> bool:
-    """Return whether a custom agent tells of what failed, around here: it does so at once."""
+    """Return whether a failure is being told of here, which is done at once: by a refused model, or a custom agent."""
     last, following = journal[length - 1], journal[length : length + 1]
+    if isinstance(last, EventLogged) and is_refused(last.event):
+        return any(isinstance(entry, InvocationSettled) for entry in following)
     if not isinstance(last, FailureCaught):
         return False
     return not last.failures or any(isinstance(entry, FailureCaught) for entry in following)

@@ -46,6 +46,10 @@ def normalize_event(event: Event) -> Item:
     long_running = in_call_order + sorted(waiting.difference(in_call_order))
     if long_running:
         item["long_running"] = long_running
+    if event.error_code is not None:
+        item["error_code"] = event.error_code
+    elif not parts and event.finish_reason is not None:
+        item["finish_reason"] = event.finish_reason.value
     actions = _normalize_actions(event.actions)
     if actions:
         item["actions"] = actions

@@ -5,8 +5,9 @@ from __future__ import annotations
 from perdure.answers import model_event
 from perdure.errors import EffectFailed
 from perdure.events import Event
-from perdure.journal import ModelCalled
+from perdure.journal import ModelCalled, RunBegan
 from perdure.messages import ModelInput
+from perdure.no_answers import Judgment, failure_of, judge
 from perdure.plan import TRANSFER, LlmNode
 from perdure.responses import confirmation_targets, is_confirmation_request
 from perdure.runs import Run, Standing, last_step
@@ -30,6 +31,22 @@ class _LlmRun:
         self._tools = ToolCalls(scope, node, run)
         self._escalated = run.escalated
         self._step = last_step(run.own, scope.projection.events) if run.own else self._confirmed_elsewhere()
+        if node.include_contents == "none" and run.begun_after is None:
+            self._take_note_of_begin()
+
+    def _take_note_of_begin(self) -> None:
+        """Remember after which event the run began: of one that is entered again, by what it logged first."""
+        scope, run = self._scope, self._run
+        events = scope.projection.events
+        first = run.own[0].id if run.own else None
+        begun = next((index for index in range(len(events) - 1, -1, -1) if events[index].id == first), len(events))
+        run.begun_after = events[begun - 1].id if begun else None
+        if not run.own and run.begun_after is not None and scope.name_of(run):
+            after, path = run.begun_after, scope.name_of(run)
+            began = RunBegan(
+                invocation_id=scope.invocation.id, agent=run.agent, branch=run.branch, after=after, run=path
+            )
+            scope.log.append(began)
 
     def _confirmed_elsewhere(self) -> Standing:
         """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
@@ -42,6 +59,10 @@ class _LlmRun:
         return Standing()
 
     async def run(self) -> bool:
+        refused = self._step.refused
+        if refused is not None and refused.id in self._scope.invocation.refused:
+            # Entered again before the failure was settled.
+            raise EffectFailed(self._node.name, "model", failure_of(refused))
         while not self._step.ended:
             await self._advance()
         self._scope.end(self._node, self._run)
@@ -108,7 +129,27 @@ class _LlmRun:
             self._scope.hand_overs -= 1
 
     async def _call_model(self) -> Event | None:
-        """Call the model and log its answer; returns it if it has calls."""
+        """Call the model until it answers, and log that; returns the event if it has calls.
+
+        Raises:
+            EffectFailed: The call failed, or the model gave no answer.
+        """
+        scope, name = self._scope, self._node.name
+        while True:
+            number = scope.projection.model_calls[name]
+            judgment = await self._ask(number)
+            scope.log.append(ModelCalled(agent=name, again=judgment.again))
+            if judgment.again is None:
+                break
+        ids = scope.log.call_ids("model", name, number)
+        event = model_event(self._node, self._run.branch, judgment.event, scope.projection.call_ids, ids)
+        event = await scope.log_event(event, self._run)
+        if judgment.failure is not None:
+            raise EffectFailed(name, "model", judgment.failure)
+        return event if event.get_function_calls() else None
+
+    async def _ask(self, number: int) -> Judgment:
+        """Make one model call, the agent's n-th."""
         scope, name = self._scope, self._node.name
         scope.check_stopped()
         call = ModelInput(
@@ -116,7 +157,8 @@ class _LlmRun:
             invocation_id=scope.invocation.id,
             branch=self._run.branch,
             plan=None if scope.invocation.plan else scope.plan.digest,
-            call_index=scope.projection.model_calls[name],
+            call_index=number,
+            begun_after=self._run.begun_after,
             journal=scope.carrier.slice(scope.projection),
         )
         try:
@@ -126,9 +168,4 @@ class _LlmRun:
             if not scope.stopping:
                 scope.log.append(ModelCalled(agent=name))
             raise
-        scope.log.append(ModelCalled(agent=name))
-        ids = scope.log.call_ids("model", name, call.call_index)
-        event = model_event(self._node, self._run.branch, output.event, scope.projection.call_ids, ids)
-        if event.parts or event.error_code is not None:
-            event = await scope.log_event(event, self._run)
-        return event if event.get_function_calls() else None
+        return judge(output.event, scope.projection.asked_again.get(name, ()))

@@ -9,10 +9,11 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
 from perdure.doubts import LOST_START
-from perdure.journal import RunTimes, ToolOutput, ToolRan, ToolStarted
+from perdure.journal import ToolRan, ToolStarted
 from perdure.messages import NOT_REGISTERED, ToolInput
 from perdure.plan import ToolPlan
 from perdure.projection import Projection
+from perdure.tool_output import RunTimes, ToolOutput
 from perdure.workflows.effects import cause_of, error_type
 from perdure.workflows.scope import Scope
 

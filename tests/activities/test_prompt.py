@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import pytest
 from google.genai import types
 
-from perdure.activities.prompt import artifact_names, build_config, build_contents, resolve_instruction
-from perdure.errors import ModelError
+from perdure.activities.prompt import build_config, build_contents, without_session_ids
 from perdure.events import Event
 from perdure.plan import LlmNode, Plan, SequentialNode, ToolPlan
+from perdure.prove.conversations import refusals
 
 
 def text(value: str) -> types.Part:
@@ -36,9 +35,13 @@ def shown(
     agent: str = "clerk",
     branch: str | None = None,
     include_contents: Literal["default", "none"] = "default",
+    begun_after: str | None = None,
 ) -> list[list[str]]:
     """Return what `agent` sees as lines: `+` a text, `>` a call, `<` a response."""
-    contents = build_contents(events, agent=agent, branch=branch, include_contents=include_contents)
+    contents = build_contents(
+        events, agent=agent, branch=branch, include_contents=include_contents, begun_after=begun_after
+    )
+    assert refusals(contents, by_id=True) == []
     return [[line(part) for part in content.parts or []] for content in contents]
 
 
@@ -95,15 +98,19 @@ def test_an_empty_part_keeps_its_signature_beside_a_text() -> None:
     """Gemini streams the signature of a text in a part with an empty text."""
     signed = types.Part(text="", thought_signature=b"s")
     contents = build_contents(
-        [event("clerk", text("a"), signed)], agent="clerk", branch=None, include_contents="default"
+        [event("user", text("go")), event("clerk", text("a"), signed)],
+        agent="clerk",
+        branch=None,
+        include_contents="default",
     )
-    assert contents[0].parts == [text("a"), signed]
+    assert contents[1].parts == [text("a"), signed]
 
 
 def test_server_side_tool_calls_are_echoed() -> None:
     part = types.Part(tool_call=types.ToolCall(id="t1"))
-    contents = build_contents([event("clerk", part)], agent="clerk", branch=None, include_contents="default")
-    assert contents[0].parts == [part]
+    events = [event("user", text("go")), event("clerk", part)]
+    contents = build_contents(events, agent="clerk", branch=None, include_contents="default")
+    assert contents[1].parts == [part]
 
 
 def test_a_foreign_event_is_told_in_the_third_person() -> None:
@@ -130,16 +137,95 @@ def test_a_foreign_event_without_anything_to_tell_is_left_out() -> None:
     assert shown(event("user", text("go")), event("other", text(" \n "))) == [["+go"]]
 
 
-def test_ids_of_the_session_are_taken_out_and_ids_of_the_model_stay() -> None:
+def ids(contents: list[types.Content]) -> tuple[list[str | None], list[str | None]]:
+    """Return the ids of the calls and of the responses of a conversation."""
+    parts = [part for content in contents for part in content.parts or []]
+    return (
+        [part.function_call.id for part in parts if part.function_call],
+        [part.function_response.id for part in parts if part.function_response],
+    )
+
+
+def test_ids_of_the_session_can_be_taken_out_and_ids_of_the_model_stay() -> None:
     events = [
+        event("user", text("go")),
         event("clerk", call("adk-1"), call("call_7")),
         event("clerk", response("adk-1", 1), response("call_7", 2)),
     ]
     contents = build_contents(events, agent="clerk", branch=None, include_contents="default")
-    calls = [part.function_call for part in contents[0].parts or [] if part.function_call]
-    responses = [part.function_response for part in contents[1].parts or [] if part.function_response]
-    assert [value.id for value in calls] == [None, "call_7"]
-    assert [value.id for value in responses] == [None, "call_7"]
+    assert ids(contents) == (["adk-1", "call_7"], ["adk-1", "call_7"])
+    assert ids(without_session_ids(contents)) == ([None, "call_7"], [None, "call_7"])
+
+
+def test_each_call_has_an_id_of_its_own_whatever_the_log_holds() -> None:
+    """Imports may hold calls without ids, or one id in each turn, or twice in one."""
+    events = [
+        event("user", text("go")),
+        event("clerk", call("c"), call("c")),
+        event("clerk", response("c", 1), response("c", 2)),
+        event("clerk", call("c")),
+        event("clerk", response("c", 3)),
+        event("clerk", call(""), call("", "other"), call("")),
+        event("clerk", response("", 4, "other"), response("", 5), response("", 6)),
+        event("clerk", text("so")),
+    ]
+    events = [item.model_copy(update={"id": f"e{number}"}) for number, item in enumerate(events)]
+    contents = build_contents(events, agent="clerk", branch=None, include_contents="default")
+    calls, responses = ids(contents)
+    assert calls == responses
+    assert len(set(calls)) == 6
+    assert None not in calls
+    assert [line(part) for content in contents for part in content.parts or [] if part.function_response] == [
+        *("<1", "<2", "<3", "<5", "<4", "<6")
+    ]
+    # Those that are not a model's own are taken out for models that take none.
+    assert ids(without_session_ids(contents))[0] == ["c", None, None, None, None, None]
+    again = build_contents(events[:4], agent="clerk", branch=None, include_contents="default")
+    assert ids(again)[0] == calls[:2]
+
+
+def test_calls_without_a_response_are_left_out() -> None:
+    """R12: of a failed, stopped, silent or cut-off call; the rest of its event stays."""
+    opening = [event("user", text("go")), event("clerk", text("I look"), call("1"), call("2", "ask"))]
+    assert shown(*opening, event("user", text("well?"))) == [["+go"], ["+I look"], ["+well?"]]
+    answered = [*opening, event("clerk", response("2", "yes", "ask"))]
+    assert shown(*answered, event("user", text("well?"))) == [["+go"], ["+I look", ">ask"], ["<yes"], ["+well?"]]
+    alone = [event("user", text("go")), event("clerk", call("1")), event("user", text("well?"))]
+    assert shown(*alone) == [["+go"], ["+well?"]]
+
+
+def test_a_signature_stays_with_the_first_call_that_is_left() -> None:
+    """Gemini 3 refuses a turn whose first call has none."""
+    first = call("1", "ask").model_copy(update={"thought_signature": b"s"})
+    events = [event("user", text("go")), event("clerk", first, call("2"), call("3"))]
+    events.append(event("clerk", response("2", 2), response("3", 3)))
+    contents = build_contents(events, agent="clerk", branch=None, include_contents="default")
+    assert [part.thought_signature for part in contents[1].parts or []] == [b"s", None]
+
+
+def test_a_conversation_begins_with_a_user() -> None:
+    begin = ["+Begin, or go on, as the system instruction says."]
+    assert shown() == [begin]
+    assert shown(event("user", text(" "))) == [begin]
+    assert shown(event("clerk", text("Hello.")), event("user", text("hi"))) == [begin, ["+Hello."], ["+hi"]]
+
+
+def test_a_user_makes_no_calls_and_answers_none_of_others_but_is_heard() -> None:
+    events = [
+        event("user", text("go"), call("1")),
+        event("other", call("2")),
+        event("user", text("so"), response("2", 1)),
+    ]
+    assert shown(*events) == [
+        ["+go"],
+        ["+For context:", "+[other] called tool `look_up` with parameters: {}"],
+        ["+so"],
+    ]
+
+
+def test_responses_come_before_what_was_said_beside_them() -> None:
+    events = [event("user", text("go")), event("clerk", call("1")), event("user", text("fine"), response("1", "yes"))]
+    assert shown(*events) == [["+go"], [">look_up"], ["<yes", "+fine"]]
 
 
 def test_the_events_are_not_changed() -> None:
@@ -170,15 +256,15 @@ def test_answers_take_the_places_of_pending_responses_in_whatever_order_they_com
     assert shown(*opening, *answers) == expected
 
 
-def test_once_the_model_went_on_answers_stand_in_log_order_where_no_pending_response_is_left() -> None:
-    """ADK keeps only the events with some call's last response, and the first of these gives the order."""
+def test_once_the_model_went_on_answers_still_stand_in_the_order_of_their_calls() -> None:
+    """R13: Gemini pairs calls of one name by their order."""
     opening = [event("user", text("go")), event("clerk", call("1"), call("2"))]
     answers = [event("user", response("2", "a2")), event("user", response("1", "a1"))]
     done = event("clerk", text("done"))
     all_pending = event("clerk", response("1", "p1"), response("2", "p2"))
-    in_log_order = [["+go"], [">look_up"] * 2, ["<a2", "<a1"], ["+done"]]
-    assert shown(*opening, all_pending, *answers, done) == in_log_order
-    assert shown(*opening, *answers, done) == in_log_order
+    in_call_order = [["+go"], [">look_up"] * 2, ["<a1", "<a2"], ["+done"]]
+    assert shown(*opening, all_pending, *answers, done) == in_call_order
+    assert shown(*opening, *answers, done) == in_call_order
     still_pending = [["+go"], [">look_up"] * 2, ["<p1", "<a2"], ["+done"]]
     assert shown(*opening, all_pending, answers[0], done) == still_pending
 
@@ -281,48 +367,27 @@ def test_without_history_an_answer_does_not_start_a_turn() -> None:
 
 
 def test_without_history_and_without_a_turn_everything_is_shown() -> None:
-    assert shown(event("clerk", text("a")), event("clerk", text("b")), include_contents="none") == [["+a"], ["+b"]]
+    events = [event("clerk", text("a")), event("clerk", text("b"))]
+    assert shown(*events, include_contents="none")[1:] == [["+a"], ["+b"]]
 
 
-# Instruction.
-
-STATE = {"name": "Ada", "user:tone": "dry", "count": 3, "nothing": None}
-
-
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ("Hello {name}.", "Hello Ada."),
-        ("{ name } {{name}}", "Ada Ada"),
-        ("{user:tone} x{count}", "dry x3"),
-        ("<{nothing}>", "<>"),
-        ("<{missing?}> <{name?}>", "<> <Ada>"),
-        ("{}, {a b}, {1}, {other:tone}, {app:x y}", "{}, {a b}, {1}, {other:tone}, {app:x y}"),
-        ('JSON: {"a": {"b": 1}}', 'JSON: {"a": {"b": 1}}'),
-    ],
-)
-def test_placeholders(template: str, expected: str) -> None:
-    assert resolve_instruction(template, STATE) == expected
-
-
-@pytest.mark.parametrize("key", ["missing", "temp:missing"])
-def test_a_missing_key_is_named_with_the_remedy(key: str) -> None:
-    with pytest.raises(ModelError, match=f"state key '{key}'.*write {{{key}\\?}}") as caught:
-        resolve_instruction(f"{{{key}}}", STATE)
-    assert not caught.value.retryable
-
-
-def test_placeholders_of_artifacts() -> None:
-    template = "{artifact.notes.txt}, {artifact.gone?}; {{ artifact.user:a b.md }} {artifact.notes.txt?}"
-    assert artifact_names(template) == ["notes.txt", "gone", "user:a b.md"]
-    texts = {"notes.txt": "{tone}", "user:a b.md": "B"}
-    assert resolve_instruction(template, STATE, texts) == "{tone}, ; B {tone}"
-
-
-def test_a_missing_artifact_is_named_with_the_remedy() -> None:
-    with pytest.raises(ModelError, match=r"artifact 'notes.txt', which does not.*notes.txt\?}") as caught:
-        resolve_instruction("{artifact.notes.txt}", STATE)
-    assert not caught.value.retryable
+def test_without_history_what_others_say_meanwhile_starts_no_turn() -> None:
+    """Agents that a custom agent gathers share a branch."""
+    events = [
+        event("user", text("first")),
+        event("user", text("go")),
+        event("other", text("x")),
+        event("clerk", call("1")),
+        event("other", text("y")),
+        event("clerk", response("1", "ok")),
+        event("clerk", text("so")),
+    ]
+    events = [item.model_copy(update={"id": f"e{number}"}) for number, item in enumerate(events)]
+    x, y = (["+For context:", f"+[other] said: {said}"] for said in "xy")
+    meanwhile = [x, [">look_up"], ["<ok"], y, ["+so"]]
+    assert shown(*events, include_contents="none", begun_after="e1") == [["+go"], *meanwhile]
+    assert shown(*events, include_contents="none", begun_after="e2") == meanwhile
+    assert shown(*events, include_contents="none", begun_after="gone") == meanwhile[3:]
 
 
 # Settings.

@@ -290,13 +290,40 @@ def test_a_loop_that_can_end_is_not_warned_of(make: Callable[[], BaseAgent]) -> 
         plan_of(make())
 
 
+def writer(instruction: str, **more: Any) -> BaseAgent:
+    return SequentialAgent(
+        name="s", sub_agents=[llm("w", instruction=instruction, **more), llm("k", output_key="kept")]
+    )
+
+
+@pytest.mark.parametrize("key", ["city", "user:home", "app:prices", "temp:draft"])
+def test_a_key_that_nobody_writes_is_warned_of_with_the_remedies(key: str) -> None:
+    with pytest.warns(DefinitionWarning, match=rf"agent 'w': .* key '{key}'.*write {{{key}\?}}.*or \${{{key}}}"):
+        plan_of(writer(f"Of {{{key}}}.", tools=[search]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: writer("{kept} {w_key?} {artifact.notes} {{city}} ${city} \\{city} {a b} {}"),
+        lambda: writer("{city}", tools=[remember]),
+        lambda: Relay(name="relay", sub_agents=[writer("{city}")]),
+        lambda: writer("", output_key="city"),
+    ],
+)
+def test_a_key_that_somebody_may_write_is_not_warned_of(make: Callable[[], BaseAgent]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan_of(make())
+
+
 @pytest.mark.parametrize(
     ("root", "shared"),
     [
-        (lambda: llm("a", tools=[search, exit_loop, transfer_to_agent], instruction="{topic}"), False),
+        (lambda: llm("a", tools=[search, exit_loop, transfer_to_agent], instruction="{topic?}"), False),
         (lambda: llm("a", tools=[remember]), True),
         (lambda: llm("a", llm("b", tools=[remember])), True),
-        (lambda: llm("a", instruction="Hello {user:name}."), True),
+        (lambda: llm("a", instruction="Hello {user:name?}."), True),
         (lambda: llm("a", instruction="Hello { app:title? }."), True),
         (lambda: llm("a", instruction=instruction), True),
         (lambda: llm("a", output_key="user:answer"), True),

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from perdure.activities.prompt import build_contents
+from perdure.activities.prompt import build_contents, without_session_ids
 from perdure.errors import ModelError
 from perdure.events import Event, user_content
 from perdure.models.gemini import Gemini
+from perdure.prove.conversations import gemini_refusals
 from tests.models.gemini_calls import KEY, failure, request, responses
 from tests.models.gemini_server import GeminiServer, Reply, answer
 
@@ -65,8 +66,15 @@ async def test_opaque_fields_survive_from_the_response_over_the_log_to_the_next_
         [response] = await responses(server)
         event = Event(author="clerk", content=response.content)
         logged = Event.model_validate_json(event.to_json())
-        contents = build_contents([logged], agent="clerk", branch=None, include_contents="default")
-        await responses(server, request(user_content("hi"), *contents, user_content("go on")))
+        calls = event.get_function_calls()
+        answers = [types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name)) for call in calls]
+        log = [
+            Event(author="user", content=user_content("hi")),
+            logged,
+            Event(author="clerk", content=types.Content(role="user", parts=answers)),
+        ]
+        contents = build_contents(log, agent="clerk", branch=None, include_contents="default")
+        await responses(server, request(*without_session_ids(contents), user_content("go on")))
         sent: list[dict[str, Any]] = server.requests[1].body["contents"][1]["parts"]
     assert logged == event
     assert [without_bytes(part) for part in sent] == [without_bytes(part) for part in parts]
@@ -131,17 +139,34 @@ async def test_an_answer_withheld_for_safety_has_an_error_code(
         assert response.error_message == "Unsafe."
 
 
+OWN = types.Content(role="model", parts=[types.Part(text="I was done.")])
+CALL = types.Content(role="model", parts=[types.Part(function_call=types.FunctionCall(name="look_up"))])
+RESPONSE = types.Content(role="user", parts=[types.Part(function_response=types.FunctionResponse(name="look_up"))])
+HI = user_content("hi")
+
+
 @pytest.mark.parametrize(
-    "contents", [[], [types.Content(role="model", parts=[types.Part(text="I was done.")])]], ids=["empty", "model"]
+    ("contents", "roles"),
+    [
+        ([], "u"),
+        ([OWN], "umu"),
+        ([HI, OWN], "umu"),
+        ([HI, OWN, OWN], "umumu"),
+        ([HI, OWN, CALL, RESPONSE], "umumu"),
+        ([HI, HI, CALL, RESPONSE, OWN, HI], "uumumu"),
+    ],
 )
-async def test_a_conversation_always_ends_with_the_user(contents: list[types.Content]) -> None:
+async def test_each_turn_of_the_model_stands_between_words_of_the_user(
+    contents: list[types.Content], roles: str
+) -> None:
+    """Gemini takes no other conversation; where an agent was called again with nothing new it was asked to go on."""
     asked = request().model_copy(update={"contents": contents})
     async with GeminiServer(answer({"text": "a"})) as server:
         await responses(server, asked)
-        sent = server.requests[0].body["contents"]
-    assert len(sent) == len(contents) + 1
-    assert sent[-1]["role"] == "user"
-    assert len(asked.contents) == len(contents)
+        sent = [types.Content.model_validate(content) for content in server.requests[0].body["contents"]]
+    assert "".join((content.role or "")[0] for content in sent) == roles
+    assert gemini_refusals(sent) == []
+    assert [content for content in sent if "Go on" not in str(content)] == contents
 
 
 # Streams.
