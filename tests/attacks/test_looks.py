@@ -20,6 +20,7 @@ from temporalio.service import RPCError
 
 from perdure.agents import App, FunctionTool
 from perdure.client import Runner
+from perdure.config import ConnectionConfig, connect
 from perdure.events import USER, Event
 from perdure.messages import EVENTS, PENDING, SESSION, PageInput, Trial
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
@@ -129,7 +130,7 @@ async def _ask(runner: Runner, user: User, words: str) -> list[str]:
 @pytest.mark.parametrize("repeat", range(REPEATS))
 @pytest.mark.parametrize("how", ROUNDS)
 async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
-    client: Client, app_name: str, how: str, repeat: int
+    client: Client, temporal_server: str, app_name: str, how: str, repeat: int
 ) -> None:
     """None is stuck, none is lost, none comes twice."""
     setting, booked = ROUNDS[how], Counter[str]()
@@ -145,11 +146,11 @@ async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
     messages = [f"message {number}" for number in range(MESSAGES)]
     async with AsyncExitStack() as stack:
         # Debug, since a busy machine may stop a thread for the two seconds after which Temporal takes it for stuck.
-        users = [
-            await stack.enter_async_context(serving(client, app, cached=setting.cached, debug=True))
-            for _ in range(setting.workers)
-        ]
-        user = users[0]
+        # Temporal's core takes one worker for a task queue on each connection.
+        connection = ConnectionConfig(address=temporal_server, namespace="default", tls=False)
+        clients = [client, *[await connect(connection) for _ in range(setting.workers - 1)]]
+        served = [serving(each, app, cached=setting.cached, debug=True) for each in clients]
+        user, *_ = [await stack.enter_async_context(worker) for worker in served]
         user.runner = Runner(app_name, client, trial=trial, local_tools=setting.local)
         senders = [Runner(app_name, client, trial=trial) for _ in range(setting.clients)]
         await user.create()
