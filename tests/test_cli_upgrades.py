@@ -91,6 +91,7 @@ async def test_plan_diff_tells_how_a_run_differs(
         assert (code, "has no invocation 'e-none'" in err) == (1, True)
 
 
+@pytest.mark.nondeterminism
 @pytest.mark.server
 async def test_replay_of_a_workflow_or_a_file(
     perdure: Run, client: Client, temporal_server: str, tmp_path: Path, app_name: str

@@ -48,6 +48,7 @@ async def test_a_feature_replays(path: Path) -> None:
     assert await replay(path) >= 1
 
 
+@pytest.mark.nondeterminism
 @pytest.mark.parametrize(
     ("name", "recorded", "other"),
     [

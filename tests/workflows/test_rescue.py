@@ -129,6 +129,7 @@ async def deployed(client: Client, app: App) -> AsyncGenerator[User]:
         yield User(client, app.name)
 
 
+@pytest.mark.nondeterminism
 @pytest.mark.usefixtures("no_bytecode")
 @pytest.mark.parametrize("answered", ["before", "after"])
 async def test_a_stuck_session_is_told_and_taken_over(
@@ -200,6 +201,7 @@ async def _said(user: User, words: str) -> bool:
         return False
 
 
+@pytest.mark.nondeterminism
 @pytest.mark.usefixtures("no_bytecode")
 @pytest.mark.parametrize("live", [True, False])
 async def test_who_follows_a_session_that_gets_stuck_is_told(
@@ -247,6 +249,7 @@ async def test_a_session_that_is_not_stuck_can_be_taken_over_too(client: Client,
         assert len(work.keys) == 1
 
 
+@pytest.mark.nondeterminism
 @pytest.mark.usefixtures("no_bytecode")
 async def test_a_terminated_session_comes_back_although_its_code_changed(
     client: Client, app_name: str, tmp_path: Path
