@@ -25,8 +25,9 @@ from perdure.errors import InvalidArguments
 from perdure.events import EventActions
 from perdure.journal import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
-from perdure.messages import CodeInput, CodeOutput, JournalSlice, Rollout, ToolInput, split_workflow_id
+from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
 from perdure.observing import tell
+from perdure.rollout import Rollout
 
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
