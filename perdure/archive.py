@@ -15,7 +15,7 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle
 
-from perdure.journal import Entry, SessionCreated, unpack
+from perdure.journal import Entry, SessionCreated
 from perdure.messages import (
     CALL_MODEL,
     EXTEND_JOURNAL,
@@ -25,6 +25,7 @@ from perdure.messages import (
     JournalSlice,
     SessionInput,
 )
+from perdure.packing import unpack
 
 _T = TypeVar("_T")
 

@@ -16,8 +16,9 @@ from temporalio.service import RPCError
 
 from perdure.archive import read_archive
 from perdure.errors import LogError, SessionUnreadable
-from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated, pack, unpack
+from perdure.journal import MAX_PART_BYTES, Entry, SessionCreated
 from perdure.messages import JOURNAL, LOADING, JournalPage, PageInput, SessionInput
+from perdure.packing import pack, unpack
 from perdure.query_guard import BETWEEN_STEPS, ask_again
 from perdure.rescue import check_readable, read_from_history
 

@@ -27,6 +27,12 @@ class ToolRuns:
     """What its idempotency key began with."""
 
 
+def idempotency_key(invocation_id: str, call_id: str, salt: str = "") -> str:
+    """Return what a tool hands on so that a call takes effect once: no other call has it, nor another import of it."""
+    key = f"{invocation_id}/{call_id}"
+    return f"{salt}/{key}" if salt else key
+
+
 def add_run(runs: dict[str, ToolRuns], entry: ToolRan) -> None:
     """Add an entry to the runs by call id."""
     if entry.outcome == "not_started":

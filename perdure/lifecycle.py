@@ -25,13 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.claims import claims_id
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal import (
-    Entry,
-    ModelCalled,
-    TempStateSet,
-    pack_part,
-    pack_whole,
-)
+from perdure.journal import Entry, ModelCalled, TempStateSet
 from perdure.journals import JournalReader
 from perdure.messages import (
     EXTEND_JOURNAL,
@@ -42,6 +36,7 @@ from perdure.messages import (
     Trial,
     workflow_id,
 )
+from perdure.packing import pack_part, pack_whole
 from perdure.search import STATUS
 from perdure.sharing import share_again
 from perdure.task_timeouts import SHORT

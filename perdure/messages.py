@@ -6,7 +6,6 @@ Each crosses a process border, so each is one frozen model whose fields are only
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -17,7 +16,9 @@ from pydantic_core import to_json
 
 from perdure.brevity import briefly, unsaid
 from perdure.events import Event, ToolConfirmation
-from perdure.journal import Entry, Failure, unpack
+from perdure.journal import Entry, Failure
+from perdure.ledger import idempotency_key
+from perdure.packing import unpack
 from perdure.plan import Plan
 
 LOAD_PLAN = "perdure:load_plan"
@@ -385,12 +386,6 @@ class ModelOutput(_Message):
     event: Event
 
 
-def idempotency_key(invocation_id: str, call_id: str, salt: str = "") -> str:
-    """Return what a tool hands on so that a call takes effect once: no other call has it, nor another import of it."""
-    key = f"{invocation_id}/{call_id}"
-    return f"{salt}/{key}" if salt else key
-
-
 class ToolInput(_Message):
     """A tool's activity; its activity type is the tool's name, for other functions of it `TOOL:KIND`."""
 
@@ -449,12 +444,3 @@ class CodeOutput(_Message):
     """What a function of `App(activities=[…])` returned."""
 
     result: Any = None
-
-
-class Rollout(_Message):
-    """How long code that a worker lacks is looked for elsewhere; the detail of a `NotRegistered` failure."""
-
-    attempts: int = 30
-    """How often it is looked for before the step fails. Default: 30."""
-    pause: timedelta = timedelta(seconds=10)
-    """Between two attempts. Default: 10 s."""

@@ -17,15 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from perdure.answers import derived_id
 from perdure.errors import LogError, RequestRefused
 from perdure.failures import failure_text
-from perdure.journal import (
-    Entry,
-    Failure,
-    InvocationSettled,
-    ModelCalled,
-    SessionCreated,
-    ToolOutput,
-    unpack,
-)
+from perdure.journal import Entry, Failure, InvocationSettled, ModelCalled, SessionCreated, ToolOutput
 from perdure.messages import (
     FUNCTION_RESPONSE,
     RESPOND,
@@ -43,6 +35,7 @@ from perdure.messages import (
     SessionInput,
     ToolInput,
 )
+from perdure.packing import unpack
 from perdure.projection import Invocation, Projection
 from perdure.questions import Questions
 from perdure.rebuilding import Rebuilder

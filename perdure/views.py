@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure import events
 from perdure.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
-from perdure.journal import pack_part, payload_size, take
+from perdure.journal import payload_size, take
 from perdure.messages import (
     EFFECTS,
     EVENTS,
@@ -28,6 +28,7 @@ from perdure.messages import (
     SessionStatus,
     SessionView,
 )
+from perdure.packing import pack_part
 from perdure.projection import Call, Invocation, Projection
 from perdure.tool_effects import effects_page
 

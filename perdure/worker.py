@@ -24,9 +24,9 @@ from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
 from perdure.detours import Detours
-from perdure.messages import Rollout
 from perdure.metering import StepMeter
 from perdure.payloads import adapt
+from perdure.rollout import Rollout
 from perdure.sandbox import workflow_runner
 from perdure.streams.hub import TokenHub
 from perdure.workflows.claims import ClaimsWorkflow

@@ -23,6 +23,10 @@ VALUES = frozenset(
         "events",
         "plan",
         "journal",
+        "packing",
+        "rollout",
+        "live_events",
+        "strict_json",
         "levels",
         "projection",
         "facts",
@@ -46,6 +50,9 @@ VALUES = frozenset(
 """Plain data and pure functions of it."""
 PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "trajectory", "exports"}) | frozenset(
     {
+        "driven_log",
+        "given_logs",
+        "wholeness",
         "plan_diff",
         "answers",
         "repeats",

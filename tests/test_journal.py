@@ -38,12 +38,10 @@ from perdure.journal import (
     ToolOutput,
     ToolRan,
     ToolStarted,
-    dump_entries,
-    pack,
     payload_size,
     take,
-    unpack,
 )
+from perdure.packing import dump_entries, pack, unpack
 from tests.conformance.logs import all_scenarios, plan_of
 
 SIGNED = types.Part(text="…", thought=True, thought_signature=bytes(range(256)))

@@ -17,10 +17,12 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from perdure import messages, sent_ahead, state_messages
 from perdure.events import Event, EventActions, ToolConfirmation
-from perdure.journal import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept, pack, unpack
+from perdure.journal import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept
 from perdure.messages import InvocationView, JournalSlice, PendingCall
+from perdure.packing import pack, unpack
 from perdure.payloads import adapt, data_converter
 from perdure.plan import LlmNode, Plan, SequentialNode, ToolOptions, ToolPlan
+from perdure.rollout import Rollout
 from perdure.tool_output import RunTimes, ToolOutput
 
 AWKWARD: dict[str, Any] = {
@@ -140,7 +142,7 @@ SAMPLES: list[BaseModel] = [
     messages.LoadJournalInput(journal=REFERENCE, since=2),
     messages.PlanInput(digest=PLAN.digest),
     messages.PlanView(plan=PLAN),
-    messages.Rollout(attempts=3, pause=timedelta(seconds=2)),
+    Rollout(attempts=3, pause=timedelta(seconds=2)),
     messages.LoadPlanInput(user_id="u", known=PLAN.digest),
     messages.LoadPlanOutput(digest=PLAN.digest, plan=PLAN, shared={"user:x": None}, search_attributes=True),
     state_messages.ShareStateInput(user_id="u", write_id="1", delta=AWKWARD),

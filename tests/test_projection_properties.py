@@ -7,18 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.journal import (
-    ENTRIES,
-    ActivityKept,
-    Entry,
-    EventLogged,
-    FailureCaught,
-    dump_entries,
-    pack,
-    payload_size,
-    take,
-    unpack,
-)
+from perdure.journal import ENTRIES, ActivityKept, Entry, EventLogged, FailureCaught, payload_size, take
+from perdure.packing import dump_entries, pack, unpack
 from perdure.projection import Projection
 from perdure.run_tree import build_runs
 from perdure.runs import Run

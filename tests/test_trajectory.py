@@ -14,7 +14,8 @@ from perdure.driven_log import DrivenTrajectory, drive_log
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.events import USER, Event, EventActions, user_content
 from perdure.imports import agent_of_import
-from perdure.journal import EventLogged, LogImported, pack, unpack
+from perdure.journal import EventLogged, LogImported
+from perdure.packing import pack, unpack
 from perdure.plan import CustomNode, LoopNode, SequentialNode
 from perdure.projection import Projection
 from perdure.trajectory import read_log

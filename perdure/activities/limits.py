@@ -10,7 +10,8 @@ from perdure.agents.registry import NotRegistered
 from perdure.errors import message_of
 from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
 from perdure.levels import MAX_LEVELS, is_too_deep
-from perdure.messages import NOT_REGISTERED, Rollout
+from perdure.messages import NOT_REGISTERED
+from perdure.rollout import Rollout
 
 MAX_LOCAL_BYTES = 250_000
 """What a local activity may return: several results go to the server in one message, of 4 MB at the most."""

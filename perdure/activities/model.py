@@ -24,11 +24,12 @@ from perdure.artifacts.service import ArtifactService
 from perdure.errors import ArtifactError, DefinitionError, ModelError, message_of
 from perdure.events import Event, ModelAnswer
 from perdure.logs import bound
-from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, Rollout, split_workflow_id
+from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.observing import tell, tell_provider
 from perdure.plan import LlmNode, Plan
 from perdure.projection import Projection
+from perdure.rollout import Rollout
 from perdure.streams.hub import Draft, Piece, TokenHub, Writer
 
 _DEFECT_ATTEMPTS = 3

@@ -17,7 +17,7 @@ from temporalio.client import Client
 from perdure.activities.code import beating
 from perdure.activities.prompt import PromptMemo
 from perdure.archive import read_archive
-from perdure.journal import MAX_PART_BYTES, Entry, pack, pack_part, payload_size, unpack
+from perdure.journal import MAX_PART_BYTES, Entry, payload_size
 from perdure.messages import (
     JOURNAL,
     KEEP_JOURNAL,
@@ -27,6 +27,7 @@ from perdure.messages import (
     LoadJournalInput,
     PageInput,
 )
+from perdure.packing import pack, pack_part, unpack
 from perdure.projection import Projection
 from perdure.query_guard import ask_again
 

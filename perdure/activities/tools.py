@@ -24,8 +24,9 @@ from perdure.doubts import Reconciled
 from perdure.errors import InvalidArguments
 from perdure.events import EventActions
 from perdure.logs import bound
-from perdure.messages import CodeInput, CodeOutput, JournalSlice, Rollout, ToolInput, split_workflow_id
+from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
 from perdure.observing import tell
+from perdure.rollout import Rollout
 from perdure.tool_output import LocalCall, RunTimes, ToolOutput
 
 

@@ -8,8 +8,9 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from perdure.errors import LogError, error_text
-from perdure.journal import SessionCreated, pack, unpack
+from perdure.journal import SessionCreated
 from perdure.messages import LOADING, JournalPage, LoadJournalInput, SessionInput
+from perdure.packing import pack, unpack
 from perdure.projection import Projection
 from perdure.workflows.effects import load_journal
 from perdure.workflows.log import SessionLog

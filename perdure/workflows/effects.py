@@ -31,11 +31,11 @@ from perdure.messages import (
     LoadPlanOutput,
     ModelInput,
     ModelOutput,
-    Rollout,
     ToolInput,
     Trial,
 )
 from perdure.plan import ToolOptions
+from perdure.rollout import Rollout
 from perdure.state_messages import (
     SHARE_STATE,
     ShareStateInput,

@@ -13,18 +13,9 @@ from temporalio.exceptions import FailureError
 from perdure.errors import EffectFailed
 from perdure.events import Event, EventActions
 from perdure.facts import shared_part
-from perdure.journal import (
-    MAX_EVENT_BYTES,
-    Failure,
-    FailureCaught,
-    ToolKept,
-    ToolOutput,
-    dump_entries,
-    pack_dumped,
-    pack_part,
-    payload_size,
-)
+from perdure.journal import MAX_EVENT_BYTES, Failure, FailureCaught, ToolKept, ToolOutput, payload_size
 from perdure.messages import JournalPage, JournalSlice
+from perdure.packing import dump_entries, pack_dumped, pack_part
 from perdure.plan import CustomNode, Node, Plan
 from perdure.projection import Invocation, Projection
 from perdure.runs import Run, is_state

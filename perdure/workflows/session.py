@@ -13,14 +13,7 @@ from temporalio.exceptions import ApplicationError
 from perdure import messages, requests
 from perdure.errors import InvalidMessage, PerdureError, SessionFull
 from perdure.events import EventActions
-from perdure.journal import (
-    AnswerAccepted,
-    MessageAccepted,
-    ResumeAccepted,
-    StateChanged,
-    TempStateSet,
-    pack_whole,
-)
+from perdure.journal import AnswerAccepted, MessageAccepted, ResumeAccepted, StateChanged, TempStateSet
 from perdure.logs import get_logger
 from perdure.messages import (
     AnswerInput,
@@ -31,6 +24,7 @@ from perdure.messages import (
     MessageInput,
     SessionInput,
 )
+from perdure.packing import pack_whole
 from perdure.projection import split_state_delta
 from perdure.repeats import find_repeated
 from perdure.sent_ahead import SEND_AHEAD, SentAhead

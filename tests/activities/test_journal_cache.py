@@ -14,8 +14,9 @@ from perdure.activities import code, session
 from perdure.activities.session import JournalCache
 from perdure.agents import FunctionTool, LongRunningFunctionTool
 from perdure.events import USER, Event, user_content
-from perdure.journal import Entry, EventLogged, SessionCreated, pack
+from perdure.journal import Entry, EventLogged, SessionCreated
 from perdure.messages import JournalPage, JournalSlice
+from perdure.packing import pack
 from perdure.projection import Projection
 from tests.workflows.support import agent, calls, make_app, serving, text
 

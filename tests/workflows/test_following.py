@@ -18,8 +18,9 @@ from perdure.calls import SessionCalls
 from perdure.client import Runner
 from perdure.errors import InvocationFailed
 from perdure.events import Event
-from perdure.journal import MessageAccepted, SessionCreated, pack
+from perdure.journal import MessageAccepted, SessionCreated
 from perdure.messages import EXTEND_JOURNAL, EventsPage, JournalPage, PageInput, SessionInput, Trial
+from perdure.packing import pack
 from perdure.sessions import Sessions
 from tests.workflows.support import ONCE, PENDING, Counted, Gate, User, agent, calls, make_app, serving, text
 

@@ -16,10 +16,11 @@ from perdure import lifecycle as lifecycle_module
 from perdure.archive import read_archive
 from perdure.client import Runner
 from perdure.errors import SessionFull, SessionUnreadable
-from perdure.journal import Entry, EventLogged, ResumeAccepted, SessionCreated, pack
+from perdure.journal import Entry, EventLogged, ResumeAccepted, SessionCreated
 from perdure.journals import JournalReader
 from perdure.lifecycle import Lifecycle
 from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput, Trial
+from perdure.packing import pack
 from perdure.task_timeouts import LONG
 from perdure.workflows import limits
 from perdure.workflows import session as session_module

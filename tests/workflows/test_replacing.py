@@ -11,7 +11,7 @@ import pytest
 from google.genai import types
 from temporalio.client import Client
 
-from perdure import journal, lifecycle
+from perdure import journal, lifecycle, packing
 from perdure.client import Runner
 from perdure.driven_log import drive_log
 from perdure.errors import SessionExists, SessionNotFound, SessionUnreadable
@@ -127,7 +127,7 @@ async def test_a_log_that_never_arrived_whole_is_replaced_and_not_kept(
     """Its client died, or is told that its log is not there."""
     app = make_app(app_name, agent("clerk", [text("hello")] * 3))
     lifecycle = Lifecycle(app_name, client)
-    half = SessionInput(journal=journal.pack([journal.SessionCreated()]), length=3)
+    half = SessionInput(journal=packing.pack([journal.SessionCreated()]), length=3)
     if not served:
         await lifecycle.start("u", "s", half, again=False)
         await User(client, app_name).workflow.terminate("a test")
