@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -12,39 +14,100 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Self
 
-from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    GetSystemInfoRequest,
+    StartWorkflowExecutionRequest,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-__all__ = ["HealthServer", "Pulse"]
+__all__ = ["PROBE", "SELDOM", "WRITES", "HealthServer", "Pulse"]
+
+PROBE = "perdure:probe"
+"""Type, task queue and beginning of the id of the workflow by which it is tried whether Temporal writes."""
+
+WRITES = timedelta(seconds=10)
+"""How long it is believed that Temporal writes, after it did."""
+
+SELDOM = timedelta(minutes=5)
+"""The same for workers: there may be many, and none of them is asked to take requests."""
 
 _TIMEOUT = timedelta(seconds=3)
+_DELAY = timedelta(minutes=10)
 _KEPT_SECONDS = 1.0
 _READ_SECONDS = 5
 _MAX_HEAD = 16_000
 
 
 class Pulse:
-    """Whether Temporal answers; asked once a second at most, however often somebody wants to know."""
+    """Whether Temporal answers, and takes what is written; asked seldom, however often somebody wants to know.
 
-    def __init__(self, client: Client) -> None:
-        """Feel the pulse of the server that a client is connected to."""
+    A server whose disk is full, or whose database is read-only, answers all questions. So a workflow is started now and
+    then that nobody runs, and deleted at once: there is no cheaper write that leaves nothing behind.
+    """
+
+    def __init__(self, client: Client, *, writes: timedelta | None = WRITES) -> None:
+        """Feel the pulse of the server that a client is connected to.
+
+        Args:
+            client: The client.
+            writes: How long it is believed that the server writes, after it did. With `None` that is not tried.
+        """
         self._client = client
+        self._writes = writes
         self._lock = asyncio.Lock()
-        self._felt = -_KEPT_SECONDS
-        self._beats = False
+        self._felt = -math.inf
+        self._wrote = -math.inf
+        self._trouble: str | None = None
 
     async def beats(self) -> bool:
-        """Return whether Temporal answers, within 3 s."""
+        """Return whether Temporal answers and writes, within some 6 s."""
+        return await self.trouble() is None
+
+    async def trouble(self) -> str | None:
+        """Return what is wrong with Temporal; `None` if nothing is."""
         async with self._lock:
             if time.monotonic() - self._felt >= _KEPT_SECONDS:
-                try:
-                    await self._client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_TIMEOUT)
-                    self._beats = True
-                except RPCError:
-                    self._beats = False
+                self._trouble = await self._feel()
                 self._felt = time.monotonic()
-            return self._beats
+            return self._trouble
+
+    async def _feel(self) -> str | None:
+        try:
+            await self._client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_TIMEOUT)
+        except RPCError:
+            return "Temporal does not answer"
+        if self._writes is None or time.monotonic() - self._wrote < self._writes.total_seconds():
+            return None
+        try:
+            await self._write()
+        except RPCError:
+            return "Temporal answers, and writes nothing: its disk may be full, or its database read-only"
+        self._wrote = time.monotonic()
+        return None
+
+    async def _write(self) -> None:
+        service, namespace = self._client.workflow_service, self._client.namespace
+        name = f"{PROBE}-{uuid.uuid4().hex}"
+        start = StartWorkflowExecutionRequest(
+            namespace=namespace,
+            workflow_id=name,
+            workflow_type=WorkflowType(name=PROBE),
+            task_queue=TaskQueue(name=PROBE),
+            request_id=name,
+        )
+        # No worker is asked for it before it is gone; and if it could not be deleted, it ends by itself.
+        start.workflow_start_delay.FromTimedelta(_DELAY)
+        start.workflow_execution_timeout.FromTimedelta(_TIMEOUT)
+        await service.start_workflow_execution(start, timeout=_TIMEOUT)
+        gone = DeleteWorkflowExecutionRequest(
+            namespace=namespace, workflow_execution=WorkflowExecution(workflow_id=name)
+        )
+        with suppress(RPCError):
+            await service.delete_workflow_execution(gone, timeout=_TIMEOUT)
 
 
 class HealthServer:

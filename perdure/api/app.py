@@ -31,6 +31,11 @@ from perdure.streams.hub import TokenHub
 
 __all__ = ["create_app"]
 
+_PASSING = (429, 503)
+"""What a later request may be spared."""
+_LATER = "5"
+"""Seconds after which a client may try again."""
+
 
 def create_app(
     client: Client, apps: Sequence[App] = (), config: ApiConfig | None = None, *, streams: TokenHub | None = None
@@ -106,7 +111,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         log_internal(error, method=request.method, route=getattr(request.scope.get("route"), "path", "?"))
         return PlainTextResponse(INTERNAL, 500)
     status, detail = known
-    return JSONResponse({"detail": detail}, status)
+    return JSONResponse({"detail": detail}, status, {"retry-after": _LATER} if status in _PASSING else None)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -16,6 +16,8 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
+from perdure.api.access import check_users
+
 __all__ = ["MAX_PLACES", "MAX_VALUES", "CheckedRoute", "InvalidBody", "describe"]
 
 MAX_VALUES = 100_000
@@ -134,6 +136,8 @@ class CheckedRoute(APIRoute):
         adapter = TypeAdapter[Any](cast("type[Any]", field.field_info.annotation))
 
         async def handle(request: Request) -> Response:
+            # Of another user's session nothing is said, whatever the body holds.
+            await check_users(request)
             try:
                 body = await request.body()
             except ClientDisconnect:

@@ -28,9 +28,14 @@ _INVALID: dict[str, Any] = {
 }
 _STREAM: dict[str, Any] = {"text/event-stream": {}}
 
+_RETRY: dict[str, Any] = {
+    "Retry-After": {"description": "Seconds after which to try again", "schema": {"type": "string"}}
+}
+
 _EVERYWHERE: dict[str, Any] = {
     "400": {"description": "A name, a message or a path that cannot be one", "content": _JSON},
     "403": {"description": "An origin, a host or a name that is not allowed", "content": _TEXT | _JSON},
+    "408": {"description": "The request did not come in time; the connection is closed"},
     "500": {"description": "An internal error, or a run that failed", "content": _TEXT | _JSON},
 }
 _OF_SESSIONS: dict[str, Any] = {
@@ -38,7 +43,12 @@ _OF_SESSIONS: dict[str, Any] = {
     "409": {"description": "What is there does not allow it", "content": _JSON},
     "413": {"description": "The body or a state is too large", "content": _JSON},
     "422": {"description": "A malformed request", "content": _INVALID},
-    "503": {"description": "No worker, or no Temporal, answers in time", "content": _JSON},
+    "429": {
+        "description": "Too many of the session's messages wait for their turn",
+        "headers": _RETRY,
+        "content": _JSON,
+    },
+    "503": {"description": "No worker, or no Temporal, answers in time", "headers": _RETRY, "content": _JSON},
 }
 _UNKNOWN: dict[str, Any] = {
     "401": {

@@ -15,11 +15,13 @@ async def livez() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", responses={503: {"description": "Temporal does not answer, or the server ends."}})
+@router.get(
+    "/readyz", responses={503: {"description": "Temporal does not answer, or does not write, or the server ends."}}
+)
 async def readyz(backend: BackendOf) -> dict[str, str]:
-    """Say whether requests can be served: Temporal answers, and the server does not end."""
+    """Say whether requests can be served: Temporal answers and writes, and the server does not end."""
     if backend.draining.is_set():
         raise HTTPException(503, "the server ends")
-    if not await backend.pulse.beats():
-        raise HTTPException(503, "Temporal does not answer")
+    if (trouble := await backend.pulse.trouble()) is not None:
+        raise HTTPException(503, trouble)
     return {"status": "ready"}

@@ -417,16 +417,16 @@ async def _health_beside(
     if address is None:
         yield
         return
-    from perdure.health import HealthServer, Pulse
+    from perdure.health import SELDOM, HealthServer, Pulse
 
-    pulse = Pulse(client)
+    pulse = Pulse(client, writes=SELDOM)
 
     async def why_not() -> str | None:
         if stop.is_set():
             return "the worker ends"
         if not started.is_set():
             return "the worker starts"
-        return None if await pulse.beats() else "Temporal does not answer"
+        return await pulse.trouble()
 
     async with AsyncExitStack() as stack:
         with taking(f"--health: cannot listen on {address[0]}:{address[1]}", "name another port"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from perdure.agents import App, FunctionTool, LlmAgent, ParallelAgent, Sequentia
 from perdure.api.app import create_app
 from perdure.api.config import ApiConfig
 from perdure.errors import ModelError
+from perdure.http_connections import ConnectionLimits
 from perdure.http_server import listen, serve, url_of
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from tests.workflows.support import Gate, User, long_running, make_app, serving
@@ -176,14 +177,31 @@ def obedient_app(name: str, model: Obedient) -> App:
 
 @asynccontextmanager
 async def served(
-    client: Client, app: App, model: Obedient, *, stop: asyncio.Event | None = None, **config: Any
+    client: Client,
+    app: App,
+    model: Obedient,
+    *,
+    apps: Sequence[App] | None = None,
+    limits: ConnectionLimits | None = None,
+    stop: asyncio.Event | None = None,
+    **config: Any,
 ) -> AsyncGenerator[Api]:
-    """Serve the API of an app on a free port of this machine, without a worker, until the block or `stop` ends it."""
+    """Serve the API of an app on a free port of this machine, without a worker, until the block or `stop` ends it.
+
+    Args:
+        client: A client of the Temporal server.
+        app: The app that the tests are about.
+        model: Its model.
+        apps: What the API is given. Default: the app.
+        limits: How long clients may take.
+        stop: Ends it.
+        config: The API's settings.
+    """
     stop = stop or asyncio.Event()
     listener = listen("127.0.0.1", 0)
     url = url_of(listener)
-    api = create_app(client, [app], ApiConfig(**config))
-    serving_api = asyncio.create_task(serve(api, listener, stop, closing=api.state.backend.closing))
+    api = create_app(client, [app] if apps is None else apps, ApiConfig(**config))
+    serving_api = asyncio.create_task(serve(api, listener, stop, closing=api.state.backend.closing, limits=limits))
     try:
         async with httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
             yield Api(client, app, model, url, http)

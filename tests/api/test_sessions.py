@@ -197,7 +197,7 @@ async def test_what_a_new_session_refuses(api: Api, body: dict[str, Any], reason
     assert (await api.http.get(api.path("refused"))).status_code == 404
 
 
-ODD = ["a/b", "..", "a%2Fb", "ä ?#\n", "sessions/x"]
+ODD = ["a/b", "...", "a%2Fb", "ä ?#\n", "sessions/x"]
 
 
 async def test_ids_with_odd_characters_name_one_session_each(api: Api) -> None:
@@ -248,15 +248,36 @@ async def test_ids_that_temporal_could_not_take_are_400(api: Api) -> None:
     assert (answer.status_code, answer.json()) == (400, {"detail": "the path is no UTF-8"})
 
 
-async def test_sessions_may_be_of_an_app_that_the_server_was_not_given(api: Api, client: Client, app_name: str) -> None:
+async def test_a_server_that_was_given_apps_begins_nothing_in_others(api: Api, client: Client, app_name: str) -> None:
     other: App = obedient_app(app_name, Obedient())
     async with serving(client, other):
-        made = await api.http.post(api.path(app=app_name), json={"sessionId": "s"})
-        assert made.status_code == 200
-        answer = await api.http.post("/run", json={**api.body("s", "hello"), "appName": app_name})
-        assert texts(answer.json()) == ["clerk: you said: hello"]
-        assert (await api.http.get(api.path("s"))).status_code == 404
+        run = {**api.body("s", "hello"), "appName": app_name}
+        start = {"message": "hello"}
+        for path, body in (
+            (api.path(app=app_name), {"sessionId": "s"}),
+            (api.path("s", app=app_name), {}),
+            ("/run", run),
+            ("/run_sse", run),
+            (f"/v1{api.path('s', app=app_name)}/invocations", start),
+        ):
+            answer = await api.http.post(path, json=body)
+            assert (answer.status_code, answer.json()) == (
+                404,
+                {"detail": f"there is no app {app_name!r}; served are: {api.app!r}"},
+            ), path
         assert app_name not in (await api.http.get("/list-apps")).json()
+
+
+async def test_a_server_that_was_given_none_takes_all_that_are_there(client: Client, app_name: str) -> None:
+    """A worker that serves the app counts, and a session that waits for one."""
+    model = Obedient()
+    app = obedient_app(app_name, model)
+    async with served(client, app, model, apps=()) as api:
+        refused = await api.http.post(api.path(), json={})
+        assert (refused.status_code, f"there is no app {app_name!r}" in refused.text) == (404, True)
+        async with serving(client, app):
+            session = await api.create()
+            assert texts(await api.ran(session, "hello")) == ["clerk: you said: hello"]
 
 
 async def test_without_a_worker_a_request_is_answered_after_a_while(client: Client, app_name: str) -> None:
