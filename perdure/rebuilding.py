@@ -7,7 +7,7 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.answers import call_ids, derived_id, instant_output, model_event
+from perdure.answers import call_ids, derived_id, instant_output, logged_events, model_event
 from perdure.errors import RequestRefused
 from perdure.events import USER, Event, EventActions
 from perdure.facts import shared_part
@@ -139,8 +139,8 @@ class Rebuilder:
             return
         ids = call_ids(self._seed, "model", call.agent, call.call_index)
         event = model_event(node, call.branch, judgment.event, projection.call_ids, ids)
-        logged = self.log(event, call.invocation_id, time)
-        self._respond(logged, time)
+        logged = [self.log(part, call.invocation_id, time) for part in logged_events(event)]
+        self._respond(next((part for part in logged if part.content is not None), logged[0]), time)
 
     def tool_started(self, call: ToolInput, time: float) -> None:
         """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""

@@ -26,6 +26,11 @@ def error_output(message: str) -> ToolOutput:
     return ToolOutput(result={"error": message})
 
 
+def told_beside(message: str, result: Any) -> dict[str, Any]:
+    """Return what the model is told of a call that has run all the same, beside what it returned, if anything."""
+    return {"error": message} if result is None else {"error": message, "result": result}
+
+
 def wrap_result(result: Any) -> dict[str, Any]:
     """Return a tool's result as a function response's object: anything but an object is wrapped."""
     return result if isinstance(result, dict) else {"result": result}  # pyright: ignore[reportUnknownVariableType] -- JSON
