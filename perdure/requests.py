@@ -35,6 +35,9 @@ _SAID_BY_USERS = frozenset(
 )
 """Fields of a part that a user's message may have, beside those that describe its data (`…_metadata`)."""
 
+TOOL_FAILED = "perdure_tool_failed"
+"""Key of the metadata of the session's answer to a long-running call whose tool failed."""
+
 
 def check_message(message: MessageInput) -> None:
     """Check a message that would start an invocation.
@@ -296,3 +299,14 @@ def expired_answer(call: Call) -> AnswerInput | None:
         return None
     content = types.Content(role="user", parts=[response_part(pending.id, expiry.answer)])
     return AnswerInput(content=content, metadata={"expired": True, "deadline": pending.deadline})
+
+
+def failed_answer(call: types.FunctionCall, told: Any) -> AnswerInput:
+    """Return how the session answers a long-running call whose tool failed: nobody was asked."""
+    content = types.Content(role="user", parts=[response_part(call.id or "", told, call.name)])
+    return AnswerInput(content=content, metadata={TOOL_FAILED: True})
+
+
+def tells_failure(event: Event | None) -> bool:
+    """Return whether an answer is the session's, to a long-running call whose tool failed."""
+    return event is not None and (event.custom_metadata or {}).get(TOOL_FAILED) is True

@@ -12,8 +12,9 @@ from perdure.events import QUESTIONS, USER, Event
 from perdure.journal import take
 from perdure.ledger import idempotency_key
 from perdure.messages import Effect, EffectsPage, Outcome, PageInput
-from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode
+from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode, ToolPlan
 from perdure.projection import Invocation, Projection
+from perdure.requests import tells_failure
 from perdure.responses import confirmation_targets, is_confirmation_request
 
 
@@ -73,10 +74,14 @@ def build_effects(projection: Projection) -> Iterator[Effect]:
 
 
 def _is_built_in(projection: Projection, invocation: Invocation | None, agent: str, name: str) -> bool:
+    tool = _tool(projection, invocation, agent, name)
+    return name == TRANSFER if tool is None else tool.kind in ("transfer", EXIT_LOOP)
+
+
+def _tool(projection: Projection, invocation: Invocation | None, agent: str, name: str) -> ToolPlan | None:
     plan = projection.plan_of(invocation) if invocation else None
     node = plan.nodes.get(agent) if plan else None
-    tool = node.tool(name) if isinstance(node, LlmNode) else None
-    return name == TRANSFER if tool is None else tool.kind in ("transfer", EXIT_LOOP)
+    return node.tool(name) if isinstance(node, LlmNode) else None
 
 
 def _effect(projection: Projection, facts: _Facts, event: Event, call: types.FunctionCall) -> Effect:
@@ -118,7 +123,7 @@ def _outcome(
     if long_running is not None and (responses or long_running.responded):
         return _answered(facts, call_id, is_open=long_running.answer == "open")
     if responses:
-        return _responded(projection, facts, call_id)
+        return _responded(projection, facts, invocation, event.author, responses[-1])
     return _unfinished(projection, facts, invocation, event, call_id)
 
 
@@ -126,14 +131,26 @@ def _answered(facts: _Facts, call_id: str, *, is_open: bool) -> Outcome:
     if is_open:
         return "waiting"
     event = facts.answers.get(call_id)
+    if tells_failure(event):
+        return "failed"
     return "expired" if event and (event.custom_metadata or {}).get("expired") is True else "answered"
 
 
-def _responded(projection: Projection, facts: _Facts, call_id: str) -> Outcome:
+def _responded(
+    projection: Projection,
+    facts: _Facts,
+    invocation: Invocation | None,
+    agent: str,
+    response: types.FunctionResponse,
+) -> Outcome:
+    call_id = response.id or ""
     verdict = facts.answer(facts.doubts.get(call_id)) or {}
     if verdict.get("happened") is False:
         return "not run"
     runs = projection.tool_runs.get(call_id)
+    tool = _tool(projection, invocation, agent, response.name or "")
+    if runs and runs.outcome == "failed" and tool and tool.on_failure == "tell_model" and not tool.at_most_once:
+        return "failed"
     # Or somebody who knows said that it had happened.
     return "done" if verdict.get("happened") or (runs and runs.outcome is None) else "not run"
 

@@ -245,7 +245,10 @@ class Effects:
                 attempt += 1
                 rollout = _rollout(error)
                 if rollout is None or attempt >= rollout.attempts:
-                    raise EffectFailed(agent, step, cause_of(error), silent=_is_silent(error)) from error
+                    missing = rollout is not None
+                    raise EffectFailed(
+                        agent, step, cause_of(error), silent=_is_silent(error), missing=missing
+                    ) from error
             with self._at_work():
                 await asyncio.sleep(rollout.pause.total_seconds())
 

@@ -29,6 +29,7 @@ from perdure.runs import Run, Standing
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
 from perdure.workflows.large_responses import fit
 from perdure.workflows.scope import Scope
+from perdure.workflows.tool_failures import is_told, told_doubt, told_failure
 from perdure.workflows.tool_runs import run_tool, state_for
 
 _BLOCKED = (
@@ -119,6 +120,11 @@ class ToolCalls:
             found = await self._run_all(left, decisions, step)
             outputs |= {call_id: output for call_id, output in found.items() if isinstance(output, ToolOutput)}
             doubts = [output for output in found.values() if isinstance(output, Doubt)]
+            for doubt in list(doubts):
+                output = told_doubt(self._scope, self._node.tool(doubt.call.name or ""), doubt)
+                if output is not None:
+                    doubts.remove(doubt)
+                    outputs[doubt.call.id or ""] = output
             if not doubts:
                 return outputs
             for call in calls:
@@ -211,7 +217,12 @@ class ToolCalls:
                 # Others may still run: the run may be cut off before the response of all of them is logged.
                 self._keep_final(call, output)
         else:
-            output = await run_tool(self._scope, tool, request)
+            try:
+                output = await run_tool(self._scope, tool, request)
+            except EffectFailed as failure:
+                if not is_told(tool, failure):
+                    raise
+                output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
             self._scope.unlogged[call_id] = output
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes:
