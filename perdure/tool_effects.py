@@ -14,7 +14,6 @@ from perdure.ledger import idempotency_key
 from perdure.messages import Effect, EffectsPage, Outcome, PageInput
 from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode, ToolPlan
 from perdure.projection import Invocation, Projection
-from perdure.requests import tells_failure
 from perdure.responses import confirmation_targets, is_confirmation_request
 
 
@@ -84,12 +83,21 @@ def _tool(projection: Projection, invocation: Invocation | None, agent: str, nam
     return node.tool(name) if isinstance(node, LlmNode) else None
 
 
+def _is_told(projection: Projection, invocation: Invocation | None, event: Event, call: types.FunctionCall) -> bool:
+    """Return whether a call's tool failed, and its model is told of that; of one at most once it is told otherwise."""
+    runs = projection.tool_runs.get(call.id or "")
+    tool = _tool(projection, invocation, event.author, call.name or "")
+    tells = tool is not None and tool.on_failure == "tell_model" and not tool.at_most_once
+    return tells and runs is not None and runs.outcome == "failed"
+
+
 def _effect(projection: Projection, facts: _Facts, event: Event, call: types.FunctionCall) -> Effect:
     call_id = call.id or ""
     runs = projection.tool_runs.get(call_id)
     ran_in = (runs and runs.invocation_id) or event.invocation_id
     invocation = projection.invocations.get(ran_in)
     started = invocation.started.get(call_id) if invocation else None
+    told = _is_told(projection, invocation, event, call)
     return Effect(
         call_id=call_id,
         tool=call.name or "",
@@ -101,7 +109,7 @@ def _effect(projection: Projection, facts: _Facts, event: Event, call: types.Fun
         called=event.timestamp,
         started=runs.started if runs else started.timestamp if started else None,
         ended=runs.ended if runs else None,
-        outcome=_outcome(projection, facts, invocation, event, call_id),
+        outcome="failed" if told else _outcome(projection, facts, invocation, event, call_id),
         cause=runs.cause if runs else None,
     )
 
@@ -123,7 +131,7 @@ def _outcome(
     if long_running is not None and (responses or long_running.responded):
         return _answered(facts, call_id, is_open=long_running.answer == "open")
     if responses:
-        return _responded(projection, facts, invocation, event.author, responses[-1])
+        return _responded(projection, facts, call_id)
     return _unfinished(projection, facts, invocation, event, call_id)
 
 
@@ -131,26 +139,14 @@ def _answered(facts: _Facts, call_id: str, *, is_open: bool) -> Outcome:
     if is_open:
         return "waiting"
     event = facts.answers.get(call_id)
-    if tells_failure(event):
-        return "failed"
     return "expired" if event and (event.custom_metadata or {}).get("expired") is True else "answered"
 
 
-def _responded(
-    projection: Projection,
-    facts: _Facts,
-    invocation: Invocation | None,
-    agent: str,
-    response: types.FunctionResponse,
-) -> Outcome:
-    call_id = response.id or ""
+def _responded(projection: Projection, facts: _Facts, call_id: str) -> Outcome:
     verdict = facts.answer(facts.doubts.get(call_id)) or {}
     if verdict.get("happened") is False:
         return "not run"
     runs = projection.tool_runs.get(call_id)
-    tool = _tool(projection, invocation, agent, response.name or "")
-    if runs and runs.outcome == "failed" and tool and tool.on_failure == "tell_model" and not tool.at_most_once:
-        return "failed"
     # Or somebody who knows said that it had happened.
     return "done" if verdict.get("happened") or (runs and runs.outcome is None) else "not run"
 
