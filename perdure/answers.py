@@ -12,9 +12,13 @@ from typing import Any
 from google.genai import types
 
 from perdure.events import Event, EventActions
-from perdure.journal import ToolOutput
+from perdure.facts import stored_part
+from perdure.journal import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.plan import TRANSFER, LlmNode, Plan, ToolPlan
-from perdure.responses import error_output
+from perdure.responses import error_output, told_beside
+
+_ENVELOPE_BYTES = 1_000
+"""What the log adds to an event: ids, time."""
 
 
 def derived_id(seed: str, *parts: object) -> str:
@@ -58,6 +62,31 @@ def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collect
     return event
 
 
+def logged_events(event: Event) -> tuple[Event, ...]:
+    """Return a model's answer as the log takes it: one event, or two if its text, as the state's, makes it too large.
+
+    An event without content then writes the state: behind an answer, before calls, after which others may come first.
+    """
+    actions = event.actions
+    stored = stored_part(actions.state_delta)
+    as_logged = event.model_copy(update={"actions": actions.model_copy(update={"state_delta": stored})})
+    if not stored or payload_size(as_logged) <= MAX_EVENT_BYTES - _ENVELOPE_BYTES:
+        return (event,)
+    state = Event(author=event.author, branch=event.branch, actions=EventActions(state_delta=stored))
+    temp = {key: value for key, value in actions.state_delta.items() if key not in stored}
+    answer = event.model_copy(update={"actions": actions.model_copy(update={"state_delta": temp})})
+    return (state, answer) if event.get_function_calls() else (answer, state)
+
+
+def logged_size(node: LlmNode, branch: str | None, answer: Event) -> int:
+    """Return the bytes, at the most, of the largest event by which the log takes a model's answer."""
+    own = [call.id for call in answer.get_function_calls() if call.id]
+    # Its calls keep their ids, or get new ones.
+    events = (model_event(node, branch, answer, taken, call_ids("size")) for taken in ((), own))
+    parts = (part for event in events for part in logged_events(event))
+    return _ENVELOPE_BYTES + max(map(payload_size, parts))
+
+
 def _with_call_ids(content: types.Content, taken: set[str], ids: Iterator[str]) -> types.Content:
     """Give an id to each call that has none of its own; what a model sends is not to be trusted with ids."""
     parts: list[types.Part] = []
@@ -94,6 +123,18 @@ def instant_output(plan: Plan, node: LlmNode, call: types.FunctionCall, *, decid
     if tool.confirmation == "always" and not decided and _is_complete(tool, call):
         return ToolOutput(needs_confirmation=True)
     return None
+
+
+def refused_transfer(plan: Plan, tool: str, output: ToolOutput) -> ToolOutput:
+    """Return the output of a tool that hands over to an agent that there is not; all else that it did stays."""
+    target = output.actions.transfer_to_agent
+    told = (
+        f"Tool {tool!r} has run, but it hands over to {target!r}, and there is no such agent; control stays here."
+        f" The agents are: {', '.join(plan.nodes)}."
+    )
+    # The model is to read it.
+    actions = output.actions.model_copy(update={"transfer_to_agent": None, "skip_summarization": None})
+    return output.model_copy(update={"result": told_beside(told, output.result), "actions": actions})
 
 
 def _transfer(plan: Plan, node: LlmNode, args: dict[str, Any]) -> ToolOutput:

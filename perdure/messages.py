@@ -284,7 +284,7 @@ class Effect(_Message):
     outcome: Outcome
     """`running`: at work, or about to be.
     `done`: it returned, or somebody who knows said that it had taken effect.
-    `failed`: it raised or timed out; a resume runs it again.
+    `failed`: it raised or timed out; a resume runs it again, unless the model was told of it (`on_failure`).
     `interrupted`: its run was cut off; a resume runs it again.
     `in doubt`: an at-most-once tool was cut off or raised; a person decides, or is asked at the resume.
     `awaits approval`, `rejected`: a person must approve it, or has refused.

@@ -77,6 +77,8 @@ class ToolPlan(BaseModel):
     """The tool is never started a second time by itself; `options` allows one attempt."""
     reconcile: bool = False
     """A function in the worker can say whether a call that was cut off took effect."""
+    on_failure: Literal["fail", "tell_model"] = "fail"
+    """After the last attempt: fail the invocation, or tell the model and go on."""
     expiry: Expiry | None = None
     """The deadline of a long-running call's answer."""
     remind_in: timedelta | None = None

@@ -157,6 +157,8 @@ def _tool_notes(tool: ToolPlan) -> str:
     notes = [] if tool.kind == "function" else [tool.kind.replace("_", "-")]
     if tool.confirmation != "never":
         notes.append("asks for confirmation" if tool.confirmation == "always" else "may ask for confirmation")
+    if tool.on_failure == "tell_model":
+        notes.append("tells the model of failures")
     return f" ({', '.join(notes)})" if notes else ""
 
 

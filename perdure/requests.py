@@ -24,6 +24,8 @@ from perdure.errors import (
     NotResumable,
 )
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
+from perdure.journal import payload_size
+from perdure.large_results import MAX_RESULT_BYTES
 from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.messages import AnswerInput, InvocationInput, MessageInput, PendingCall
 from perdure.projection import Call, Invocation, Projection, split_state_delta
@@ -34,6 +36,9 @@ _SAID_BY_USERS = frozenset(
     {"text", "inline_data", "file_data", "function_response", "media_resolution", "media_processing"}
 )
 """Fields of a part that a user's message may have, beside those that describe its data (`…_metadata`)."""
+
+TOOL_FAILED = "perdure_tool_failed"
+"""Key of the metadata of the session's answer to a long-running call whose tool failed."""
 
 
 def check_message(message: MessageInput) -> None:
@@ -88,12 +93,27 @@ def check_ids(user_id: str, session_id: str) -> None:
             )
 
 
+def check_bytes(size: int, what: str) -> None:
+    """Check that the log takes what a client sent.
+
+    Raises:
+        InvalidMessage: It is too large.
+    """
+    if size > MAX_RESULT_BYTES:
+        raise InvalidMessage(
+            f"the {what} has {size / 1e6:.2f} MB, and the log takes {MAX_RESULT_BYTES / 1e6:.2f} MB at the most;"
+            " store the data elsewhere and send a reference to it"
+        )
+
+
 def check_levels(request: BaseModel) -> None:
     """Check that a journal can hold what a client sent.
 
     Raises:
-        InvalidMessage: It has too many lists and objects within each other, or a number that JSON has not.
+        InvalidMessage: It is too large, has too many lists and objects within each other, or a number that JSON has
+            not.
     """
+    check_bytes(payload_size(request), "request")
     if is_too_deep(request):
         raise InvalidMessage(f"the request has more than {MAX_LEVELS} lists and objects within each other; send a text")
     text = to_json(request.model_dump(exclude_none=True), bytes_mode="base64")
@@ -296,3 +316,9 @@ def expired_answer(call: Call) -> AnswerInput | None:
         return None
     content = types.Content(role="user", parts=[response_part(pending.id, expiry.answer)])
     return AnswerInput(content=content, metadata={"expired": True, "deadline": pending.deadline})
+
+
+def failed_answer(call: types.FunctionCall, told: Any) -> AnswerInput:
+    """Return how the session answers a long-running call whose tool failed: nobody was asked."""
+    content = types.Content(role="user", parts=[response_part(call.id or "", told, call.name)])
+    return AnswerInput(content=content, metadata={TOOL_FAILED: True})

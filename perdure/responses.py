@@ -26,6 +26,28 @@ def error_output(message: str) -> ToolOutput:
     return ToolOutput(result={"error": message})
 
 
+def failure_output(tool: str, cause: str, attempts: int) -> ToolOutput:
+    """Return what the model is told of a tool that has failed for good, if it is told."""
+    times = f" {attempts} times, the last time with" if attempts > 1 else ":"
+    return error_output(
+        f"Tool {tool!r} failed{times} {cause}. It is not tried again by itself. Call it with other arguments if those"
+        " may be the reason, or go on without it."
+    )
+
+
+def unknown_output(tool: str, reason: str) -> ToolOutput:
+    """Return what the model is told of a call that may have taken effect, where nobody can be asked."""
+    return error_output(
+        f"It is not known whether the call of {tool!r} took effect: {reason}. Do not call it again before somebody has"
+        " looked; tell the user so."
+    )
+
+
+def told_beside(message: str, result: Any) -> dict[str, Any]:
+    """Return what the model is told of a call that has run all the same, beside what it returned, if anything."""
+    return {"error": message} if result is None else {"error": message, "result": result}
+
+
 def wrap_result(result: Any) -> dict[str, Any]:
     """Return a tool's result as a function response's object: anything but an object is wrapped."""
     return result if isinstance(result, dict) else {"result": result}  # pyright: ignore[reportUnknownVariableType] -- JSON

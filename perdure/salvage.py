@@ -20,6 +20,7 @@ from perdure.failures import failure_text
 from perdure.journal import Entry, Failure, InvocationSettled, ModelCalled, SessionCreated, ToolOutput
 from perdure.messages import (
     FUNCTION_RESPONSE,
+    NOT_REGISTERED,
     RESPOND,
     RESUME,
     SEND_MESSAGE,
@@ -225,13 +226,14 @@ class _Reader:
 
     def _ended(self, event: HistoryEvent) -> bool:
         """Take in an end of an activity without a result, or of a timer; returns whether it is one."""
+        time = event.event_time.ToNanoseconds() / 1e9
         self._starts.ended(event)
         if event.HasField("activity_task_failed_event_attributes"):
             failed = event.activity_task_failed_event_attributes
-            self._failure(failed.scheduled_event_id, failed.failure)
+            self._failure(failed.scheduled_event_id, failed.failure, time)
         elif event.HasField("activity_task_timed_out_event_attributes"):
             timed_out = event.activity_task_timed_out_event_attributes
-            self._failure(timed_out.scheduled_event_id, timed_out.failure)
+            self._failure(timed_out.scheduled_event_id, timed_out.failure, time)
         elif event.HasField("activity_task_canceled_event_attributes"):
             self._open.discard(event.activity_task_canceled_event_attributes.scheduled_event_id)
         elif event.HasField("timer_fired_event_attributes"):
@@ -307,14 +309,22 @@ class _Reader:
         else:
             self.journal.code_returned(call, CodeOutput.model_validate(data), self._lengths[scheduled])
 
-    def _failure(self, scheduled: int, failure: FailureProto) -> None:
+    def _failure(self, scheduled: int, failure: FailureProto, time: float) -> None:
         self._open.discard(scheduled)
         call, is_asked = self._calls.get(scheduled), self._questions.failed(scheduled, failure)
         if call is None or is_asked:
             return
+        if isinstance(call, ToolInput) and self._is_told(call, failure, time):
+            return
         if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
             self.projection.apply(ModelCalled(agent=call.agent))
         self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
+
+    def _is_told(self, call: ToolInput, failure: FailureProto, time: float) -> bool:
+        """Return whether the model was to be told of a tool's failure, which is then taken in."""
+        if failure.application_failure_info.type == NOT_REGISTERED:
+            return False
+        return self.journal.tool_failed(call, failure_text(failure), time)
 
     # What became of the invocations.
 

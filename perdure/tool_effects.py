@@ -12,7 +12,7 @@ from perdure.events import QUESTIONS, USER, Event
 from perdure.journal import take
 from perdure.ledger import idempotency_key
 from perdure.messages import Effect, EffectsPage, Outcome, PageInput
-from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode
+from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode, ToolPlan
 from perdure.projection import Invocation, Projection
 from perdure.responses import confirmation_targets, is_confirmation_request
 
@@ -73,10 +73,22 @@ def build_effects(projection: Projection) -> Iterator[Effect]:
 
 
 def _is_built_in(projection: Projection, invocation: Invocation | None, agent: str, name: str) -> bool:
+    tool = _tool(projection, invocation, agent, name)
+    return name == TRANSFER if tool is None else tool.kind in ("transfer", EXIT_LOOP)
+
+
+def _tool(projection: Projection, invocation: Invocation | None, agent: str, name: str) -> ToolPlan | None:
     plan = projection.plan_of(invocation) if invocation else None
     node = plan.nodes.get(agent) if plan else None
-    tool = node.tool(name) if isinstance(node, LlmNode) else None
-    return name == TRANSFER if tool is None else tool.kind in ("transfer", EXIT_LOOP)
+    return node.tool(name) if isinstance(node, LlmNode) else None
+
+
+def _is_told(projection: Projection, invocation: Invocation | None, event: Event, call: types.FunctionCall) -> bool:
+    """Return whether a call's tool failed, and its model is told of that; of one at most once it is told otherwise."""
+    runs = projection.tool_runs.get(call.id or "")
+    tool = _tool(projection, invocation, event.author, call.name or "")
+    tells = tool is not None and tool.on_failure == "tell_model" and not tool.at_most_once
+    return tells and runs is not None and runs.outcome == "failed"
 
 
 def _effect(projection: Projection, facts: _Facts, event: Event, call: types.FunctionCall) -> Effect:
@@ -85,6 +97,7 @@ def _effect(projection: Projection, facts: _Facts, event: Event, call: types.Fun
     ran_in = (runs and runs.invocation_id) or event.invocation_id
     invocation = projection.invocations.get(ran_in)
     started = invocation.started.get(call_id) if invocation else None
+    told = _is_told(projection, invocation, event, call)
     return Effect(
         call_id=call_id,
         tool=call.name or "",
@@ -96,7 +109,7 @@ def _effect(projection: Projection, facts: _Facts, event: Event, call: types.Fun
         called=event.timestamp,
         started=runs.started if runs else started.timestamp if started else None,
         ended=runs.ended if runs else None,
-        outcome=_outcome(projection, facts, invocation, event, call_id),
+        outcome="failed" if told else _outcome(projection, facts, invocation, event, call_id),
         cause=runs.cause if runs else None,
     )
 

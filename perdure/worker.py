@@ -18,10 +18,12 @@ from perdure.activities.code import CodeRunner
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
 from perdure.activities.plan import PlanActivities, SearchAttributes
+from perdure.activities.results import ToolResults
 from perdure.activities.session import JournalActivity, JournalCache
 from perdure.activities.tools import ToolActivity
 from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
+from perdure.artifacts.sealing import SealedArtifacts
 from perdure.config import WorkerConfig
 from perdure.detours import Detours
 from perdure.logs import redact_logs
@@ -64,6 +66,8 @@ def create_workers(
     models = _code_runner("models", config.tool_threads)
     journals = JournalCache(client, config.journal_cache_bytes)
     attributes = SearchAttributes(client)
+    # Where histories are encrypted, what is too large for them is, too; and it is opened where it is loaded.
+    kept = None if config.artifacts is None else SealedArtifacts(config.artifacts, client.data_converter.payload_codec)
     rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
     return [
         _worker(
@@ -73,8 +77,9 @@ def create_workers(
             code,
             journals,
             attributes,
-            ModelActivity(registry, journals, models, rollout, config.artifacts, streams),
+            ModelActivity(registry, journals, models, rollout, kept, streams),
             rollout,
+            kept,
         )
         for registry in map(register, apps)
     ]
@@ -122,7 +127,9 @@ def _worker(
     attributes: SearchAttributes,
     model: ModelActivity,
     rollout: Rollout,
+    artifacts: SealedArtifacts | None,
 ) -> Worker:
+    results = ToolResults(code, artifacts)
     plan = PlanActivities(registry, client, attributes)
     kept = JournalActivity(journals)
     return Worker(
@@ -135,7 +142,8 @@ def _worker(
             kept.keep_journal,
             kept.load_journal,
             model.call,
-            ToolActivity(registry, journals, ClaimDesk(client, journals), code, rollout, config.artifacts).run,
+            results.keep_result,
+            ToolActivity(registry, journals, ClaimDesk(client, journals), code, rollout, results, artifacts).run,
         ],
         workflow_runner=workflow_runner([registry], guarded=True),
         interceptors=[StepMeter(), Detours(), LostWorkers(client)],

@@ -45,6 +45,8 @@ VALUES = frozenset(
         "ledger",
         "expiry",
         "task_timeouts",
+        "plain",
+        "result_messages",
     }
 )
 """Plain data and pure functions of it."""
@@ -54,6 +56,7 @@ PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "tra
         "given_logs",
         "wholeness",
         "plan_diff",
+        "large_results",
         "answers",
         "repeats",
         "rebuilding",

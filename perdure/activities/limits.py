@@ -8,7 +8,8 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
 from perdure.errors import message_of
-from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
+from perdure.journal import payload_size
+from perdure.large_results import MAX_RESULT_BYTES
 from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.messages import NOT_REGISTERED
 from perdure.rollout import Rollout
@@ -17,8 +18,8 @@ MAX_LOCAL_BYTES = 250_000
 """What a local activity may return: several results go to the server in one message, of 4 MB at the most."""
 
 
-def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
-    """Check that a value fits into one payload, or into a local activity's result, and can be read again.
+def check_size(value: BaseModel, what: str) -> None:
+    """Check that the log takes a value, and that it can be read again.
 
     Raises:
         ApplicationError: It does not, or it cannot be written at all. Not retried.
@@ -34,17 +35,19 @@ def check_size(value: BaseModel, what: str, *, local: bool = False) -> None:
             type="NotJson",
             non_retryable=True,
         )
-    if local and size > MAX_LOCAL_BYTES:
+    check_bytes(size, MAX_RESULT_BYTES, what)
+
+
+def check_bytes(size: int, most: int, what: str) -> None:
+    """Check a size.
+
+    Raises:
+        ApplicationError: It is too large. Not retried.
+    """
+    if size > most:
         raise ApplicationError(
-            f"{what} has {size / 1e3:.0f} kB, and a local tool may return {MAX_LOCAL_BYTES / 1e3:.0f} kB at the most;"
-            " make it a FunctionTool without local, or return a reference to the data",
-            type="PayloadTooLarge",
-            non_retryable=True,
-        )
-    if size > MAX_PAYLOAD_BYTES:
-        raise ApplicationError(
-            f"{what} has {size / 1e6:.1f} MB, and Temporal takes {MAX_PAYLOAD_BYTES / 1e6:.1f} MB at the most;"
-            " store it elsewhere and return a reference to it",
+            f"{what} has {size / 1e6:.2f} MB, and the log takes {most / 1e6:.2f} MB at the most; store it elsewhere and"
+            " return a reference to it",
             type="PayloadTooLarge",
             non_retryable=True,
         )

@@ -12,17 +12,18 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities.artifacts import offered_artifacts, placeholder_texts
 from perdure.activities.code import CodeRunner, telling
-from perdure.activities.limits import check_size, not_registered, told
+from perdure.activities.limits import check_bytes, check_size, not_registered, told
 from perdure.activities.prompt import build_config, build_contents, without_session_ids
 from perdure.activities.session import JournalCache, Snapshot
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.custom import ReadonlyContext
 from perdure.agents.placeholders import artifact_names, resolve_instruction
 from perdure.agents.registry import NotRegistered, Registry
-from perdure.answers import derived_id
+from perdure.answers import derived_id, logged_size
 from perdure.artifacts.service import ArtifactService
 from perdure.errors import ArtifactError, DefinitionError, ModelError, message_of
 from perdure.events import Event, ModelAnswer
+from perdure.journal import MAX_EVENT_BYTES
 from perdure.logs import bound
 from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
@@ -86,7 +87,9 @@ class ModelActivity:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.
                 raise told(error, non_retryable=info.attempt >= _DEFECT_ATTEMPTS) from error
         output = ModelOutput(event=_event(response, event_id))
-        check_size(output, f"the answer of agent {call.agent!r}'s model")
+        what = f"the answer of agent {call.agent!r}'s model"
+        check_size(output, what)
+        check_bytes(logged_size(_node(call, snapshot)[1], call.branch, output.event), MAX_EVENT_BYTES, what)
         return output
 
     @contextmanager
@@ -116,11 +119,7 @@ class ModelActivity:
     async def _answer(
         self, call: ModelInput, snapshot: Snapshot, workflow_id: str, writer: Writer | None
     ) -> LlmResponse:
-        session = snapshot.projection
-        plan = session.plans[call.plan or session.invocations[call.invocation_id].plan or ""]
-        node = plan.nodes[call.agent]
-        if not isinstance(node, LlmNode):
-            raise DefinitionError(f"agent {call.agent!r} has no model")
+        plan, node = _node(call, snapshot)
         tell("model", node.name, "model", invocation_id=call.invocation_id, model=node.model)
         model = self._registry.model(node)
         request = await self._request(snapshot, plan, node, call, workflow_id)
@@ -175,6 +174,15 @@ class ModelActivity:
         names = artifact_names(node.instruction)
         texts = await self._code.run_async(placeholder_texts(names, artifacts)) if names else {}
         return resolve_instruction(node.instruction, state, texts)
+
+
+def _node(call: ModelInput, snapshot: Snapshot) -> tuple[Plan, LlmNode]:
+    session = snapshot.projection
+    plan = session.plans[call.plan or session.invocations[call.invocation_id].plan or ""]
+    node = plan.nodes[call.agent]
+    if not isinstance(node, LlmNode):
+        raise DefinitionError(f"agent {call.agent!r} has no model")
+    return plan, node
 
 
 def _asks_person(node: LlmNode, response: LlmResponse) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import RootModel, ValidationError, validate_call
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
@@ -15,19 +14,22 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.claims import ClaimDesk
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered, told
+from perdure.activities.results import ToolResults
 from perdure.activities.session import JournalCache
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.registry import NotRegistered, Registry
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.artifacts.service import ArtifactService
 from perdure.doubts import Reconciled
-from perdure.errors import InvalidArguments
-from perdure.events import EventActions
-from perdure.logs import bound
+from perdure.errors import ArtifactError, InvalidArguments
+from perdure.logs import bound, get_logger
 from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
 from perdure.observing import tell
+from perdure.plain import NotPlain, to_plain
 from perdure.rollout import Rollout
 from perdure.tool_output import LocalCall, RunTimes, ToolOutput
+
+_log = get_logger("perdure.worker")
 
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
@@ -44,10 +46,12 @@ class ToolActivity:
         claims: ClaimDesk,
         code: CodeRunner,
         rollout: Rollout,
+        results: ToolResults,
         artifacts: ArtifactService | None = None,
     ) -> None:
         self._registry = registry
         self._artifacts = artifacts
+        self._results = results
         self._journals = journals
         self._claims = claims
         self._code = code
@@ -58,7 +62,8 @@ class ToolActivity:
         """Run one tool call or function.
 
         Raises:
-            ApplicationError: It raised (retried by its policy), is not registered here, or returned no JSON.
+            ApplicationError: It raised (retried by its policy), is not registered here, or is a function that returned
+                no JSON. What a tool returned does not fail it.
         """
         info = activity.info()
         kind = info.activity_type
@@ -75,9 +80,11 @@ class ToolActivity:
             # Where a call of a tool ran and failed, the session notes when.
             times = [] if isinstance(call, CodeInput) else [_times(started)]
             raise told(error, *times) from error.__cause__
-        if activity.info().is_local and isinstance(call, ToolInput) and isinstance(output, ToolOutput):
+        if isinstance(call, CodeInput) or isinstance(output, CodeOutput):
+            check_size(output, f"the result of {kind!r}")
+            return output
+        if activity.info().is_local:
             output = output.model_copy(update={"call": _local_call(call)})
-        check_size(output, f"the result of {kind!r}", local=activity.info().is_local)
         return output
 
     async def _call(self, call: ToolInput | CodeInput) -> ToolOutput | CodeOutput:
@@ -106,31 +113,30 @@ class ToolActivity:
             if call.confirmation is None and await self._must_ask(tool, call, context):
                 return ToolOutput(needs_confirmation=True)
         except InvalidArguments as error:
-            return ToolOutput(result=error.result)
+            return await self._results.bounded(call.tool, call.idempotency_key, ToolOutput(result=error.result))
         if tool.at_most_once:
             await self._claims.claim(call)
-        result = await self._run_function(tool.fn, kwargs, context)
-        actions = _actions(call.tool, context)
-        return ToolOutput(result=_json(call.tool, result), actions=actions, times=_times(started))
-
-    async def _run_function(self, fn: Callable[..., Any], kwargs: dict[str, Any], context: ToolContext) -> Any:
-        result = await self._code.run(fn, **kwargs)
-        context.check_artifacts_saved()
-        return result
+        result = await self._code.run(tool.fn, **kwargs)
+        return await self._results.output(call.tool, call.idempotency_key, result, context, times=_times(started))
 
     async def _remind(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         reminder = tool.reminder if isinstance(tool, LongRunningFunctionTool) else None
         if reminder is None:
             raise NotRegistered(f"tool {call.tool!r} has no reminder here; deploy the code that has it")
         kwargs = await self._code.run(tool.bind_other, reminder, call.args, context)
-        await self._run_function(reminder, kwargs, context)
+        await self._code.run(reminder, **kwargs)
+        try:
+            context.check_artifacts_saved()
+        except ArtifactError:
+            # It has reminded: it is not to do so again.
+            _log.warning("reminder saved no artifact", tool=call.tool, remedy="await save_artifact(…)")
         return ToolOutput()
 
     async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         if tool.reconcile is None:
             raise NotRegistered(f"tool {call.tool!r} has no reconcile function here; deploy the code that has it")
         kwargs = await self._code.run(tool.bind_other, tool.reconcile, call.args, context)
-        found = await self._run_function(tool.reconcile, kwargs, context)
+        found = await self._code.run(tool.reconcile, **kwargs)
         if found is None:
             return ToolOutput()
         if not isinstance(found, Reconciled):
@@ -140,8 +146,14 @@ class ToolActivity:
                 type="DefinitionError",
                 non_retryable=True,
             )
-        result = {"happened": found.happened, "result": _json(call.tool, found.result)}
-        return ToolOutput(result=result, actions=_actions(call.tool, context))
+        happened = bool(found.happened)
+        return await self._results.output(
+            call.tool,
+            call.idempotency_key,
+            found.result,
+            context,
+            wrapped=lambda result: {"happened": happened, "result": result},
+        )
 
     async def _must_ask(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> bool:
         if not callable(tool.require_confirmation):
@@ -180,7 +192,7 @@ class ToolActivity:
         # Arguments arrive as JSON; the function's annotations say what they were.
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)
         result = await self._code.run(checked, *call.args, **call.kwargs)
-        return CodeOutput(result=_json(call.name, result))
+        return await self._code.run(_returned, call.name, result)
 
 
 def _artifact_key(call: ToolInput) -> str:
@@ -201,20 +213,10 @@ def _times(started: float) -> RunTimes:
     return RunTimes(attempt=info.attempt, started=first, ended=time.time())
 
 
-def _actions(name: str, context: ToolContext) -> EventActions:
-    delta = {key: _json(f"{name} in state key {key!r}", value) for key, value in context.actions.state_delta.items()}
-    return context.actions.to_event_actions().model_copy(update={"state_delta": delta})
-
-
-def _json(name: str, result: Any) -> Any:
+def _returned(name: str, result: Any) -> CodeOutput:
     try:
-        # JSON has no NaN and no infinity: as the texts "NaN" and "Infinity" they still say so, as null they would not.
-        # A model would write its own as null into JSON, but not into plain data.
-        plain = to_jsonable_python(result, by_alias=True)
-        return from_json(to_json(plain, inf_nan_mode="strings"))
-    except (PydanticSerializationError, ValueError) as error:
+        return CodeOutput(result=to_plain(result))
+    except NotPlain as error:
         raise ApplicationError(
-            f"{name} gave an object of type {type(result).__name__}, which is no JSON: {error}; use plain data",
-            type="NotJson",
-            non_retryable=True,
+            f"{name} has run, but its result cannot be kept: {error}", type="NotJson", non_retryable=True
         ) from error

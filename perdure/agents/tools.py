@@ -68,6 +68,7 @@ class FunctionTool:
         at_most_once: bool = False,
         reconcile: Callable[..., Any] | None = None,
         local: bool = False,
+        on_failure: Literal["fail", "tell_model"] = "fail",
     ) -> None:
         """Wrap a function.
 
@@ -85,11 +86,14 @@ class FunctionTool:
                 It may run several times.
             local: Run in the worker that has the session, as a local activity: recorded and retried like any other,
                 without a round trip, but the session takes nothing else meanwhile, a stop included.
+            on_failure: What happens when the last attempt has failed. `"fail"`: the invocation fails, and its resume
+                runs the tool again. `"tell_model"`: the model is told, and the run goes on; a call `at_most_once` is
+                in doubt first.
 
         Raises:
             DefinitionError: A duration is not positive, the predicate is async, an `at_most_once` tool has retries or
-                is `local`, another one has a `reconcile`, or `local` goes with a heartbeat or a timeout of more than a
-                minute.
+                is `local`, another one has a `reconcile`, `local` goes with a heartbeat or a timeout of more than a
+                minute, or `on_failure` is something else.
         """
         self.fn = func
         self.name = function_name(func)
@@ -100,6 +104,9 @@ class FunctionTool:
             timeout = _local_timeout(where, timeout, heartbeat_timeout)
         self.options = _options(where, timeout, heartbeat_timeout, retry)
         self.at_most_once = at_most_once
+        if on_failure not in ("fail", "tell_model"):
+            raise DefinitionError(f"{where}: on_failure is {on_failure!r}; it is 'fail' or 'tell_model'")
+        self.on_failure: Literal["fail", "tell_model"] = on_failure
         self.reconcile = reconcile
         self._check_once(where, retry)
         if callable(require_confirmation) and is_async(require_confirmation):
@@ -177,6 +184,7 @@ class FunctionTool:
             at_most_once=self.at_most_once,
             reconcile=self.reconcile is not None,
             local=self.local,
+            on_failure=self.on_failure,
         )
 
     def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
@@ -245,6 +253,7 @@ class LongRunningFunctionTool(FunctionTool):
         remind_in: timedelta | None = None,
         reminder: Callable[..., Any] | None = None,
         response: Any = None,
+        on_failure: Literal["fail", "tell_model"] = "fail",
     ) -> None:
         """Wrap a function; the arguments not listed here are those of `FunctionTool`.
 
@@ -261,12 +270,13 @@ class LongRunningFunctionTool(FunctionTool):
                 fields; the session takes other answers, too. Default: any JSON.
             reminder: The function to be run then, once, as an activity: it takes of the tool's arguments those that it
                 wants, by name, and a `ToolContext` if it likes. If it fails, that is logged, and nothing else happens.
+            on_failure: As for `FunctionTool`; told of a failure, the model waits for no person.
 
         Raises:
             DefinitionError: A duration is not positive, the reminder is not before the deadline, one of two that belong
                 together is missing, the value of `AnswerWith` is no JSON, or `response` has no JSON schema.
         """
-        super().__init__(func, timeout=timeout, heartbeat_timeout=heartbeat_timeout, retry=retry)
+        super().__init__(func, timeout=timeout, heartbeat_timeout=heartbeat_timeout, retry=retry, on_failure=on_failure)
         self.reminder = reminder
         self._remind_in = remind_in
         self._response_schema = None if response is None else schema_of(response, f"tool {self.name!r}")

@@ -13,6 +13,7 @@ from perdure.api.backend import Backend, BackendOf, Segment
 from perdure.api.bodies import CheckedRoute
 from perdure.api.schemas import SaveArtifactRequest
 from perdure.api.where import IdempotencyKey
+from perdure.artifacts.sealing import SealedArtifacts
 from perdure.artifacts.service import ArtifactService, ArtifactVersion
 
 _BASE = "/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts"
@@ -44,7 +45,8 @@ def _service(backend: Backend) -> ArtifactService:
         raise HTTPException(
             400, "this server was not told where artifacts are kept; start it with --artifacts, or PERDURE_ARTIFACTS"
         )
-    return service
+    # Large results are encrypted where histories are, with the keys that this process reads those with.
+    return SealedArtifacts(service, backend.client.data_converter.payload_codec)
 
 
 ArtifactsOf = Annotated[_Artifacts, Depends(_artifacts)]

@@ -30,7 +30,7 @@ class ApiConfig:
     """Origins of web pages that may call it beside its own: `https://shop.example`, `regex:…`, or `*`. Default: none.
     """
     max_body_bytes: int = 10_000_000
-    """What a request's body may have. Default: 10 MB; a message itself may have 1.9 MB."""
+    """What a request's body may have. Default: 10 MB; a message itself may have 1.75 MB."""
     patience: timedelta = timedelta(seconds=30)
     """How long a request waits for a worker that serves the app, or for Temporal, before it is answered with 503. A run
     that is followed is followed for as long as it takes. Default: 30 s."""

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perdure.cli.exits import ExitCode
-from perdure.cli.options import Command, SessionName, found_in_module, json_option, session_options
+from perdure.cli.options import Command, SessionName, codec_options, found_in_module, json_option, session_options
 from perdure.cli.output import clock, say, show_json, show_table, write_bytes
 from perdure.escapes import escaped, escaped_json
 
 if TYPE_CHECKING:
+    from temporalio.converter import PayloadCodec
+
     from perdure.artifacts import ArtifactService, ArtifactVersion
 
 _T = TypeVar("_T")
@@ -119,18 +121,29 @@ def list_(name: SessionName, versions: bool, artifacts: str | None, as_json: boo
 @_VERSION
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write, not the screen.")
 @artifacts_option
+@codec_options
 @json_option
 def get(
-    name: SessionName, filename: str, version: int | None, output: Path | None, artifacts: str | None, as_json: bool
+    name: SessionName,
+    filename: str,
+    version: int | None,
+    output: Path | None,
+    artifacts: str | None,
+    codec: PayloadCodec | None,
+    as_json: bool,
 ) -> int:
     """Write an artifact's content to standard output or a file; with --json, the part as ADK has it.
+
+    A large result of a tool is encrypted where histories are; it takes the same keys to read it.
 
     \b
     Examples:
       perdure artifacts get travel plan.md --session trip-1
       perdure artifacts get travel user:map.png --session trip-1 --version 2 --output map.png
     """
-    service, who = _required(artifacts), _who(name)
+    from perdure.artifacts.sealing import SealedArtifacts
+
+    service, who = SealedArtifacts(_required(artifacts), codec), _who(name)
     part = _run(service.load_artifact(**who, filename=filename, version=version))
     if part is None:
         which = filename if version is None else f"{filename}, version {version}"

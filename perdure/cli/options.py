@@ -149,6 +149,40 @@ class SessionName:
         return {"user_id": self.user, "session_id": session_id}
 
 
+_codec_option = click.option(
+    "--payload-codec",
+    envvar="PERDURE_PAYLOAD_CODEC",
+    metavar="MODULE:NAME",
+    help="A payload codec of yours, which encrypts histories.  [default: none]",
+)
+_keys_option = click.option(
+    "--encryption-keys",
+    envvar="PERDURE_ENCRYPTION_KEYS_FILE",
+    type=click.Path(path_type=Path),
+    help="File of the keys that encrypt histories.  [default: the keys in PERDURE_ENCRYPTION_KEYS, else none]",
+)
+
+
+def codec_options(command: Command) -> Command:
+    """Give a command that needs no server the options that name what encrypts; it arrives as `codec`, or `None`."""
+
+    @_codec_option
+    @_keys_option
+    @functools.wraps(command)
+    def wrapped(*args: Any, payload_codec: str | None, encryption_keys: Path | None, **options: Any) -> int:
+        named = Connection(
+            address=None,
+            namespace=None,
+            profile=None,
+            config_file=None,
+            payload_codec=payload_codec,
+            encryption_keys=encryption_keys,
+        )
+        return command(*args, codec=named.codec(), **options)
+
+    return wrapped
+
+
 def connection_options(command: Command) -> Command:
     """Give a command the options that name a Temporal server; they arrive as `connection`."""
 
@@ -162,24 +196,14 @@ def connection_options(command: Command) -> Command:
         metavar="MODULE:NAME",
         help="Temporal's external storage for large payloads.  [default: none]",
     )
-    @click.option(
-        "--payload-codec",
-        envvar="PERDURE_PAYLOAD_CODEC",
-        metavar="MODULE:NAME",
-        help="A payload codec of yours, which encrypts histories.  [default: none]",
-    )
+    @_codec_option
     @click.option(
         "--redact",
         envvar="PERDURE_REDACT",
         metavar="MODULE:NAME",
         help="A function of yours that redacts every text before it is written.  [default: none]",
     )
-    @click.option(
-        "--encryption-keys",
-        envvar="PERDURE_ENCRYPTION_KEYS_FILE",
-        type=click.Path(path_type=Path),
-        help="File of the keys that encrypt histories.  [default: the keys in PERDURE_ENCRYPTION_KEYS, else none]",
-    )
+    @_keys_option
     @click.option(
         "--grpc-compression/--no-grpc-compression",
         default=None,

@@ -22,6 +22,7 @@ from perdure.config import ConnectionConfig, connect
 from perdure.doctor.checks import Check
 from perdure.errors import ConnectionFailed
 from perdure.journal import MAX_PAYLOAD_BYTES
+from perdure.large_results import MAX_RESULT_BYTES
 from perdure.plan import Plan
 from perdure.search import KEYS
 
@@ -101,7 +102,7 @@ def _days(duration: timedelta) -> str:
 
 def _limits(described: DescribeNamespaceResponse) -> Check:
     most = described.namespace_info.limits.blob_size_limit_error
-    needed = f"a message, a tool's result or a model's answer may have {MAX_PAYLOAD_BYTES / 1e6:.1f} MB"
+    needed = f"a message, a tool's result or a model's answer may have {MAX_RESULT_BYTES / 1e6:.2f} MB"
     if not most:
         return Check(name="payload limits", verdict="skipped", words=f"the server does not tell its own; {needed}")
     if most < MAX_PAYLOAD_BYTES:

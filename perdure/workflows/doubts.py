@@ -26,6 +26,7 @@ from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Run, Standing
 from perdure.workflows.scope import Scope
+from perdure.workflows.tool_failures import is_told
 from perdure.workflows.tool_runs import run_tool
 
 _NOT_RESUMABLE = (
@@ -55,7 +56,8 @@ async def run_once(
         try:
             return await run_tool(scope, tool, given)
         except EffectFailed as failure:
-            if not failure.silent:
+            # Where the model is to be told of a failure, the call is in doubt first: it may have taken effect.
+            if not failure.silent and not is_told(tool, failure):
                 raise
     return await _reconcile(scope, tool, call, given)
 

@@ -35,6 +35,7 @@ from perdure.messages import (
     Trial,
 )
 from perdure.plan import ToolOptions
+from perdure.result_messages import KEEP_RESULT, KeepResultInput
 from perdure.rollout import Rollout
 from perdure.state_messages import (
     SHARE_STATE,
@@ -128,6 +129,15 @@ class Effects:
         return await self._activity(
             name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness, local=local
         )
+
+    async def keep_result(self, agent: str, request: KeepResultInput) -> ToolOutput:
+        """Keep a result that is too large for the log; returns what the model gets instead.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
+        """
+        options = ToolOptions()
+        return await self._activity(KEEP_RESULT, request, ToolOutput, agent, request.tool, options, f"{agent}: result")
 
     async def code(self, agent: str, call: CodeInput, options: ToolOptions, witness: Witness | None = None) -> Any:
         """Run a function that a custom agent gave to `run_activity`.
@@ -235,7 +245,10 @@ class Effects:
                 attempt += 1
                 rollout = _rollout(error)
                 if rollout is None or attempt >= rollout.attempts:
-                    raise EffectFailed(agent, step, cause_of(error), silent=_is_silent(error)) from error
+                    missing = rollout is not None
+                    raise EffectFailed(
+                        agent, step, cause_of(error), silent=_is_silent(error), missing=missing
+                    ) from error
             with self._at_work():
                 await asyncio.sleep(rollout.pause.total_seconds())
 

@@ -143,7 +143,7 @@ class _LlmRun:
                 break
         ids = scope.log.call_ids("model", name, number)
         event = model_event(self._node, self._run.branch, judgment.event, scope.projection.call_ids, ids)
-        event = await scope.log_event(event, self._run)
+        event = await scope.log_answer(event, self._run)
         if judgment.failure is not None:
             raise EffectFailed(name, "model", judgment.failure)
         return event if event.get_function_calls() else None

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
+from perdure.answers import logged_events
 from perdure.errors import EffectFailed
 from perdure.events import Event, EventActions
 from perdure.facts import shared_part
@@ -172,6 +173,21 @@ class Scope:
         logged = self._append(event, run, hidden=hidden)
         await self.share(logged)
         return logged
+
+    async def log_answer(self, event: Event, run: Run) -> Event:
+        """Log a model's answer, as `log_event` does; in two events if one could not hold it.
+
+        Raises:
+            EffectFailed: As `log_event`.
+        """
+        parts = [part.model_copy(update={"invocation_id": self.invocation.id}) for part in logged_events(event)]
+        if len(parts) == 1:
+            return await self.log_event(event, run)
+        # Both before anything is awaited: a run that is cut off between them would not log the other.
+        logged = [self._append(part, run, hidden=False) for part in parts]
+        for part in logged:
+            await self.share(part)
+        return next(part for part in logged if part.content is not None)
 
     async def share(self, event: Event) -> None:
         """Send an event's `user:` and `app:` keys to where other sessions find them.

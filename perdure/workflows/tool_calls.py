@@ -9,7 +9,7 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.answers import instant_output
+from perdure.answers import instant_output, refused_transfer
 from perdure.doubts import Doubt
 from perdure.errors import EffectFailed, InvalidMessage
 from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
@@ -20,7 +20,6 @@ from perdure.responses import (
     REJECTED,
     confirmation_request,
     confirmation_targets,
-    error_output,
     parse_confirmation,
     requested_confirmation,
     response_event,
@@ -28,7 +27,9 @@ from perdure.responses import (
 )
 from perdure.runs import Run, Standing
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
+from perdure.workflows.large_responses import fit
 from perdure.workflows.scope import Scope
+from perdure.workflows.tool_failures import is_told, told_doubt, told_failure
 from perdure.workflows.tool_runs import run_tool, state_for
 
 _BLOCKED = (
@@ -54,6 +55,7 @@ class ToolCalls:
         calls = calling.get_function_calls()
         long_running = calling.long_running_tool_ids or frozenset[str]()
         outputs = await self._outputs(calls, {}, step)
+        await fit(self._scope, self._agent_run, calls, outputs, long_running)
         if not step.requests:
             request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
             if request is not None:
@@ -94,7 +96,9 @@ class ToolCalls:
             if answer is not None:
                 decisions[call_id] = self._decision(request_id, answer)
         calls = [call for call in calling.get_function_calls() if call.id in decisions]
-        response = response_event(calls, await self._outputs(calls, decisions, step), frozenset())
+        outputs = await self._outputs(calls, decisions, step)
+        await fit(self._scope, self._agent_run, calls, outputs)
+        response = response_event(calls, outputs, frozenset())
         if response is not None:
             step.responses.append(await self._log(response))
 
@@ -116,6 +120,11 @@ class ToolCalls:
             found = await self._run_all(left, decisions, step)
             outputs |= {call_id: output for call_id, output in found.items() if isinstance(output, ToolOutput)}
             doubts = [output for output in found.values() if isinstance(output, Doubt)]
+            for doubt in list(doubts):
+                output = told_doubt(self._scope, self._node.tool(doubt.call.name or ""), doubt)
+                if output is not None:
+                    doubts.remove(doubt)
+                    outputs[doubt.call.id or ""] = output
             if not doubts:
                 return outputs
             for call in calls:
@@ -208,11 +217,16 @@ class ToolCalls:
                 # Others may still run: the run may be cut off before the response of all of them is logged.
                 self._keep_final(call, output)
         else:
-            output = await run_tool(self._scope, tool, request)
+            try:
+                output = await run_tool(self._scope, tool, request)
+            except EffectFailed as failure:
+                if not is_told(tool, failure):
+                    raise
+                output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
             self._scope.unlogged[call_id] = output
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes:
-            return error_output(f"Tool {tool.name!r} hands over to {target!r}, but there is no such agent.")
+            return refused_transfer(self._scope.plan, tool.name, output)
         return output
 
     async def _log(self, event: Event) -> Event:

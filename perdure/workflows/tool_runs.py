@@ -13,11 +13,10 @@ from perdure.journal import ToolRan, ToolStarted
 from perdure.messages import NOT_REGISTERED, ToolInput
 from perdure.plan import ToolPlan
 from perdure.projection import Projection
+from perdure.rebuilding import MAX_CAUSE
 from perdure.tool_output import RunTimes, ToolOutput
 from perdure.workflows.effects import cause_of, error_type
 from perdure.workflows.scope import Scope
-
-_CAUSE_LENGTH = 200
 
 _INLINE_STATE_BYTES = 4096
 """Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
@@ -89,7 +88,7 @@ class _Journalist:
             self._not_started()
             return
         times = _times(error) or RunTimes(attempt=self._attempts(error), started=self._since, ended=workflow.time())
-        cause = None if stopped else cause_of(error)[:_CAUSE_LENGTH]
+        cause = None if stopped else cause_of(error)[:MAX_CAUSE]
         outcome = "lost" if error_type(error) == LOST_START else "stopped" if stopped else "failed"
         self._append(times, outcome=outcome, cause=cause)
 

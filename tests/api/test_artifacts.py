@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -15,6 +16,9 @@ from temporalio.client import Client
 
 from perdure.agents import LlmAgent, ToolContext
 from perdure.artifacts import FileArtifactService
+from perdure.artifacts.sealing import SealedArtifacts
+from perdure.encryption import EncryptionCodec
+from perdure.keys import Key, KeyRing
 from tests.api.support import Api, Obedient, served
 from tests.workflows.support import agent, calls, make_app, serving, text
 
@@ -249,3 +253,23 @@ async def test_the_openapi_document_has_the_routes(artifacts: Artifacts) -> None
     base = "/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts"
     assert set(paths[base]) == {"get", "post"}
     assert set(paths[f"{base}/{{artifact_name}}"]) == {"get", "delete"}
+
+
+async def test_a_large_result_is_opened_with_the_keys_that_histories_are_read_with(
+    client: Client, tmp_path: Path
+) -> None:
+    """Without them it is refused, and not given as it stands."""
+    codec, service, model = EncryptionCodec(KeyRing((Key.new("k"),))), FileArtifactService(tmp_path), Obedient()
+    app = make_app(f"app_{uuid.uuid4().hex[:12]}", LlmAgent(name="clerk", model=model))
+    where = {"app_name": app.name, "user_id": "ann", "session_id": "trip-1"}
+    await SealedArtifacts(service, codec).save_sealed(
+        content="the secret", mime_type="text/plain", filename="result.txt", **where
+    )
+    config = client.config()
+    config["data_converter"] = dataclasses.replace(client.data_converter, payload_codec=codec)
+    for reader, status in ((Client(**config), 200), (client, 400)):
+        async with served(reader, app, model, artifacts=service) as api:
+            answer = await api.http.get(f"{api.path('trip-1', user='ann')}/artifacts/result.txt")
+            assert answer.status_code == status, answer.text
+            if status == 200:
+                assert base64.urlsafe_b64decode(answer.json()["inlineData"]["data"]) == b"the secret"

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from perdure.artifacts import FileArtifactService
+from perdure.artifacts.sealing import SealedArtifacts
+from perdure.encryption import EncryptionCodec
+from perdure.keys import Key, KeyRing
 from tests.cli_support import Done, Perdure, perdure
 
 __all__ = ["perdure"]
@@ -147,3 +151,19 @@ async def test_a_worker_and_the_command_share_a_folder(
     finally:
         worker.terminate()
         await worker.wait()
+
+
+async def test_a_large_result_that_is_encrypted_takes_the_keys_to_read_it(
+    perdure: Perdure, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large results are encrypted as histories are; other artifacts are not, and need no keys."""
+    key = Key.new("k")
+    (folder / "keys").write_text(key.line)
+    store = SealedArtifacts(FileArtifactService("kept"), EncryptionCodec(KeyRing((key,))))
+    where = {"app_name": "travel", "user_id": "ann", "session_id": "trip-1"}
+    await store.save_sealed(content='{"a": 1}', mime_type="application/json", filename="result.json", **where)
+    done = await run(perdure, "get", "result.json", "--encryption-keys", str(folder / "keys"))
+    assert done.out == '{"a": 1}'
+    refused = await perdure("artifacts", "get", "travel", "result.json", *SESSION)
+    assert refused.code != 0
+    assert "the keys here do not open it" in refused.err

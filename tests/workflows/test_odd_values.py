@@ -66,13 +66,16 @@ async def test_a_verdict_that_no_journal_could_hold_is_refused(client: Client, a
         assert len(pay.keys) == 1
 
 
-async def test_a_result_that_no_payload_takes_fails_its_tool_at_once(client: Client, app_name: str) -> None:
-    """The tool has run, and running it again would give the same."""
+async def test_a_result_that_no_payload_takes_is_told_to_the_model(client: Client, app_name: str) -> None:
+    """The tool has run, and it must not run again for what it returned."""
     read = Counted("read", f"name{_HALF}")
-    async with serving(client, make_app(app_name, agent("clerk", [calls("read")], [read.fn]))) as user:
+    async with serving(client, make_app(app_name, agent("clerk", [calls("read"), text("so")], [read.fn]))) as user:
         await user.create()
-        view = await user.run("a")
-        assert view.failures[0].cause.startswith("read gave an object of type str, which is no JSON")
+        assert (await user.run("a")).status == "finished"
+        [told] = responses(await user.events(), "read")
+        assert told["error"].startswith(
+            "Tool 'read' has run to its end, but its result cannot be passed on: it has a text"
+        )
         assert len(read.keys) == 1
 
 
@@ -143,17 +146,18 @@ def _nested(levels: int) -> Any:
 
 
 @pytest.mark.parametrize("local", [False, True])
-async def test_a_result_of_many_levels_fails_its_tool_and_leaves_the_session_readable(
+async def test_a_result_of_many_levels_is_told_to_the_model_and_leaves_the_session_readable(
     client: Client, app_name: str, local: bool
 ) -> None:
     """A payload takes some more of them than a journal: the session could not have been read again."""
     deep, fine = Counted("deep", _nested(170)), Counted("fine", _nested(140))
-    script = [calls("fine"), calls("deep")]
+    script = [calls("fine"), calls("deep"), text("so")]
     tools = [FunctionTool(fine.fn, local=local), FunctionTool(deep.fn, local=local)]
     async with serving(client, make_app(app_name, agent("clerk", script, tools))) as user:
         await user.create()
-        view = await user.run("a")
-        assert view.failures[0].cause.startswith("the result of 'deep' has more than 150 lists and objects")
+        assert (await user.run("a")).status == "finished"
+        [told] = responses(await user.events(), "deep")
+        assert "has more than 150 lists and objects within each other" in told["error"]
         assert len(deep.keys) == 1
         lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
         await user.runner.import_session(lines, session_id="copy")

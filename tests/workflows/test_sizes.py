@@ -29,7 +29,7 @@ def writer(*keys: str, value: Any) -> Any:
 
 async def test_a_state_too_large_to_start_with_is_refused(client: Client, app_name: str) -> None:
     async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
-        with pytest.raises(InvalidMessage, match=r"the state has 2\.0 MB"):
+        with pytest.raises(InvalidMessage, match=r"the state has 2\.00 MB, and the log takes 1\.75 MB"):
             await user.create(a=MEGABYTE, b=MEGABYTE)
         await user.create()
 

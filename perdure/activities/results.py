@@ -1,0 +1,241 @@
+"""What becomes of what a tool gave: once it has returned nothing fails it, since it would run again.
+
+What cannot be kept is told to the model in place of the result, and a result that is too large for the log goes into an
+artifact of its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, cast
+
+from pydantic import ValidationError
+from temporalio import activity
+
+from perdure.activities.code import CodeRunner
+from perdure.activities.limits import MAX_LOCAL_BYTES
+from perdure.agents.tools import ToolContext
+from perdure.artifacts.sealing import SealedArtifacts
+from perdure.errors import ArtifactError
+from perdure.events import EventActions
+from perdure.journal import payload_size
+from perdure.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES, NO_STORE, as_text, in_words, shortened
+from perdure.levels import MAX_LEVELS, is_too_deep
+from perdure.logs import get_logger
+from perdure.messages import split_workflow_id
+from perdure.plain import NotPlain, to_plain
+from perdure.responses import told_beside
+from perdure.result_messages import KEEP_RESULT, KeepResultInput
+from perdure.tool_output import RunTimes, ToolOutput
+
+_log = get_logger("perdure.worker")
+
+_RESERVE_BYTES = 1_000
+"""Beside result and actions: times, whose call it is."""
+
+_BEGINNING_BYTES = 30_000
+"""What a shortened result takes at the most, so that what the tool did beside it must leave as much."""
+
+_SAVE_ATTEMPTS = 3
+_SAVE_PAUSE_SECONDS = 0.5
+
+_TOO_DEEP = f"it has more than {MAX_LEVELS} lists and objects within each other; return less of them, or a text"
+
+
+class ToolResults:
+    """Makes outputs of what tools of one app gave."""
+
+    def __init__(self, code: CodeRunner, artifacts: SealedArtifacts | None) -> None:
+        self._code = code
+        self._artifacts = artifacts
+
+    async def output(
+        self,
+        tool: str,
+        key: str,
+        result: Any,
+        context: ToolContext,
+        *,
+        times: RunTimes | None = None,
+        wrapped: Callable[[Any], Any] = lambda plain: plain,
+    ) -> ToolOutput:
+        """Return what a tool gave as its output. Raises nothing: the tool has run.
+
+        Args:
+            tool: The tool.
+            key: The call's idempotency key.
+            result: What the function returned.
+            context: What it wrote into its context.
+            times: When it ran.
+            wrapped: What the output holds of the result, as JSON.
+        """
+        try:
+            # In a thread: an iterator, a property or a serializer is the user's code, too.
+            given = await self._code.run(_Given, tool, result, context)
+        except (Exception, asyncio.CancelledError) as error:
+            why = "its run was stopped while its result was read" if _is_stop(error) else f"{type(error).__name__}"
+            return ToolOutput(result={"error": _cannot_be_told(tool, why)}, times=times)
+        if given.problems:
+            _log.warning("what a tool gave was refused", tool=tool, problems=len(given.problems))
+        output = ToolOutput(result=given.told, actions=given.actions, times=times)
+        output = await self.bounded(tool, key, output)
+        return output.model_copy(update={"result": wrapped(output.result)})
+
+    async def bounded(self, tool: str, key: str, output: ToolOutput) -> ToolOutput:
+        """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
+        most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES
+        if payload_size(output) <= most - _RESERVE_BYTES:
+            return output
+        return await self.shorten(tool, key, output, BEGINNING_LENGTH)
+
+    async def shorten(self, tool: str, key: str, output: ToolOutput, length: int) -> ToolOutput:
+        """Return an output with the beginning of its result; the whole is kept as an artifact, if there is a place."""
+        if self._artifacts is None:
+            return shortened(tool, output, NO_STORE, length)
+        whole = output.result
+        name = _artifact_name(tool, key, text=isinstance(whole, str))
+        try:
+            version = await self._save(self._artifacts, name, key, whole)
+        except (Exception, asyncio.CancelledError) as error:
+            why = "its run was stopped" if _is_stop(error) else f"{type(error).__name__}: {str(error)[:300]}"
+            _log.warning("a large result was not kept", tool=tool, error=type(error).__name__)
+            return shortened(tool, output, f"the rest was not kept: {why}", length)
+        delta = {**output.actions.artifact_delta, name: version}
+        actions = output.actions.model_copy(update={"artifact_delta": delta})
+        kept = output.model_copy(update={"actions": actions})
+        return shortened(tool, kept, f"all of it is kept as the artifact {name!r} of this session", length)
+
+    async def _save(self, artifacts: SealedArtifacts, name: str, key: str, whole: Any) -> int:
+        app, user, session = split_workflow_id(activity.info().workflow_id or "")
+        is_text = isinstance(whole, str)
+
+        async def save() -> int:
+            return await artifacts.save_sealed(
+                content=as_text(whole),
+                mime_type="text/plain" if is_text else "application/json",
+                app_name=app,
+                user_id=user,
+                session_id=session,
+                filename=name,
+                key=f"{key}:result",
+            )
+
+        for attempt in range(1, _SAVE_ATTEMPTS + 1):
+            try:
+                return await self._code.run_async(save())
+            except Exception:
+                # The activity is not to fail of it: it would run the tool again.
+                if attempt == _SAVE_ATTEMPTS:
+                    raise
+                await asyncio.sleep(_SAVE_PAUSE_SECONDS * attempt)
+        raise AssertionError("the loop returns or raises")
+
+    @activity.defn(name=KEEP_RESULT)
+    async def keep_result(self, request: KeepResultInput) -> ToolOutput:
+        """Keep a result that is too large together with those of other calls; returns what the model gets of it."""
+        return await self.shorten(request.tool, request.idempotency_key, request.output, request.length)
+
+
+class _Given:
+    """What a tool gave, as plain data, and what of it cannot be kept."""
+
+    def __init__(self, tool: str, result: Any, context: ToolContext) -> None:
+        """Read it; runs code of the user's."""
+        self._tool = tool
+        self.problems: list[str] = []
+        most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES
+        plain = self._result(result)
+        try:
+            context.check_artifacts_saved()
+        except ArtifactError as error:
+            self.problems.append(f"Tool {tool!r} has run, but {error}")
+        self.actions = self._actions(context)
+        if payload_size(self.actions) > most - _RESERVE_BYTES - _BEGINNING_BYTES:
+            self._drop_actions(most)
+        if self.problems:
+            # The model is to read of them.
+            self.actions = self.actions.model_copy(update={"skip_summarization": None})
+        self.told = told_beside(" ".join(self.problems), plain) if self.problems else plain
+
+    def _result(self, result: Any) -> Any:
+        try:
+            plain = to_plain(result)
+            if is_too_deep(ToolOutput(result=plain)):
+                raise NotPlain(_TOO_DEEP)
+        except NotPlain as error:
+            self.problems.append(_cannot_be_told(self._tool, str(error)))
+            return None
+        return plain
+
+    def _actions(self, context: ToolContext) -> EventActions:
+        fields: dict[str, Any] = {"state_delta": self._state(context)}
+        for name in EventActions.model_fields:
+            try:
+                given = to_plain(getattr(context.actions, name, None))
+                if given is not None and name != "state_delta":
+                    fields[name] = getattr(EventActions.model_validate({name: given}), name)
+            except (NotPlain, ValidationError) as error:
+                if name != "state_delta":
+                    why = str(error) if isinstance(error, NotPlain) else f"it {error.errors()[0]['msg']}"
+                    self.problems.append(
+                        f"Tool {self._tool!r} has run, but what it set as its actions' {name} was not kept: {why}."
+                    )
+        return EventActions(**fields)
+
+    def _state(self, context: ToolContext) -> dict[str, Any]:
+        """Return the state that the tool wrote: all of it or nothing, since a part of it may say something wrong."""
+        written: dict[str, Any] = {}
+        try:
+            delta: Any = context.actions.state_delta
+            if not isinstance(delta, Mapping):
+                raise NotPlain(f"it is no mapping, but {type(delta).__name__}")
+            for key, value in cast(Mapping[Any, Any], delta).items():
+                if not isinstance(key, str):
+                    raise NotPlain(f"its key {str(key)[:40]!r} is of type {type(key).__name__}, and keys are texts")
+                written.update(_state_key(key, value))
+            if is_too_deep(EventActions(state_delta=written)):
+                raise NotPlain(_TOO_DEEP)
+        except Exception as error:
+            why = str(error) if isinstance(error, NotPlain) else f"it cannot be read: {type(error).__name__}"
+            self.problems.append(
+                f"Tool {self._tool!r} has run, but nothing of what it wrote into the state was kept: {why}."
+            )
+            return {}
+        return written
+
+    def _drop_actions(self, most: int) -> None:
+        size = payload_size(self.actions)
+        told = f"it has {in_words(size)}, and with its result it may have {in_words(most)}"
+        self.problems.append(
+            f"Tool {self._tool!r} has run, but nothing of what it wrote into the state, or set as its actions, was"
+            f" kept: {told}. Larger things are to be saved as artifacts."
+        )
+        small = {"artifact_delta", "transfer_to_agent", "escalate"}
+        left = EventActions(**{name: getattr(self.actions, name) for name in small})
+        self.actions = left if payload_size(left) < _BEGINNING_BYTES else EventActions()
+
+
+def _state_key(key: str, value: Any) -> dict[str, Any]:
+    try:
+        return to_plain({key: value})
+    except NotPlain as error:
+        raise NotPlain(f"of key {key[:40]!r}, {error}") from error
+
+
+def _cannot_be_told(tool: str, why: str) -> str:
+    return (
+        f"Tool {tool!r} has run to its end, but its result cannot be passed on: {why}. It does not run again by itself;"
+        " if you call it again, what it does is done twice."
+    )
+
+
+def _artifact_name(tool: str, key: str, *, text: bool) -> str:
+    """Return a name of the session's: one a call, and a relative path whatever ids models give."""
+    digest = sha256(key.encode(errors="replace")).hexdigest()[:12]
+    return f"result-of-{tool}-{digest}.{'txt' if text else 'json'}"
+
+
+def _is_stop(error: BaseException) -> bool:
+    return isinstance(error, asyncio.CancelledError)

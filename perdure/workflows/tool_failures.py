@@ -1,0 +1,46 @@
+"""What becomes of a tool that has failed for good and whose failures the model is told: the run goes on."""
+
+from __future__ import annotations
+
+from google.genai import types
+
+from perdure.doubts import Doubt
+from perdure.errors import EffectFailed
+from perdure.events import EventActions
+from perdure.journal import AnswerAccepted, ToolOutput
+from perdure.plan import ToolPlan
+from perdure.requests import failed_answer
+from perdure.responses import failure_output, unknown_output
+from perdure.workflows.log import user_event
+from perdure.workflows.scope import Scope
+
+
+def is_told(tool: ToolPlan, failure: EffectFailed) -> bool:
+    """Return whether the model is told of a failure; code that no worker has is not the tool's."""
+    return tool.on_failure == "tell_model" and not failure.missing
+
+
+def told_failure(
+    scope: Scope, tool: ToolPlan, call: types.FunctionCall, failure: EffectFailed, branch: str | None
+) -> ToolOutput:
+    """Return what a tool gave that failed: an error for the model.
+
+    Of a long-running call that pauses the agent this is the answer, in place of the person's, who was never asked.
+    """
+    runs = scope.projection.tool_runs.get(call.id or "")
+    output = failure_output(tool.name, failure.cause, runs.attempts if runs is not None else 1)
+    if tool.kind != "long_running" or not scope.plan.resumable:
+        return output
+    answer = failed_answer(call, output.result)
+    event = user_event(scope.invocation.id, answer.content, EventActions(), branch)
+    scope.log.append(AnswerAccepted(event=event.model_copy(update={"custom_metadata": answer.metadata})))
+    silent = ToolOutput()
+    scope.keep(call.id or "", silent)
+    return silent
+
+
+def told_doubt(scope: Scope, tool: ToolPlan | None, doubt: Doubt) -> ToolOutput | None:
+    """Return what the model is told of a call in doubt where nobody can be asked; `None` if it is not to be told."""
+    if scope.plan.resumable or tool is None or tool.on_failure != "tell_model":
+        return None
+    return unknown_output(tool.name, doubt.reason)
