@@ -63,6 +63,8 @@ def checked(kind: Annotated[str, AfterValidator(act)]) -> str:
 
 def calling(tool: FunctionTool) -> LlmAgent:
     tool.name = "act"
+    # A busy machine is no dead worker.
+    tool.options = tool.options.model_copy(update={"heartbeat_timeout": timedelta(seconds=20)})
     return LlmAgent(name="root", model=Asks(), tools=[tool])
 
 
