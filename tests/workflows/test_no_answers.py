@@ -245,7 +245,8 @@ def line(part: types.Part) -> str:
 
 async def test_a_run_that_failed_keeps_what_began_it(client: Client, app_name: str) -> None:
     failing = Counted("look", returns="seen", fail=1)
-    slow = GatedModel([calls("wait"), text("done")])
+    # What it said once the agent above had failed is not kept.
+    slow = GatedModel([calls("wait"), text("done"), text("done again")])
     quick = GatedModel([calls("look"), text("done")])
 
     async def wait() -> str:
@@ -263,4 +264,5 @@ async def test_a_run_that_failed_keeps_what_began_it(client: Client, app_name: s
         assert view.status == "failed"
         assert (await user.resumed(view.id)).status == "finished"
     for model in (slow, quick):
-        assert [lines(request.contents)[0] for request in model.requests] == ["go", "go"]
+        assert len(model.requests) > 1
+        assert {lines(request.contents)[0] for request in model.requests} == {"go"}
