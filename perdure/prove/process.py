@@ -27,6 +27,7 @@ from perdure.agents.definitions import App
 from perdure.config import ConnectionConfig, WorkerConfig, connect
 from perdure.errors import DefinitionError, DefinitionWarning, error_text
 from perdure.prove.ledger import Kill, Ledger, StepInterceptor
+from perdure.prove.watched_models import watch_models
 from perdure.worker import run_workers
 
 _STICKY = timedelta(seconds=0.3)
@@ -155,6 +156,7 @@ async def _serve(work: Work) -> None:
         # A loop may well have no exit but its script.
         warnings.simplefilter("ignore", DefinitionWarning)
         app = work.source.build(work.app_name, ledger)
+        watch_models(app, ledger)
         connected = await connect(ConnectionConfig(address=work.address, namespace=work.namespace, tls=False))
         config = connected.config()
         config["interceptors"] = [StepInterceptor(ledger, work.kill)]

@@ -23,6 +23,7 @@ from perdure.prove.process import Source
 from perdure.prove.report import Report, Verdict
 from perdure.prove.scenario import ProofScenario, load_scenario, parse_scenario
 from perdure.prove.target import TargetSource, target_of
+from perdure.prove.watched_models import refused_requests
 
 ALL_MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -97,6 +98,8 @@ class Prover:
             ]
             if any(verdict.error is None and not verdict.ok for verdict in verdicts) and await self._differs(stage):
                 verdicts = [replace(verdict, by_itself=not verdict.ok) for verdict in verdicts]
+            if refused := refused_requests(stage.folder):
+                verdicts = [replace(verdict, error="\n  ".join(refused)) for verdict in verdicts]
         return Report(tuple(verdicts))
 
     async def _differs(self, stage: Stage) -> bool:

@@ -18,6 +18,7 @@ from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolCont
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.plan import EXIT_LOOP, TRANSFER
+from perdure.prove.conversations import refusals
 from perdure.prove.ledger import Ledger, run_number
 from tests.conformance.normal_form import Item, normalize_request
 from tests.conformance.scenario import (
@@ -70,6 +71,7 @@ class RecordingModel(ScriptedModel):
             self.problems.append(f"model call {number} of {self.agent} got step {llm_request.call_index + 1}")
         if number > len(self.steps):
             self.problems.append(f"{self.agent} made model call {number}, but its script has {len(self.steps)} steps")
+        self.problems += refusals(llm_request.contents, by_id=True)
         self.keep(llm_request.call_index + 1, copy.deepcopy(normalize_request(llm_request.contents)))
         async for response in super().generate_content_async(llm_request, stream):
             yield response

@@ -43,7 +43,8 @@ def check(scenario: Scenario, outcome: Outcome) -> list[str]:
     problems: list[str] = []
     requests: dict[str, list[list[Item]]] = {agent.name: [] for agent in scenario.agents if isinstance(agent, LlmSpec)}
     seen: dict[tuple[str, int], list[Item]] = {}
-    for note in sorted(outcome.notes, key=lambda note: note.get("call", 0)):
+    asked = [note for note in outcome.notes if "request" in note]
+    for note in sorted(asked, key=lambda note: note["call"]):
         where = (note["agent"], note["call"])
         if seen.setdefault(where, note["request"]) != note["request"]:
             problems.append(f"model call {note['call']} of {note['agent']} saw something else when it was repeated")

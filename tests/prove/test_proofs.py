@@ -34,6 +34,11 @@ SELECTED: list[tuple[Mode, str]] = [
     ("prefix", "lro_parallel_both_branches"),
     ("prefix", "transfer_back_to_parent"),
     ("kill", "lro_sub_agent"),
+    # A model is asked again, or its answer fails the turn.
+    ("continue-as-new", "empty_answer"),
+    ("prefix", "no_answer_in_sub_agent"),
+    ("kill", "no_answer_asked_again"),
+    ("prefix", "orphan_waiting_without_a_first_value"),
 ]
 
 ORDER: dict[str, Any] = {

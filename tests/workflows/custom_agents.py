@@ -151,6 +151,18 @@ class Gatherer(BaseAgent):
         yield said(self, f"After: {found}")
 
 
+class GatherAll(BaseAgent):
+    """Runs its sub-agents at once, on one branch."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        async def run(agent: BaseAgent) -> None:
+            async for _ in agent.run_async(ctx):
+                pass
+
+        await asyncio.gather(*(run(agent) for agent in self.sub_agents))
+        yield said(self, "all done")
+
+
 def seconds_from_now(seconds: float) -> float:
     return time.time() + seconds
 

@@ -1,0 +1,61 @@
+"""Checks every model request of a proof: what a provider would refuse is a fault of Perdure's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from perdure.agents.custom import walk
+from perdure.agents.definitions import App, LlmAgent
+from perdure.errors import DefinitionError
+from perdure.models.base import BaseLlm, LLMRegistry, LlmRequest, LlmResponse
+from perdure.prove.conversations import refusals
+from perdure.prove.ledger import Ledger
+
+_REFUSED = "refused"
+
+
+class WatchedModel(BaseLlm):
+    """A model that is asked through a check of its requests; what a provider would refuse goes into the ledger."""
+
+    def __init__(self, inner: BaseLlm, ledger: Ledger) -> None:
+        super().__init__(inner.model)
+        self._inner = inner
+        self._ledger = ledger
+
+    @property
+    def provider(self) -> str:
+        """As the model says."""
+        return self._inner.provider
+
+    @property
+    def pairs_by_id(self) -> bool:
+        """As the model says."""
+        return self._inner.pairs_by_id
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Check the request, and yield what the model does."""
+        if problems := refusals(llm_request.contents, by_id=self.pairs_by_id):
+            where = f"model call {llm_request.call_index + 1} of {llm_request.agent}"
+            self._ledger.note(**{_REFUSED: f"{where} would be refused by its provider: {'; '.join(problems)}"})
+        async for response in self._inner.generate_content_async(llm_request, stream):
+            yield response
+
+
+def watch_models(app: App, ledger: Ledger) -> None:
+    """Have the requests of all models of an app checked."""
+    agents = [agent for agent in walk(app.root_agent) if isinstance(agent, LlmAgent)]
+    for agent, model in [(agent, agent.resolved_model()) for agent in agents]:
+        try:
+            agent.model = WatchedModel(model if isinstance(model, BaseLlm) else LLMRegistry.new_llm(model), ledger)
+        except DefinitionError:
+            # Its compilation says so, and where.
+            continue
+
+
+def refused_requests(folder: Path) -> list[str]:
+    """Return what providers would have refused in the runs whose ledgers lie in a folder."""
+    notes = (note for path in sorted(folder.glob("*.jsonl")) for note in Ledger(path).notes)
+    return list(dict.fromkeys(str(note[_REFUSED]) for note in notes if _REFUSED in note))
