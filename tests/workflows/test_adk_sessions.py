@@ -63,7 +63,7 @@ def expected_next(version: str, name: str) -> list[Any]:
 
 def _given(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event of the normal form as one of a log."""
-    parts: list[dict[str, Any]] = (event.get("content") or {"parts": []})["parts"]
+    parts: list[dict[str, Any]] = event["content"]["parts"] if "content" in event else []
     content = {"parts": [part for part in parts if part.keys() & {"text", "function_call", "function_response"}]}
     return {"author": event["author"], "invocation_id": event["invocation"], "content": content}
 
