@@ -160,7 +160,8 @@ def _read_text(text: bytes, *, damaged: bool) -> GivenLog:
         if text.startswith(start):
             raise InvalidTrajectory(f"this is {what}. {FORMS}")
     text = text.removeprefix(_BOM)
-    lines = _lines(text)
+    # All are counted before any is read.
+    lines = iter(list(_lines(text)))
     number, first = next(lines, (1, b""))
     if not first:
         raise InvalidTrajectory(f"this is empty. {FORMS}")
@@ -231,7 +232,11 @@ def _read_export(value: Any, first: tuple[int, bytes], rest: Iterator[tuple[int,
     last = _last_line(lines)
     if last is not None:
         lines.pop()
-    texts = [(number, _decoded(one, number)) for number, one in lines] if header.sha256 is not None else []
+    texts = (
+        [(number, _decoded(one, number)) for number, one in lines]
+        if header.sha256 is not None or last is not None
+        else []
+    )
     check_lines(header, _decoded(line, number), texts, last)
     parsed = _parsed(lines)
     entries = read_journal(parsed) if header.journal else None

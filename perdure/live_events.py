@@ -72,12 +72,13 @@ def told_events(events: Sequence[Event], *, agent: str, branch: str | None) -> I
     summaries = _summaries(live)
     if not summaries:
         return live
-    kept = _with_calls(live, _uncovered(live, summaries))
+    uncovered = _uncovered(live, summaries)
+    places = {index for index, _ in uncovered}
     # A summary stands in front of what is younger than it; what it stands for is gone.
     told: list[tuple[int, Event]] = []
     waiting = sorted(summaries, key=lambda summary: (summary.end, summary.index))
-    for index, event in kept:
-        while waiting and (event.timestamp > waiting[0].end or index > waiting[0].index):
+    for index, event in _with_calls(live, uncovered):
+        while waiting and (index not in places or event.timestamp > waiting[0].end or index > waiting[0].index):
             told.append(waiting.pop(0).told(agent))
         told.append((index, event))
     return [*told, *(summary.told(agent) for summary in waiting)]

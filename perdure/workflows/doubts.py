@@ -22,6 +22,7 @@ from perdure.doubts import (
 )
 from perdure.errors import EffectFailed, InvalidMessage
 from perdure.journal import AnswerAccepted, ToolOutput
+from perdure.ledger import idempotency_key
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Run, Standing
@@ -89,6 +90,7 @@ def _verdict(given: ToolInput, answer: Mapping[str, Any]) -> Verdict:
 
 async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput) -> ToolOutput | Doubt:
     """Ask the tool's own function what became of a call, if it has one."""
+    given = _as_begun(scope, given)
     runs = scope.projection.tool_runs.get(given.function_call_id)
     reason = (runs and runs.cause) or CUT_OFF
     # What it would look for is this call's key, and it is another call that is in doubt.
@@ -105,6 +107,13 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
                 return known
             reason = f"{reason}; {UNDECIDED}"
     return Doubt(call, given.idempotency_key, scope.invocation.started[given.function_call_id].timestamp, reason)
+
+
+def _as_begun(scope: Scope, given: ToolInput) -> ToolInput:
+    """Return a call with the key under which it was started: if its log was imported since, it would get another."""
+    own = idempotency_key(given.invocation_id, given.function_call_id)
+    salt, _, _ = scope.invocation.started[given.function_call_id].idempotency_key.rpartition(f"/{own}")
+    return given.model_copy(update={"key_salt": salt})
 
 
 def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:

@@ -20,6 +20,7 @@ from perdure.api.config import ApiConfig
 from perdure.api.identity import OPERATOR, SCOPE_KEY, Identity
 from perdure.given_logs import GivenLog, read_given
 from tests.api.support import Api, Obedient, call_of, obedient_app, response_to
+from tests.exports import by_hand
 from tests.workflows.support import eventually, serving
 
 pytestmark = pytest.mark.server
@@ -243,7 +244,8 @@ async def test_a_log_that_says_who_answered_is_an_operators_to_bring(api: Api) -
     session, call_id, invocation = await asked(api)
     await api.http.post(f"{base(api, session)}/pending/{call_id}/answer", json={"response": 1})
     await api.user(session).settled(invocation)
-    lines = (await api.http.get(f"{base(api, session)}/export", params={"journal": True})).text
+    export = (await api.http.get(f"{base(api, session)}/export", params={"journal": True})).text
+    lines = "\n".join(by_hand(export.splitlines()))
     hidden = lines.replace('"perdure:answer"', '"perdure\\u003aanswer"')
     imports = f"/v1/apps/{api.app}/users/ann/imports"
     for body in (lines, hidden):

@@ -11,11 +11,13 @@ import pytest
 from google.genai import types
 from temporalio.client import Client
 
+from perdure.agents import App, FunctionTool, LlmAgent, ResumabilityConfig
+from perdure.agents.context import ToolContext
 from perdure.errors import InvalidTrajectory
 from perdure.events import USER, Event, user_content
 from perdure.given_logs import read_given
 from tests.adk_shop import SESSIONS, VERSIONS, Shop, conversation
-from tests.workflows.support import User, serving
+from tests.workflows.support import ONCE, User, serving
 
 pytestmark = pytest.mark.server
 
@@ -61,7 +63,7 @@ def expected_next(version: str, name: str) -> list[Any]:
 
 def _given(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event of the normal form as one of a log."""
-    parts = (event.get("content") or {}).get("parts", [])
+    parts: list[dict[str, Any]] = event["content"]["parts"] if "content" in event else []
     content = {"parts": [part for part in parts if part.keys() & {"text", "function_call", "function_response"}]}
     return {"author": event["author"], "invocation_id": event["invocation"], "content": content}
 
@@ -171,7 +173,7 @@ async def test_every_prefix_ends_as_the_whole_or_is_refused_with_a_reason(
 async def _check_prefix(
     user: User, version: str, name: str, stored: Mapping[str, Any], whole: Sequence[Event], length: int
 ) -> None:
-    prefix = {**stored, "state": {}, "events": stored["events"][:length]}
+    prefix: dict[str, Any] = {**stored, "state": {}, "events": stored["events"][:length]}
     made = await user.runner.import_session(
         prefix, user_id="u", session_id=f"imported-{length}", allow_pending_calls=True
     )
@@ -216,3 +218,63 @@ MADE_GOOD: dict[tuple[str, str, str], list[Any]] = {
 
 def goal_of(whole: Sequence[Event], invocation_id: str) -> str:
     return next(event.text or "" for event in whole if event.invocation_id == invocation_id)
+
+
+async def test_two_imports_of_a_file_run_their_tools_under_keys_of_their_own(client: Client, app_name: str) -> None:
+    """An outside system takes the second payment under one key for a repetition of the first."""
+    stored = SESSIONS["2.13.0"]["waiting_confirmation"]["session"]
+    async with shop(client, app_name) as (made, user):
+
+        async def approved(session_id: str, **options: Any) -> User:
+            await user.runner.import_session(stored, user_id="u", session_id=session_id, **options)
+            session = user.other(session_id=session_id)
+            (call_id,) = await session.open("adk_request_confirmation")
+            assert (await session.answered({call_id: {"confirmed": True}})).status == "finished"
+            return session
+
+        one, other = await approved("one"), await approved("other")
+        kept = await approved("one", replace=True)
+        lines = [line async for line in user.runner.export_session(**other.who, journal=True)]
+        await user.runner.import_session(lines, session_id="again")
+        again = user.other(session_id="again")
+        assert len(made.refunds) == len(set(made.refunds)) == 3
+        assert len({key.partition("/")[2] for key in made.refunds}) == 1, "beside the salt they are the same"
+        # The ledger tells the keys under which tools ran, wherever the log has been since.
+        told = [[one.idempotency_key for one in await _refunds(session)] for session in (kept, other, again)]
+        assert told == [[made.refunds[2]], [made.refunds[1]], [made.refunds[1]]]
+        assert await _refunds(user.other(session_id="one~replaced-1")) != []
+        assert one.key == kept.key
+
+
+async def _refunds(session: User) -> list[Any]:
+    return [effect for effect in await session.runner.effects(**session.who) if effect.tool == "refund"]
+
+
+async def test_a_key_stays_the_same_over_attempts_and_a_lost_workflow(client: Client, app_name: str) -> None:
+    stored = SESSIONS["1.39.1"]["waiting_confirmation"]["session"]
+    seen: list[str] = []
+
+    def refund(amount: int, tool_context: ToolContext) -> str:
+        """Pays money back."""
+        seen.append(tool_context.idempotency_key)
+        if len(seen) < 3:
+            raise RuntimeError("down")
+        return "done"
+
+    made = Shop(app_name)
+    once = FunctionTool(refund, require_confirmation=True, retry=ONCE)
+    app = App(
+        name=app_name,
+        root_agent=LlmAgent(name="concierge", model=made.models["concierge"], tools=[once]),
+        resumability_config=ResumabilityConfig(is_resumable=True),
+    )
+    async with serving(client, app) as user:
+        await user.runner.import_session(stored, user_id="u", session_id="s")
+        (call_id,) = await user.open("adk_request_confirmation")
+        view = await user.answered({call_id: {"confirmed": True}})
+        assert view.status == "failed"
+        assert (await user.resumed(view.id)).status == "failed"
+        await user.workflow.terminate(reason="lost")
+        assert (await user.resumed(view.id)).status == "finished"
+    assert len(seen) == 3
+    assert len(set(seen)) == 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from perdure.agents.context import ToolContext
 from perdure.agents.tools import FunctionTool
 from perdure.errors import InvalidTrajectory
 from tests.workflows.support import Counted, User, agent, calls, long_running, make_app, serving, text
@@ -135,3 +136,31 @@ async def test_a_doubt_lets_an_imported_call_run_again_only_if_the_importer_allo
     async with imported_doubt(client, app_name, journal=journal, allow_pending_calls=allowed) as (copy, call_id, pay):
         view = await copy.answered({call_id: {"run_again": True}})
         assert (view.status, len(pay.keys)) == (("finished", 2) if allowed else ("failed", 1))
+
+
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "events"])
+async def test_what_a_call_did_before_an_import_is_looked_for_under_its_key_of_then(
+    client: Client, app_name: str, *, journal: bool
+) -> None:
+    """And run again, it runs under one of its own: the session that it was taken from may run it, too."""
+    looked: list[str] = []
+
+    def look_up(tool_context: ToolContext) -> None:
+        """Cannot tell."""
+        looked.append(tool_context.idempotency_key)
+
+    pay = Counted("pay", fail=1)
+    tool = FunctionTool(pay.fn, at_most_once=True, reconcile=look_up)
+    async with serving(client, make_app(app_name, agent("clerk", [calls("pay"), text("b")], [tool]))) as user:
+        await user.create()
+        failed = await user.run("a")
+        lines = [line async for line in user.runner.export_session(**user.who, journal=journal)]
+        await user.runner.import_session(lines, session_id="copy", allow_pending_calls=True)
+        copy = user.other(session_id="copy")
+        view = await copy.resumed(failed.id)
+        if journal:
+            (call_id,) = await copy.open("perdure_reconcile")
+            assert looked == pay.keys[:1]
+            view = await copy.answered({call_id: {"run_again": True}})
+        assert view.status == "finished"
+        assert len(set(pay.keys)) == len(pay.keys) == 2

@@ -15,6 +15,7 @@ from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolCont
 from perdure.client import Runner
 from perdure.errors import InvalidMessage, InvalidTrajectory
 from perdure.events import USER, Event
+from tests.exports import by_hand
 from tests.workflows.support import Counted, agent, calls, long_running, make_app, responses, serving, text
 
 pytestmark = pytest.mark.server
@@ -185,5 +186,5 @@ async def test_an_answer_of_many_levels_is_refused(client: Client, app_name: str
             answer = Event(author=USER, invocation_id=call.invocation_id, timestamp=1.0, content=_answer(call.id))
             lines = [line async for line in user.runner.export_session(**user.who)]
             with pytest.raises(InvalidTrajectory, match="more than 175 lists and objects within each other"):
-                await user.runner.import_session([*lines, answer.to_json()], session_id="copy")
+                await user.runner.import_session([*by_hand(lines), answer.to_json()], session_id="copy")
         assert (await user.answered({call.id: {"fine": _nested(130)}})).status == "finished"
