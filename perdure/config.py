@@ -27,7 +27,9 @@ from temporalio.runtime import Runtime
 from temporalio.service import GrpcCompression, TLSConfig
 
 from perdure.errors import ConnectionFailed, DefinitionError
+from perdure.logs import redact_logs
 from perdure.payloads import BoundedFailureConverterWithEncodedAttributes, data_converter
+from perdure.redaction import Redact, redacting, safely
 
 if TYPE_CHECKING:
     from perdure.artifacts.service import ArtifactService
@@ -69,6 +71,9 @@ class ConnectionConfig:
     payload_codec: PayloadCodec | None = field(default=None, repr=False)
     """Encrypts what histories hold, errors too: an `EncryptionCodec` of `perdure.encryption`, or a `PayloadCodec`
     of yours. The same for every client and worker. Default: none."""
+    redact: Redact | None = field(default=None, repr=False)
+    """Sees every text that this client writes into a history (messages, answers, state), and a worker that uses it, and
+    each log line: returns it without what nobody should read. Default: none."""
     interceptors: tuple[Interceptor, ...] = field(default=(), repr=False)
     """What stands before each call of the client, and of a worker that uses it: `perdure.telemetry.tracing`, or
     Temporal interceptors of yours. Default: none."""
@@ -84,9 +89,9 @@ class ConnectionConfig:
     def data_converter(self) -> DataConverter:
         """How payloads are written, stored and encrypted."""
         converter = replace(data_converter, external_storage=self.external_storage, payload_codec=self.payload_codec)
-        if self.payload_codec is None:
-            return converter
-        return replace(converter, failure_converter_class=BoundedFailureConverterWithEncodedAttributes)
+        if self.payload_codec is not None:
+            converter = replace(converter, failure_converter_class=BoundedFailureConverterWithEncodedAttributes)
+        return converter if self.redact is None else redacting(converter, self.redact)
 
     def resolve(self) -> ConnectionConfig:
         """Return the config with every unset field filled in from the profile and the defaults.
@@ -118,6 +123,8 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
         ConnectionFailed: No server answers at the address, or it refuses. The same call may succeed later.
     """
     _pause_at_exit()
+    if config is not None and config.redact is not None:
+        redact_logs(safely(config.redact))
     resolved, metadata = _resolve(config or ConnectionConfig())
     # It costs more than it saves within a network: journal slices are packed already (decision 113).
     compress = bool(resolved.tls) if resolved.grpc_compression is None else resolved.grpc_compression
@@ -215,6 +222,10 @@ class WorkerConfig:
     artifacts: ArtifactService | None = field(default=None, repr=False)
     """Where tools keep artifacts: a `FileArtifactService`, or one of yours; the same for every worker of an app, and
     for the HTTP API. Default: nowhere, so that a tool that saves or loads one fails."""
+    redact: Redact | None = field(default=None, repr=False)
+    """Sees every text that the worker writes into a history (what tools and models return, what errors say), and each
+    log line, and returns it without what nobody should read; give it to clients, too (`ConnectionConfig`). With
+    it nobody hears what models write before it is complete. Default: the client's, or none."""
     identity: str | None = None
     """Name of the worker in the Temporal UI. Default: process id and host."""
     debug: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, TextIO
 
@@ -21,7 +21,7 @@ from temporalio import activity, workflow
 
 from perdure.escapes import escaped
 
-__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work", "names_at_work"]
+__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work", "names_at_work", "redact_logs"]
 
 Level = Literal["debug", "info", "warning", "error"]
 """The least severe lines that are shown."""
@@ -43,6 +43,8 @@ _PRIVATE: Final = frozenset(
         ),
     }
 )
+_redact: list[Callable[[str], str]] = []
+"""What sees the texts of log lines, once there is such a function."""
 _WITHHELD: Final = "(withheld)"
 _RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -129,15 +131,40 @@ def configure_logging(json: bool | None = None, level: Level = "info", stream: T
     workflow.logger.workflow_info_on_message = False
 
 
+def redact_logs(redact: Callable[[str], str]) -> None:
+    """Have a function see every text of a log line of this process, from Perdure's loggers and in `configure_logging`.
+
+    Args:
+        redact: One that fails on nothing.
+    """
+    _redact[:] = [redact]
+
+
+def _redacted(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Redact texts, those of exceptions too."""
+    if not _redact or event.get("logger") == "perdure.redaction":
+        return event
+    if event.get("exc_info"):
+        event = structlog.processors.format_exc_info(logger, method, event)
+    return {key: _redacted_value(value) for key, value in event.items()}
+
+
+def _redacted_value(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | logging.LogRecord):
+        return value
+    return _redact[0](value if isinstance(value, str) else repr(value))
+
+
 def _is_no_activity_failure(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Completing activity as failed")
 
 
 def _renderers(as_json: bool, stream: TextIO) -> list[Processor]:
     if as_json:
-        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+        return [structlog.processors.format_exc_info, _redacted, structlog.processors.JSONRenderer(default=str)]
     return [
         structlog.processors.format_exc_info,
+        _redacted,
         _escape,
         structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0),
     ]
@@ -186,6 +213,7 @@ _CHAIN: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
     _withhold_private,
     structlog.stdlib.PositionalArgumentsFormatter(),
+    _redacted,
     _avoid_record_fields,
     structlog.stdlib.render_to_log_kwargs,
 )

@@ -32,6 +32,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from perdure.brevity import briefly
 from perdure.errors import EncryptionError, message_of, shortened
+from perdure.redaction import Redact, redacting
 
 ENCODING, CIPHER, KEY_ID = "encoding", "encryption-cipher", "encryption-key-id"
 """Names of the metadata of an encrypted payload; they stand in histories."""
@@ -191,21 +192,29 @@ data_converter = DataConverter(
 """The converter of every client and worker of Perdure."""
 
 
-def adapt(client: Client) -> Client:
+def adapt(client: Client, redact: Redact | None = None) -> Client:
     """Return a client of the same connection that speaks Perdure's payloads; not for workflow code.
 
     What else the client's converter does stays: a payload codec (encryption), a failure converter of its own, external
     storage.
+
+    Args:
+        client: Any client.
+        redact: Sees every text before it is written, unless the client has such a function already.
     """
     converter = client.data_converter
-    if issubclass(converter.payload_converter_class, PerdurePayloadConverter):
+    if not issubclass(converter.payload_converter_class, PerdurePayloadConverter):
+        failures = converter.failure_converter_class
+        converter = dataclasses.replace(
+            converter,
+            payload_converter_class=PerdurePayloadConverter,
+            failure_converter_class=_BOUNDED.get(failures, failures),
+        )
+    if redact is not None:
+        converter = redacting(converter, redact)
+    if converter is client.data_converter:
         return client
     # The config as it was before the client's plugins changed it: they do so again, once, for the new client.
     config = client.config()
-    failures = converter.failure_converter_class
-    config["data_converter"] = dataclasses.replace(
-        converter,
-        payload_converter_class=PerdurePayloadConverter,
-        failure_converter_class=_BOUNDED.get(failures, failures),
-    )
+    config["data_converter"] = converter
     return Client(**config)

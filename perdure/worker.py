@@ -24,8 +24,10 @@ from perdure.agents.definitions import App
 from perdure.agents.registry import Registry, register
 from perdure.config import WorkerConfig
 from perdure.detours import Detours
+from perdure.logs import redact_logs
 from perdure.metering import StepMeter
 from perdure.payloads import adapt
+from perdure.redaction import RedactingCodec, safely
 from perdure.rollout import Rollout
 from perdure.sandbox import workflow_runner
 from perdure.streams.hub import TokenHub
@@ -51,7 +53,12 @@ def create_workers(
         DefinitionError: An app is defined wrongly.
     """
     config = config or WorkerConfig()
-    client = adapt(client)
+    client = adapt(client, config.redact)
+    if config.redact is not None:
+        redact_logs(safely(config.redact))
+    if isinstance(client.data_converter.payload_codec, RedactingCodec):
+        # A piece of a text does not tell what the whole is.
+        streams = None
     code = _code_runner("tools", config.tool_threads)
     # A tool that blocks its loop holds up no model call.
     models = _code_runner("models", config.tool_threads)

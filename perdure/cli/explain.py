@@ -13,7 +13,6 @@ from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
 from perdure.cli.output import age, answer_text, call_text, clock, say, show_json
 from perdure.errors import InvocationNotFound, SessionNotFound
-from perdure.failures import reference
 
 if TYPE_CHECKING:
     from perdure.client import Runner
@@ -107,13 +106,15 @@ def _describe(session: SessionExplanation, flags: str) -> Iterator[str]:
 
 
 def _describe_invocation(invocation: InvocationExplanation, flags: str) -> Iterator[str]:
+    from perdure.failures import reference
+
     agent = f", begun by agent {invocation.agent}" if invocation.agent else ""
     yield f"invocation {invocation.id} is {invocation.status}{agent}"
     if invocation.reason:
         yield f"  because: {invocation.reason}"
     for failure in invocation.failures:
         known = reference(invocation.id, failure.agent, failure.step)
-        yield f"  failed: agent {failure.agent!r} in {failure.step!r} (reference {known}): {failure.cause}"
+        yield f"  failed: agent {failure.agent!r} in {failure.step!r}: {failure.cause} (reference {known})"
     if invocation.behind:
         more = invocation.behind_count - len(invocation.behind)
         yield f"  its turn comes after: {', '.join(invocation.behind)}" + (f" and {more} more" if more else "")

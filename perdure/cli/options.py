@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perdure.config import ConnectionConfig
     from perdure.inspecting import SessionKeys
     from perdure.keys import KeyRing
+    from perdure.redaction import Redact
 
 _T = TypeVar("_T")
 
@@ -39,6 +40,7 @@ class Connection:
     config_file: Path | None
     payload_storage: str | None = None
     payload_codec: str | None = None
+    redact: str | None = None
     encryption_keys: Path | None = None
     grpc_compression: bool | None = None
 
@@ -52,6 +54,7 @@ class Connection:
             "--config-file": self.config_file,
             "--payload-storage": self.payload_storage,
             "--payload-codec": self.payload_codec,
+            "--redact": self.redact,
             "--encryption-keys": self.encryption_keys,
         }
         flags = "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
@@ -73,6 +76,7 @@ class Connection:
             if storage
             else None,
             payload_codec=self.codec(),
+            redact=self.redaction(),
             grpc_compression=self.grpc_compression,
         )
 
@@ -90,6 +94,12 @@ class Connection:
         except ImportError as error:
             raise click.UsageError("encryption needs more packages: pip install 'perdure[encryption]'") from error
         return EncryptionCodec(keys)
+
+    def redaction(self) -> Redact | None:
+        """Return what sees every text before it is written, if anything does."""
+        from types import FunctionType
+
+        return found_in_module(self.redact, "redact", FunctionType, "--redact") if self.redact else None
 
     def keys(self) -> KeyRing | None:
         """Return the encryption keys, if any are given.
@@ -159,6 +169,12 @@ def connection_options(command: Command) -> Command:
         help="A payload codec of yours, which encrypts histories.  [default: none]",
     )
     @click.option(
+        "--redact",
+        envvar="PERDURE_REDACT",
+        metavar="MODULE:NAME",
+        help="A function of yours that redacts every text before it is written.  [default: none]",
+    )
+    @click.option(
         "--encryption-keys",
         envvar="PERDURE_ENCRYPTION_KEYS_FILE",
         type=click.Path(path_type=Path),
@@ -179,6 +195,7 @@ def connection_options(command: Command) -> Command:
         config_file: Path | None,
         payload_storage: str | None,
         payload_codec: str | None,
+        redact: str | None,
         encryption_keys: Path | None,
         grpc_compression: bool | None,
         **options: Any,
@@ -190,6 +207,7 @@ def connection_options(command: Command) -> Command:
             config_file=config_file,
             payload_storage=payload_storage,
             payload_codec=payload_codec,
+            redact=redact,
             encryption_keys=encryption_keys,
             grpc_compression=grpc_compression,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal
 
 import httpx2
@@ -62,7 +62,10 @@ def careless_app(errors: Literal["hidden", "shown"]) -> tuple[Any, Careless]:
 
     model = Careless()
     fails.__name__ = "raise"
-    tools = [FunctionTool(fails, retry=ONCE), FunctionTool(once, at_most_once=True)]
+    tools: list[FunctionTool | Callable[..., Any]] = [
+        FunctionTool(fails, retry=ONCE),
+        FunctionTool(once, at_most_once=True),
+    ]
     agent = LlmAgent(name="clerk", model=model, tools=tools)
     app = make_app(f"app_{uuid.uuid4().hex[:12]}", agent)
     return app.model_copy(update={"errors": errors}), model
