@@ -7,7 +7,7 @@ STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
 WORKERS ?= 2
 
-.PHONY: setup demo test retest prove check lint types fast-tests format lock clean
+.PHONY: setup demo test test-313 attacks retest prove check lint types fast-tests format lock clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,20 @@ demo: $(STAMP)
 # share them, by files, each with Temporal servers of its own; WORKERS=0 is one.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term
+
+# What must hold on the image's Python, too, where one is found: the attacks, and the tests that need no server.
+test-313: | $(UV)
+	@for python in $(PYTHON_313) python3.13 "$$HOME"/.pyenv/versions/3.13*/bin/python \
+			"$$($(UV) python find --managed-python 3.13 2>/dev/null || \
+				{ $(UV) python install --quiet 3.13 && $(UV) python find --managed-python 3.13; } 2>/dev/null)"; do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null; then \
+			exec $(MAKE) --no-print-directory VENV=.venv-313 PYTHON="$$python" fast-tests attacks; \
+		fi; \
+	done; \
+	echo "perdure: no Python 3.13 is here, so nothing was tested with it; make test-313 PYTHON_313=/path/to/python" >&2
+
+attacks: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/attacks tests/api/test_attacks.py
 
 # The tests that failed, alone: what passes now was late on a busy machine, and is told.
 retest: $(STAMP)
