@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from google.genai import types
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from perdure.agents import App, FunctionTool
+from perdure.agents import App, FunctionTool, ToolContext
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
 from perdure.events import USER, Event
@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 
 LONG = os.environ.get("PERDURE_PROVE") == "long"
 MESSAGES = 100
+_MOST_AGAIN = 10
+"""Local tools of a hundred that may run again, with the same key."""
 _PATIENCE = 600.0
 """Seconds for a hundred invocations, on a machine that may be busy."""
 _PAUSE = 0.05
@@ -137,12 +139,12 @@ async def _ask(runner: Runner, user: User, words: str) -> list[str]:
 async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
     client: Client, temporal_server: str, app_name: str, how: str, repeat: int
 ) -> None:
-    """None is stuck, none is lost, none comes twice."""
-    setting, booked = ROUNDS[how], Counter[str]()
+    """None is stuck, none is lost, none is logged twice."""
+    setting, booked = ROUNDS[how], defaultdict[str, list[str]](list)
 
-    def book(what: str) -> str:
+    def book(what: str, tool_context: ToolContext) -> str:
         """Book something."""
-        booked[what] += 1
+        booked[what].append(tool_context.idempotency_key)
         return "ok"
 
     tools = [FunctionTool(book, local=True)] if setting.local else []
@@ -176,6 +178,6 @@ async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
         assert set(booked) == set(messages if setting.local else ())
         for history in await user.histories():
             await replay_history(history, [app])
-    # One worker with room for the session starts no local tool again.
-    if not setting.others and setting.workers == 1:
-        assert not [what for what, times in booked.items() if times > 1]
+    # A task that timed out, or that a look was replayed up to, runs its local tool again: as the same call.
+    assert all(len(set(keys)) == 1 for keys in booked.values())
+    assert len([what for what, keys in booked.items() if len(keys) > 1]) <= _MOST_AGAIN
