@@ -118,3 +118,17 @@ async def test_a_delay_takes_its_time() -> None:
 def test_a_malformed_step_is_refused_with_its_number(step: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="step 2 of a scripted model"):
         ScriptedModel([{"text": "fine"}, step])
+
+
+async def test_a_step_may_say_why_the_model_stopped() -> None:
+    """Alone it is no answer, as Gemini tells of it."""
+    steps = [{"finish_reason": "SAFETY"}, {"finish_reason": "STOP"}, {"text": "Onc", "finish_reason": "MAX_TOKENS"}]
+    model = ScriptedModel(steps)
+    told: list[tuple[str | None, bool, str | None]] = []
+    for index in range(len(steps)):
+        config = types.GenerateContentConfig()
+        asked = LlmRequest(model="m", contents=[], config=config, agent="clerk", call_index=index)
+        async for response in model.generate_content_async(asked):
+            parts = response.content.parts if response.content else None
+            told.append((response.error_code, bool(parts), response.finish_reason and response.finish_reason.value))
+    assert told == [("SAFETY", False, "SAFETY"), (None, False, "STOP"), (None, True, "MAX_TOKENS")]
