@@ -43,14 +43,11 @@ from perdure.messages import (
 from perdure.no_answers import judge
 from perdure.plan import LlmNode, ToolPlan
 from perdure.projection import Call, Invocation, Projection, split_state_delta
-from perdure.requests import by_branch, check_answer, expired_answer, failed_answer, named, state_event
-from perdure.responses import confirmation_request, failure_output, requested_confirmation, response_event, silent_calls
+from perdure.requests import by_branch, check_answer, expired_answer, named, state_event
+from perdure.responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.state_messages import ShareStateInput, StateChangeInput
 from perdure.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.views import expired_cause
-
-MAX_CAUSE = 200
-"""Characters of a failure's cause that the journal keeps of a tool's run."""
 
 _SAME_TIME = 0.002
 """Seconds by which the journal's time of a workflow task may differ from history's."""
@@ -148,7 +145,7 @@ class Rebuilder:
     def tool_started(self, call: ToolInput, time: float) -> None:
         """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""
         invocation = self.projection.invocations.get(call.invocation_id)
-        tool = self._tool(invocation, call) if invocation is not None else None
+        tool = tool_of(self.projection, invocation, call) if invocation is not None else None
         if invocation is None or tool is None or not tool.at_most_once:
             return
         entry = ToolStarted(
@@ -192,33 +189,6 @@ class Rebuilder:
         """Keep a tool's output, unless it was logged, and log the response event if it is the last that was missing."""
         invocation = self.projection.invocations[call.invocation_id]
         self._returned(invocation, call.function_call_id, output, time, confirmed=call.confirmation is not None)
-
-    def tool_failed(self, call: ToolInput, cause: str, time: float) -> bool:
-        """Take in that a tool failed, if its model is told of that; returns whether it is."""
-        invocation = self.projection.invocations.get(call.invocation_id)
-        tool = self._tool(invocation, call) if invocation is not None else None
-        if invocation is None or tool is None or tool.on_failure != "tell_model" or tool.at_most_once:
-            return False
-        known = self.projection.tool_runs.get(call.function_call_id)
-        attempts = known.attempts if known is not None else max(tool.options.max_attempts, 1)
-        if known is None:
-            ran = ToolRan(call_id=call.function_call_id, outcome="failed", attempts=attempts, started=time, ended=time)
-            self.projection.apply(ran.model_copy(update={"cause": cause[:MAX_CAUSE]}))
-        output = failure_output(tool.name, cause, attempts)
-        open_call = self.projection.calls.get(call.function_call_id)
-        if open_call is None or tool.kind != "long_running" or not self.projection.is_resumable(invocation):
-            self.tool_returned(call, output, time)
-        elif open_call.answer == "open":
-            self.tool_returned(call, ToolOutput(), time)
-            made = types.FunctionCall(id=call.function_call_id, name=call.tool)
-            self.answer(failed_answer(made, output.result), call.invocation_id, time)
-        return True
-
-    def _tool(self, invocation: Invocation, call: ToolInput) -> ToolPlan | None:
-        # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
-        plan = self.projection.plan_of(invocation) or self.projection.plans.get(self.projection.newest_plan or "")
-        node = plan.nodes.get(call.agent) if plan is not None else None
-        return node.tool(call.tool) if isinstance(node, LlmNode) else None
 
     def _returned(
         self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
@@ -330,6 +300,14 @@ class Rebuilder:
         if payload_size(logged) <= MAX_EVENT_BYTES:
             self.projection.apply(EventLogged(event=logged))
         return logged
+
+
+def tool_of(projection: Projection, invocation: Invocation, call: ToolInput) -> ToolPlan | None:
+    """Return the tool of a call, as the invocation's plan has it."""
+    # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
+    plan = projection.plan_of(invocation) or projection.plans.get(projection.newest_plan or "")
+    node = plan.nodes.get(call.agent) if plan is not None else None
+    return node.tool(call.tool) if isinstance(node, LlmNode) else None
 
 
 def _is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:

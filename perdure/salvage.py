@@ -40,6 +40,7 @@ from perdure.packing import unpack
 from perdure.projection import Invocation, Projection
 from perdure.questions import Questions
 from perdure.rebuilding import Rebuilder
+from perdure.rebuilt_failures import tool_failed
 from perdure.repeats import accept_resume
 from perdure.requests import parse_signal
 from perdure.starts import DeadlineTimers, Starts, is_beside
@@ -324,7 +325,7 @@ class _Reader:
         """Return whether the model was to be told of a tool's failure, which is then taken in."""
         if failure.application_failure_info.type == NOT_REGISTERED:
             return False
-        return self.journal.tool_failed(call, failure_text(failure), time)
+        return tool_failed(self.journal, call, failure_text(failure), time)
 
     # What became of the invocations.
 

@@ -57,6 +57,7 @@ PURE = frozenset({"requests", "views", "search", "tool_effects", "imports", "tra
         "wholeness",
         "plan_diff",
         "large_results",
+        "rebuilt_failures",
         "answers",
         "repeats",
         "rebuilding",

@@ -13,7 +13,7 @@ from perdure.journal import ToolRan, ToolStarted
 from perdure.messages import NOT_REGISTERED, ToolInput
 from perdure.plan import ToolPlan
 from perdure.projection import Projection
-from perdure.rebuilding import MAX_CAUSE
+from perdure.rebuilt_failures import MAX_CAUSE
 from perdure.tool_output import RunTimes, ToolOutput
 from perdure.workflows.effects import cause_of, error_type
 from perdure.workflows.scope import Scope
