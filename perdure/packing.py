@@ -12,7 +12,7 @@ from perdure.brevity import briefly
 from perdure.errors import LogError
 from perdure.journal import ENTRIES, MAX_PART_BYTES, MAX_PAYLOAD_BYTES, Entry, take
 
-MAX_PART_ENTRIES = 3_000
+MAX_PART_ENTRIES = 1_000
 """What one part of a journal may hold: small entries take a workflow as long as large ones, and 2 s are a deadlock."""
 
 

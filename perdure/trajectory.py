@@ -36,6 +36,7 @@ from perdure.journal import (
     ToolOutput,
 )
 from perdure.live_events import live_indexes
+from perdure.no_answers import is_refused
 from perdure.projection import Invocation, Projection
 from perdure.requests import is_state_event
 from perdure.responses import confirmation_targets, is_confirmation_request
@@ -251,7 +252,9 @@ def _is_model_answer(event: Event) -> bool:
 def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:
     """Return whether an invocation's log is whole: all that was started has ended, or the last word is final."""
     events = [entry.event for entry in invocation.entries if isinstance(entry, EventLogged)]
-    if not events or is_failure(events[-1]) or unanswered(invocation) or in_doubt(invocation):
+    if not events or unanswered(invocation) or in_doubt(invocation):
+        return False
+    if is_failure(events[-1]) or is_refused(events[-1]):
         return False
     if set(events[-1].actions.requested_tool_confirmations) - set(confirmation_targets(events).values()):
         # It was cut off before a person was asked.

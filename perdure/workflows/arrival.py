@@ -69,12 +69,11 @@ class Arrival:
         try:
             if page.offset > have:
                 raise LogError(f"the part starts at entry {page.offset}, but the journal ends at {have}")
-            new = page.entries[have - page.offset :]
-            # On a copy first: a part is taken whole or not at all.
-            Projection.fold((*self.log.projection.entries, *new))
-            for entry in new:
+            for entry in page.entries[have - page.offset :]:
                 self.log.append(entry)
         except (LogError, KeyError, ValueError) as error:
+            # A part is taken whole or not at all.
+            self.log.projection = Projection.fold(self.log.projection.entries[:have])
             raise ApplicationError(error_text(error), type="LogError", non_retryable=True) from error
         if self.complete and not was_complete:
             self.then()

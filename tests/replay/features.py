@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowExecution
 
-from perdure import __version__, journal
+from perdure import __version__, packing
 from perdure.agents import App
 from perdure.agents.custom import BaseAgent
 from tests.replay.record import HISTORIES, scrub
@@ -221,7 +221,7 @@ class Recorder:
         for run in runs.values():
             history = await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
             workflows.append({"workflow_id": run.id, "history": scrub(json.loads(history.to_json()))})
-        limits = {name: getattr(journal, name) for name in _LIMITS}
+        limits = {name: getattr(packing, name) for name in _LIMITS}
         document = {"test": self._test, "app": app.name, "limits": limits, "workflows": workflows}
         text = json.dumps(document, separators=(",", ":")) + "\n"
         path = FEATURES / f"{file_name(self._test)}.json.gz"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
-from perdure import journal
+from perdure import packing
 from perdure.agents.registry import register
 from perdure.errors import DefinitionWarning, HistoryDiffers
 from perdure.replay import replay_history
@@ -24,7 +24,7 @@ async def replay(path: Path, *, other: tuple[str, str] = ("", "")) -> int:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", DefinitionWarning)
         for name, value in document["limits"].items():
-            patch.setattr(journal, name, value)
+            patch.setattr(packing, name, value)
         app = custom_app(document["test"], document["app"])
         for workflow in document["workflows"]:
             history = WorkflowHistory.from_json(workflow["workflow_id"], workflow["history"])

@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 
-from perdure import journal
+from perdure import packing
 from perdure.agents import FunctionTool
 from perdure.agents.custom import BaseAgent
 from perdure.cli import run_command
@@ -138,8 +138,8 @@ async def test_a_closed_session_is_exported_and_brought_back(client: Client, app
 
 @pytest.fixture
 def small_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
-    monkeypatch.setattr(journal, "MAX_PART_BYTES", 4 * SMALL)
+    monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", SMALL)
+    monkeypatch.setattr(packing, "MAX_PART_BYTES", 4 * SMALL)
 
 
 @pytest.mark.usefixtures("small_payloads")

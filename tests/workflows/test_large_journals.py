@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
-from perdure import journal
+from perdure import journal, packing
 from perdure import lifecycle as lifecycle_module
 from perdure.archive import read_archive
 from perdure.client import Runner
@@ -49,8 +49,8 @@ SMALL = 3_000
 
 @pytest.fixture
 def small_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
-    monkeypatch.setattr(journal, "MAX_PART_BYTES", 4 * SMALL)
+    monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", SMALL)
+    monkeypatch.setattr(packing, "MAX_PART_BYTES", 4 * SMALL)
 
 
 def noise(size: int, seed: int = 0) -> str:
@@ -181,7 +181,7 @@ async def test_a_session_closed_while_it_fetches_its_journal_is_brought_back(
 async def test_a_run_that_carries_a_journal_does_not_hand_over_at_once(small_client: Client, app_name: str) -> None:
     """The server suggests to continue as new all the time once the journal stands in the history."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
+        patch.setattr(packing, "MAX_PAYLOAD_BYTES", SMALL)
         script = [text(noise(2_000, seed)) for seed in range(30)]
         async with serving(small_client, make_app(app_name, agent("clerk", script))) as user:
             await user.create()
@@ -338,7 +338,7 @@ async def test_a_full_session_refuses_messages_and_takes_answers(
         await user.create()
         waiting = await user.run("a")
         await user.workflow.terminate("a test")
-        monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", 100)
+        monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", 100)
         monkeypatch.setattr(limits, "_MAX_BYTES", 1_000)
         with pytest.raises(SessionFull, match="export it"):
             await user.send("b")

@@ -55,8 +55,8 @@ async def test_clients_that_replace_at_once_leave_one_log_and_keep_the_others(
 ) -> None:
     """Who is told that its log stands has it in its place or kept; who is told that it does not can send it again."""
     if small:
-        monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
-        monkeypatch.setattr(journal, "MAX_PART_BYTES", 4 * SMALL)
+        monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", SMALL)
+        monkeypatch.setattr(packing, "MAX_PART_BYTES", 4 * SMALL)
     script = [calls("pick"), *[text("hello")] * 20]
     async with serving(client, make_app(app_name, agent("clerk", script, [long_running("pick")]))) as user:
         await user.create()

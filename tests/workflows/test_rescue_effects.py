@@ -11,7 +11,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from perdure import journal
+from perdure import packing
 from perdure.agents import FunctionTool, ToolContext
 from perdure.doubts import Reconciled, is_doubt_request
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER
@@ -45,8 +45,8 @@ async def take_over(user: User) -> None:
 
 @pytest.fixture
 def small_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", SMALL)
-    monkeypatch.setattr(journal, "MAX_PART_BYTES", 4 * SMALL)
+    monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", SMALL)
+    monkeypatch.setattr(packing, "MAX_PART_BYTES", 4 * SMALL)
 
 
 @pytest.mark.usefixtures("small_payloads")

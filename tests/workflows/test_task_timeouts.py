@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from perdure import journal
+from perdure import journal, packing
 from perdure.agents import App, FunctionTool
 from perdure.client import Runner
 from perdure.lifecycle import Lifecycle
@@ -146,7 +146,7 @@ async def test_a_run_that_fetches_its_journal_has_more_time_whatever_its_tools(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "_SHORT_EVENTS", 40)
-    monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", 100)
+    monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", 100)
     tool = Counted("tool")
     async with serving(client, local_app(app_name, tool.fn)) as user:
         await user.create()
@@ -165,7 +165,7 @@ async def test_a_session_that_is_brought_in_hands_over_if_its_journal_came_whole
         await user.create()
         await user.run("go")
         lifecycle = Lifecycle(app_name, client)
-        monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", largest)
+        monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", largest)
         await lifecycle.restore("u", "copy", await lifecycle.read_journal("u", "s"))
         copy = user.other(session_id="copy")
         (call,) = await copy.open("ask")
