@@ -147,10 +147,14 @@ class Claims:
 
     def _same_tool(self, claim: Claim) -> Claim | None:
         """Return the lost start that this one is most likely to repeat."""
+        if not self._lost:
+            return None
         lost = [known for known in self._claims.values() if known.key in self._lost and known.tool == claim.tool]
         same = (known for known in lost if known.args == claim.args)
         return next(same, lost[0] if lost else None)
 
     def _result(self, claim: Claim) -> ClaimResult:
+        if claim.lost is None:
+            return ClaimResult(verdict=claim.verdict, key=claim.key, at=claim.at)
         lost = next((known for known in self._claims.values() if known.key == claim.lost), claim)
         return ClaimResult(verdict=claim.verdict, key=lost.key, at=lost.at)
