@@ -313,7 +313,7 @@ class _Reader:
         if call is None or is_asked:
             return
         if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
-            self.projection.apply(ModelCalled(agent=call.agent))
+            self.projection.apply(ModelCalled(agent=call.agent, invocation_id=call.invocation_id))
         self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
 
     # What became of the invocations.
