@@ -18,6 +18,7 @@ PACKAGE = ROOT / "perdure"
 VALUES = frozenset(
     {
         "errors",
+        "bounds",
         "brevity",
         "claims",
         "events",
@@ -36,11 +37,13 @@ VALUES = frozenset(
         "state_messages",
         "attribution",
         "responses",
+        "run_paths",
         "run_tree",
         "runs",
         "invocations",
         "no_answers",
         "tool_output",
+        "budget",
         "doubts",
         "ledger",
         "expiry",
@@ -79,6 +82,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "logs": frozenset({"escapes"}),
     "observing": frozenset(),
     "health": frozenset(),
+    "durations": frozenset(),
     "metering": VALUES | {"observing"},
     "core_log": frozenset(),
     "event_loop": frozenset(),
@@ -103,7 +107,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "models": VALUES | {"models", "logs"},
     "agents": VALUES | {"agents", "artifacts", "models.base", "logs"},
     "loading": VALUES | {"agents"},
-    "workflows": VALUES | PURE | {"workflows", "detours", "agents.custom", "agents.context", "agents.registry", "logs"},
+    "workflows": VALUES
+    | PURE
+    | {"workflows", "detours", "agents.custom", "agents.context", "logs"}
+    | {"agents.frames", "agents.registry"},
     "activities": VALUES
     | PURE
     | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing", "streams"}

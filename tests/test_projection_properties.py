@@ -132,7 +132,7 @@ def test_every_invocation_that_can_go_on_is_rebuilt_from_what_it_logged(entries:
 
 
 def _reread(
-    entries: Sequence[EventLogged | ActivityKept | FailureCaught],
+    entries: Sequence[RunEntry],
 ) -> list[EventLogged | ActivityKept | FailureCaught]:
     again = ENTRIES.validate_json(dump_entries(entries))
     return [entry for entry in again if isinstance(entry, (EventLogged, ActivityKept, FailureCaught))]

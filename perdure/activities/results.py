@@ -15,9 +15,10 @@ from pydantic import ValidationError
 from temporalio import activity
 
 from perdure.activities.code import CodeRunner
-from perdure.activities.limits import MAX_LOCAL_BYTES
+from perdure.activities.limits import MAX_LOCAL_BYTES, dumped
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
+from perdure.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
 from perdure.errors import ArtifactError
 from perdure.events import EventActions
 from perdure.journal import payload_size
@@ -86,7 +87,8 @@ class ToolResults:
     async def bounded(self, tool: str, key: str, output: ToolOutput) -> ToolOutput:
         """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
         most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES
-        if payload_size(output) <= most - _RESERVE_BYTES:
+        data = dumped(output)
+        if len(data) <= most - _RESERVE_BYTES and excess(data, MAX_RESULT_VALUES) is None:
             return output
         return await self.shorten(tool, key, output, BEGINNING_LENGTH)
 
@@ -195,8 +197,12 @@ class _Given:
                 if not isinstance(key, str):
                     raise NotPlain(f"its key {str(key)[:40]!r} is of type {type(key).__name__}, and keys are texts")
                 written.update(_state_key(key, value))
+            if len(written) > MAX_STATE_KEYS:
+                raise NotPlain(f"it has {len(written):,} keys, and {MAX_STATE_KEYS:,} are the most")
             if is_too_deep(EventActions(state_delta=written)):
                 raise NotPlain(_TOO_DEEP)
+            if (problem := excess(dumped(EventActions(state_delta=written)), MAX_RESULT_VALUES)) is not None:
+                raise NotPlain(f"it {problem}")
         except Exception as error:
             why = str(error) if isinstance(error, NotPlain) else f"it cannot be read: {type(error).__name__}"
             self.problems.append(

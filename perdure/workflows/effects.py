@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
@@ -49,9 +49,6 @@ _T = TypeVar("_T")
 _LOCAL_PAUSE = timedelta(milliseconds=200)
 
 _NO_TRIAL = Trial()
-
-_MODEL_OPTIONS = ToolOptions(max_attempts=15)
-"""A model call retries what its provider may answer later, for some eight minutes."""
 
 _ACTIVITY_EVENTS = 6
 """What an activity leaves in history, the next workflow task included."""
@@ -99,19 +96,26 @@ class Effects:
         """Activities at work, those of the running invocation."""
         self.draining = False
         """The run is about to continue as new: what runs is awaited, nothing new is scheduled."""
-        self.urgent = False
-        """A branch has failed: its siblings are not held back."""
+        self.failed: Sequence[EffectFailed] = ()
+        """Of the invocation at work: failures of branches that are not told to the agent above them yet."""
         self.held = 0
         """Activities that are held back."""
 
-    async def model(self, call: ModelInput, model: str, witness: Witness | None = None) -> ModelOutput:
+    @property
+    def urgent(self) -> bool:
+        """A branch has failed: its siblings are not held back, until the agent above is told."""
+        return bool(self.failed)
+
+    async def model(
+        self, call: ModelInput, model: str, options: ToolOptions, witness: Witness | None = None
+    ) -> ModelOutput:
         """Call an agent's model.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
         output = await self._activity(
-            CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}", witness
+            CALL_MODEL, call, ModelOutput, call.agent, "model", options, f"{call.agent}: {model}", witness
         )
         self._places.model_returned(call.agent, call.branch)
         return output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from perdure.projection import Invocation, Projection
 from perdure.runs import Run, is_state
 from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
+from perdure.workflows.budget import CallBudget
 from perdure.workflows.effects import Effects, Witness, told
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
@@ -136,6 +137,7 @@ class Scope:
         self.carrier = carrier
         self.user_id = user_id
         self.waits = Waits(log.projection)
+        self.budget = CallBudget(plan, invocation, self.waits, self.check_stopped)
         self.failed: list[EffectFailed] = []
         """Failures of branches that are not told to the agent above them yet, since siblings go on."""
         self.stopping = False
@@ -277,10 +279,15 @@ class Scope:
         try:
             yield
         except EffectFailed as failure:
-            self.failed.append(failure)
             # Its siblings run to their end or pause, and only then may the run continue as new.
-            self.effects.urgent = True
+            self.failed.append(failure)
             raise
+
+    def tell_above(self, failures: Iterable[BaseException]) -> None:
+        """Count failures no longer as those of branches, since the agent above gets them."""
+        for failure in failures:
+            if isinstance(failure, EffectFailed) and failure in self.failed:
+                self.failed.remove(failure)
 
     @property
     def quiescent(self) -> bool:

@@ -11,6 +11,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure import messages, requests
+from perdure.bounds import check_json
+from perdure.budget import is_at_limit
 from perdure.errors import InvalidMessage, PerdureError, SessionFull
 from perdure.events import EventActions
 from perdure.journal import AnswerAccepted, MessageAccepted, ResumeAccepted, StateChanged, TempStateSet
@@ -27,7 +29,7 @@ from perdure.messages import (
 from perdure.packing import pack_whole
 from perdure.projection import split_state_delta
 from perdure.repeats import find_repeated
-from perdure.sent_ahead import SEND_AHEAD, SentAhead
+from perdure.sent_ahead import SEND_AHEAD
 from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult, with_delta
 from perdure.workflows.ahead import Ahead
 from perdure.workflows.arrival import Arrival
@@ -144,9 +146,9 @@ class SessionWorkflow(SessionQueries):
     # Updates. A validator refuses before anything is written into the history.
 
     @workflow.update(name=messages.SEND_MESSAGE)
-    async def send_message(self, sent: MessageInput | SentAhead) -> InvocationResult:
+    async def send_message(self, sent: RawValue) -> InvocationResult:
         """Accept a message, which starts an invocation when its turn comes."""
-        message = self._ahead.take(sent, MessageInput)
+        message, _ = self._ahead.take(sent, MessageInput)
         projection = await self._ready()
         offset = len(projection.events)
         with refusing():
@@ -154,32 +156,34 @@ class SessionWorkflow(SessionQueries):
             if repeated is not None:
                 return self._result(*repeated)
             self._check_room()
+            requests.check_queue(projection, message)
         invocation_id = new_invocation_id()
         delta, temp = split_state_delta(message.state_delta)
         event = user_event(invocation_id, message.content, EventActions(state_delta=delta), None)
         event = event.model_copy(update={"custom_metadata": message.metadata})
-        self._log.append(MessageAccepted(event=event, request_id=message.request_id))
+        accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
+        self._log.append(accepted)
         if temp:
             self._log.append(TempStateSet(invocation_id=invocation_id, delta=temp))
         return self._result(invocation_id, offset)
 
     @send_message.validator
-    def _check_message(self, sent: MessageInput | SentAhead) -> None:
+    def _check_message(self, sent: RawValue) -> None:
         message = self._ahead.read(sent, MessageInput)
         with refusing():
-            requests.check_levels(message)
             requests.check_message(message)
             if not self._arrival.complete or find_repeated(self._log.projection, message) is None:
                 self._check_room()
+                requests.check_queue(self._log.projection, message)
 
     def _check_room(self) -> None:
         if self._limits.full:
             raise SessionFull(_FULL)
 
     @workflow.update(name=messages.RESPOND)
-    async def respond(self, sent: AnswerInput | SentAhead) -> InvocationResult:
+    async def respond(self, sent: RawValue) -> InvocationResult:
         """Accept an answer to open calls."""
-        answer = self._ahead.take(sent, AnswerInput)
+        answer, _ = self._ahead.take(sent, AnswerInput)
         projection = await self._ready()
         offset = len(projection.events)
         with refusing():
@@ -187,10 +191,9 @@ class SessionWorkflow(SessionQueries):
             return self._result(*(repeated or (self._accept_answer(answer), offset)))
 
     @respond.validator
-    def _check_answer(self, sent: AnswerInput | SentAhead) -> None:
+    def _check_answer(self, sent: RawValue) -> None:
         answer = self._ahead.read(sent, AnswerInput)
         with refusing():
-            requests.check_levels(answer)
             requests.check_parts(answer.content)
             if self._arrival.complete and find_repeated(self._log.projection, answer) is None:
                 requests.check_answer(self._log.projection, answer)
@@ -213,7 +216,7 @@ class SessionWorkflow(SessionQueries):
 
     @workflow.update(name=messages.RESUME)
     async def resume(self, request: InvocationInput) -> InvocationResult:
-        """Accept a resume; a finished or waiting invocation is only reported."""
+        """Accept a resume; one that is finished, or waits for answers, is only reported."""
         projection = await self._ready()
         with refusing():
             repeated = find_repeated(projection, request)
@@ -221,8 +224,11 @@ class SessionWorkflow(SessionQueries):
                 return self._result(*repeated)
             invocation = requests.check_resume(projection, request)
         offset = len(projection.events)
-        if invocation.status in ("failed", "stopped"):
-            self._log.append(ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
+        if invocation.status in ("failed", "stopped") or is_at_limit(invocation):
+            allowed = request.max_llm_calls
+            self._log.append(
+                ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id, max_llm_calls=allowed)
+            )
         return self._result(invocation.id, offset)
 
     @resume.validator
@@ -249,24 +255,25 @@ class SessionWorkflow(SessionQueries):
                 requests.check_stop(self._log.projection, request)
 
     @workflow.update(name=CHANGE_STATE)
-    async def change_state(self, sent: StateChangeInput | SentAhead) -> StateChangeResult:
+    async def change_state(self, sent: RawValue) -> StateChangeResult:
         """Write into the session's state, whatever its invocations do."""
-        change = self._ahead.take(sent, StateChangeInput)
+        change, was_ahead = self._ahead.take(sent, StateChangeInput)
         projection = await self._ready()
         event = next((event for event in reversed(projection.events) if event.id == change.request_id), None)
         if event is None:
             with refusing():
                 self._check_room()
+                requests.check_state(projection, change.state_delta)
             event = requests.state_event(change, workflow.time())
             self._log.append(StateChanged(event=event))
-        return StateChangeResult(event=with_delta(event, {}) if isinstance(sent, SentAhead) else event)
+        return StateChangeResult(event=with_delta(event, {}) if was_ahead else event)
 
     @change_state.validator
-    def _check_change(self, sent: StateChangeInput | SentAhead) -> None:
+    def _check_change(self, sent: RawValue) -> None:
         change = self._ahead.read(sent, StateChangeInput)
         with refusing():
-            requests.check_levels(change)
             self._check_room()
+            requests.check_state(self._log.projection, change.state_delta)
 
     @workflow.update(name=messages.EXTEND_JOURNAL)
     def extend_journal(self, page: JournalPage) -> int:
@@ -291,6 +298,8 @@ class SessionWorkflow(SessionQueries):
                 return
             if name != messages.FUNCTION_RESPONSE or len(args) != 1:
                 raise InvalidMessage(f"the session takes the signal {messages.FUNCTION_RESPONSE} with one argument")
+            requests.check_bytes(len(args[0].payload.data), "signal")
+            check_json(args[0].payload.data)
             self._accept_answer(requests.parse_signal(workflow.payload_converter().from_payload(args[0].payload)))
         except (PerdureError, ValueError, TypeError, RuntimeError, KeyError) as error:
             # The reason's text could quote the value.
