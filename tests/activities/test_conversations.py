@@ -121,6 +121,12 @@ def test_each_call_is_shown_with_the_last_response_to_it_and_no_other(log: list[
     calls = [cast(str, part.function_call.id) for part in parts if part.function_call]
     assert [part.function_response.response for part in parts if part.function_response] == [last[id] for id in calls]
     assert calls == [call_id for call_id in called if call_id in calls]
-    if not log[-1].get_function_responses():
-        hidden = {call.id for event in log for call in event.get_function_calls() if call.name and "adk_" in call.name}
+    hidden = {call.id for event in log for call in event.get_function_calls() if call.name and "adk_" in call.name}
+    shown = [event for event in log if {call.id for call in event.get_function_calls()} - hidden or not _asks(event)]
+    # An answer to an old call hides what was said since.
+    if not shown[-1].get_function_responses():
         assert set(calls) == {call_id for call_id in called if call_id in last} - hidden
+
+
+def _asks(event: Event) -> bool:
+    return bool(event.get_function_calls())

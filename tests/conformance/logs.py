@@ -119,6 +119,8 @@ def event_of(item: dict[str, Any], number: int) -> Event:
             "invocation_id": item["invocation"],
             "branch": item["branch"],
             "content": content,
+            "error_code": item.get("error_code"),
+            "finish_reason": item.get("finish_reason"),
             "long_running_tool_ids": item.get("long_running"),
             "actions": item.get("actions", {}),
         }

@@ -66,12 +66,18 @@ def test_ids_inside_a_confirmation_are_renamed_too() -> None:
 def test_only_what_is_set_appears() -> None:
     events = [
         event("a", actions=EventActions(agent_state={}, escalate=False, state_delta={})),
-        event("a", actions=EventActions(end_of_agent=True), partial=False, error_code="STOP", error_message="x"),
+        event("a", actions=EventActions(end_of_agent=True), partial=False, error_code="SAFETY", error_message="x"),
     ]
     assert normalize_log([events]) == [
         [
             {"author": "a", "invocation": "i1", "branch": None, "actions": {"agent_state": {}}},
-            {"author": "a", "invocation": "i1", "branch": None, "actions": {"end_of_agent": True}},
+            {
+                "author": "a",
+                "invocation": "i1",
+                "branch": None,
+                "error_code": "SAFETY",
+                "actions": {"end_of_agent": True},
+            },
         ]
     ]
 
