@@ -6,7 +6,6 @@ What is loaded gets the module name by which it can be imported again: workflows
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import sys
 import traceback
@@ -15,6 +14,7 @@ from types import ModuleType
 
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
+from perdure.agents.frames import is_users
 from perdure.errors import DefinitionError, error_text
 
 __all__ = ["load_app"]
@@ -137,7 +137,7 @@ def _import_failure(name: str, error: Exception) -> str:
     """Return what went wrong in a module of the user's, and in which line."""
     where = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith("<") and f"{os.sep}perdure{os.sep}" not in frame.filename:
+        if is_users(frame.filename):
             where = f" ({frame.filename}:{frame.lineno})"
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}:{error.lineno})"

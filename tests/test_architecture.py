@@ -103,7 +103,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "models": VALUES | {"models", "logs"},
     "agents": VALUES | {"agents", "artifacts", "models.base", "logs"},
     "loading": VALUES | {"agents"},
-    "workflows": VALUES | PURE | {"workflows", "detours", "agents.custom", "agents.context", "agents.registry", "logs"},
+    "workflows": VALUES
+    | PURE
+    | {"workflows", "detours", "agents.custom", "agents.context", "logs"}
+    | {"agents.frames", "agents.registry"},
     "activities": VALUES
     | PURE
     | {"activities", "agents", "artifacts", "models", "logs", "sharing", "archive", "observing", "streams"}

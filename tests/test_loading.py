@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -175,3 +176,18 @@ def test_errors_of_the_imported_code_are_not_hidden(write: Write) -> None:
     write("from_adk.py", "from google.adk.agents import LlmAgent\n")
     with pytest.raises(DefinitionError, match="import these classes from perdure"):
         load_app("from_adk:app")
+
+
+@pytest.mark.parametrize("folder", ["perdure", "temporalio", "perdure/temporalio", "site-packages/perdure/agents"])
+def test_a_users_folder_may_have_a_packages_name(write: Write, folder: str) -> None:
+    """The line is told by where the packages are, not by what a folder is called."""
+    name = f"broken_in_{re.sub(r'[^a-z]', '_', folder)}"
+    path = write(f"{folder}/{name}.py", "def divide():\n    1 / 0\n\ndivide()\n")
+    with pytest.raises(DefinitionError, match=rf"ZeroDivisionError: division by zero .*{name}\.py:2"):
+        load_app(str(path))
+
+
+def test_the_packages_own_lines_are_passed_over(write: Write) -> None:
+    write("calls_in.py", "from perdure.journal import unpack\n\nunpack('nothing')\n")
+    with pytest.raises(DefinitionError, match=r"this is no packed journal.* \(.*calls_in\.py:3\)"):
+        load_app("calls_in:app")

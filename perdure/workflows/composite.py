@@ -78,9 +78,8 @@ async def run_parallel(scope: Scope, node: ParallelNode, run: Run) -> bool:
         *(run_branch(index) for index in range(len(node.sub_agents))), return_exceptions=True
     )
     failures = [result for result in results if isinstance(result, EffectFailed)]
-    for failure in failures:
-        # From here on the agent above is told, which may deal with it.
-        scope.failed.remove(failure)
+    # From here on the agent above is told, which may deal with it.
+    scope.tell_above(failures)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, EffectFailed):
             raise result

@@ -15,6 +15,7 @@ from pydantic_core import to_jsonable_python
 from temporalio import workflow
 
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
+from perdure.agents.frames import is_users
 from perdure.agents.registry import lookup
 from perdure.errors import EffectFailed, error_text
 from perdure.events import Event, EventActions
@@ -310,7 +311,7 @@ def _where(error: BaseException) -> str:
     line = ""
     while trace is not None:
         code = trace.tb_frame.f_code
-        if "/perdure/" not in code.co_filename and "/temporalio/" not in code.co_filename:
+        if is_users(code.co_filename):
             line = f" ({code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
         trace = trace.tb_next
     used = getattr(error, "qualified_name", None)

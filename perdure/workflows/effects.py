@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
@@ -99,10 +99,15 @@ class Effects:
         """Activities at work, those of the running invocation."""
         self.draining = False
         """The run is about to continue as new: what runs is awaited, nothing new is scheduled."""
-        self.urgent = False
-        """A branch has failed: its siblings are not held back."""
+        self.failed: Sequence[EffectFailed] = ()
+        """Of the invocation at work: failures of branches that are not told to the agent above them yet."""
         self.held = 0
         """Activities that are held back."""
+
+    @property
+    def urgent(self) -> bool:
+        """A branch has failed: its siblings are not held back, until the agent above is told."""
+        return bool(self.failed)
 
     async def model(self, call: ModelInput, model: str, witness: Witness | None = None) -> ModelOutput:
         """Call an agent's model.

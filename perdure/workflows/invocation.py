@@ -59,7 +59,7 @@ class LiveInvocation:
             Exception: A defect, which fails the workflow task and is retried after a deployment that mends it.
         """
         scope = self.scope
-        scope.effects.urgent = bool(scope.failed)
+        scope.effects.failed = scope.failed
         while not self._settled():
             scope.log.log_answers(scope.invocation.id)
             await workflow.wait_condition(lambda: self._settled() or self._answerable())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -277,10 +277,15 @@ class Scope:
         try:
             yield
         except EffectFailed as failure:
-            self.failed.append(failure)
             # Its siblings run to their end or pause, and only then may the run continue as new.
-            self.effects.urgent = True
+            self.failed.append(failure)
             raise
+
+    def tell_above(self, failures: Iterable[BaseException]) -> None:
+        """Count failures no longer as those of branches, since the agent above gets them."""
+        for failure in failures:
+            if isinstance(failure, EffectFailed) and failure in self.failed:
+                self.failed.remove(failure)
 
     @property
     def quiescent(self) -> bool:

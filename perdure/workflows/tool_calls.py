@@ -146,11 +146,8 @@ class ToolCalls:
             # A stop cancels what runs, yet what finishes all the same must not be lost.
             await asyncio.gather(*tasks, return_exceptions=True)
         failures = [failure for task in tasks if (failure := _failure(task)) is not None]
-        scope = self._scope
-        if any(failure in scope.failed for failure in failures):
-            # From here on the agent above is told, which may deal with it.
-            scope.failed = [failure for failure in scope.failed if failure not in failures]
-            scope.effects.urgent = bool(scope.failed)
+        # From here on the agent above is told, which may deal with it.
+        self._scope.tell_above(failures)
         outputs = {
             call.id or "": task.result() for call, task in zip(calls, tasks, strict=True) if _failure(task) is None
         }
