@@ -27,6 +27,7 @@ from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.brevity import briefly
 from perdure.errors import (
     REFUSALS,
     CallNotFound,
@@ -35,7 +36,6 @@ from perdure.errors import (
     SessionStuck,
     SessionUnreadable,
 )
-from perdure.journal import payload_size
 from perdure.lifecycle import DELETED, Lifecycle, missing
 from perdure.logs import get_logger
 from perdure.messages import (
@@ -49,7 +49,7 @@ from perdure.messages import (
 )
 from perdure.projection import Projection
 from perdure.query_guard import BETWEEN_STEPS
-from perdure.requests import check_bytes, check_levels
+from perdure.requests import check_sent
 from perdure.rescue import check_readable, why_stuck
 from perdure.sent_ahead import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
 from perdure.views import look
@@ -323,10 +323,10 @@ def _is_cut_off(error: RPCError) -> bool:
 
 
 def check_sendable(value: BaseModel, what: str) -> int:
-    """Return the bytes of a value; raise `InvalidMessage` if it fits into no payload, or would change on its way."""
-    size = payload_size(value)
-    check_bytes(size, what)
-    check_levels(value)
+    """Return the bytes of a value; raise `InvalidMessage` if no session takes it, or if it would change on its way."""
+    with briefly():
+        data = value.model_dump_json(by_alias=True, exclude_none=True).encode()
+    check_sent(data, what)
     try:
         from_json(to_json(value.model_dump(), bytes_mode="base64"), allow_inf_nan=False)
     except ValueError as error:
@@ -334,7 +334,7 @@ def check_sendable(value: BaseModel, what: str) -> int:
             f"the {what} would not arrive as it is, since JSON has no NaN, no infinity and few levels ({error}); send"
             " such numbers as texts"
         ) from error
-    return size
+    return len(data)
 
 
 class _Request:

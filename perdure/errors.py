@@ -19,6 +19,7 @@ PerdureError
     ├── SessionExists
     ├── SessionUnreadable  the session's workflow is closed and its journal cannot be read
     ├── SessionFull        the session's log has outgrown what Temporal can hold
+    ├── QueueFull          too many messages wait for their turn
     ├── InvocationNotFound
     ├── InvocationFinished
     ├── InvocationRunning
@@ -240,6 +241,10 @@ class SessionFull(RequestRefused):
     """The session's log leaves Temporal no room for another message; what is open can still be answered."""
 
 
+class QueueFull(RequestRefused):
+    """Too many of the session's messages wait for their turn. The same one is taken when some are done."""
+
+
 class InvocationNotFound(RequestRefused):
     """The session has no invocation of this id."""
 
@@ -287,6 +292,7 @@ REFUSALS: dict[str, type[RequestRefused]] = {
         SessionExists,
         SessionUnreadable,
         SessionFull,
+        QueueFull,
         InvocationNotFound,
         InvocationFinished,
         InvocationRunning,

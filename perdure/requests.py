@@ -5,13 +5,12 @@ A check raises a `RequestRefused` before anything is written, or returns what is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.genai import types
-from pydantic import BaseModel
-from pydantic_core import from_json, to_json
 
+from perdure.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_json, check_keys
 from perdure.doubts import parse_verdict
 from perdure.errors import (
     CallAnswered,
@@ -22,11 +21,10 @@ from perdure.errors import (
     InvocationRunning,
     MixedInvocations,
     NotResumable,
+    QueueFull,
 )
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
-from perdure.journal import payload_size
 from perdure.large_results import MAX_RESULT_BYTES
-from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.messages import AnswerInput, InvocationInput, MessageInput, PendingCall
 from perdure.projection import Call, Invocation, Projection, split_state_delta
 from perdure.responses import parse_confirmation, wrap_result
@@ -106,25 +104,40 @@ def check_bytes(size: int, what: str) -> None:
         )
 
 
-def check_levels(request: BaseModel) -> None:
-    """Check that a journal can hold what a client sent.
+def check_sent(data: bytes, what: str = "request") -> None:
+    """Check the JSON of what a session is sent, before it is parsed.
 
     Raises:
-        InvalidMessage: It is too large, has too many lists and objects within each other, or a number that JSON has
-            not.
+        InvalidMessage: It is too large, has too many values, levels, parts or keys, or numbers that JSON has not.
     """
-    check_bytes(payload_size(request), "request")
-    if is_too_deep(request):
-        raise InvalidMessage(f"the request has more than {MAX_LEVELS} lists and objects within each other; send a text")
-    text = to_json(request.model_dump(exclude_none=True), bytes_mode="base64")
-    if b"NaN" not in text and b"Infinity" not in text:
-        return
-    try:
-        from_json(text, allow_inf_nan=False)
-    except ValueError:
-        raise InvalidMessage(
-            "the request holds a number that JSON has not: NaN, or one that is infinite; send it as a text"
-        ) from None
+    check_bytes(len(data), what)
+    check_json(data)
+
+
+def check_queue(projection: Projection, message: MessageInput) -> None:
+    """Check that a session has room for another message, and for the keys that come with it.
+
+    Raises:
+        QueueFull: Too many messages wait for their turn.
+        InvalidMessage: The state would have too many keys.
+    """
+    queued = sum(turn.kind == "message" for turn in projection.turns)
+    if queued >= MAX_QUEUED:
+        raise QueueFull(
+            f"{queued} messages of the session wait for their turn, and {MAX_QUEUED} are the most; send it again when"
+            " some are done"
+        )
+    check_state(projection, message.state_delta)
+
+
+def check_state(projection: Projection, delta: Mapping[str, Any]) -> None:
+    """Check that a session's state has room for what a user writes.
+
+    Raises:
+        InvalidMessage: The state would have too many keys.
+    """
+    if len(projection.state) + len(delta) > MAX_STATE_KEYS:
+        check_keys(len(projection.state.keys() | delta.keys()))
 
 
 def check_answer(projection: Projection, answer: AnswerInput) -> list[Call]:
@@ -273,7 +286,7 @@ def parse_signal(value: Any) -> AnswerInput:
     """Read the value of a `function_response` signal: `{"id": …, "response": …}`, or a list of these.
 
     Raises:
-        InvalidMessage: It has another shape, too many levels, or a number that JSON has not.
+        InvalidMessage: It has another shape.
     """
     items: list[Any] = value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType] -- JSON
     parts: list[types.Part] = []
@@ -281,9 +294,7 @@ def parse_signal(value: Any) -> AnswerInput:
         if not isinstance(item, dict) or not isinstance(item.get("id"), str) or "response" not in item:  # pyright: ignore[reportUnknownMemberType] -- JSON
             raise InvalidMessage('the signal takes {"id": CALL_ID, "response": {…}}, or a list of these')
         parts.append(response_part(item["id"], item["response"], item.get("name")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
-    answer = AnswerInput(content=types.Content(role="user", parts=parts))
-    check_levels(answer)
-    return answer
+    return AnswerInput(content=types.Content(role="user", parts=parts))
 
 
 def response_part(call_id: str, response: Any, name: str | None = None) -> types.Part:

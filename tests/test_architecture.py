@@ -18,6 +18,7 @@ PACKAGE = ROOT / "perdure"
 VALUES = frozenset(
     {
         "errors",
+        "bounds",
         "brevity",
         "claims",
         "events",

@@ -7,11 +7,11 @@ from pydantic_core import PydanticSerializationError
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents.registry import NotRegistered
-from perdure.errors import message_of
-from perdure.journal import payload_size
+from perdure.bounds import MAX_REQUEST_VALUES, MAX_RESULT_VALUES, check_parts, excess
+from perdure.brevity import briefly
+from perdure.errors import InvalidMessage, message_of
 from perdure.large_results import MAX_RESULT_BYTES
-from perdure.levels import MAX_LEVELS, is_too_deep
-from perdure.messages import NOT_REGISTERED
+from perdure.messages import NOT_REGISTERED, ModelOutput
 from perdure.rollout import Rollout
 
 MAX_LOCAL_BYTES = 250_000
@@ -25,17 +25,15 @@ def check_size(value: BaseModel, what: str) -> None:
         ApplicationError: It does not, or it cannot be written at all. Not retried.
     """
     try:
-        size = payload_size(value)
+        with briefly():
+            data = value.model_dump_json(by_alias=True, exclude_none=True).encode()
     except PydanticSerializationError as error:
         # Text may hold half of a character (a lone surrogate), which no payload takes.
         raise ApplicationError(f"{what} is no JSON: {error}", type="NotJson", non_retryable=True) from error
-    if is_too_deep(value):
-        raise ApplicationError(
-            f"{what} has more than {MAX_LEVELS} lists and objects within each other; return less of them, or a text",
-            type="NotJson",
-            non_retryable=True,
-        )
-    check_bytes(size, MAX_RESULT_BYTES, what)
+    problem = _problem(value, data)
+    if problem is not None:
+        raise ApplicationError(f"{what} {problem}", type="NotJson", non_retryable=True)
+    check_bytes(len(data), MAX_RESULT_BYTES, what)
 
 
 def check_bytes(size: int, most: int, what: str) -> None:
@@ -74,6 +72,19 @@ def told(error: Exception, *details: object, non_retryable: bool = False) -> App
     else:
         failure = ApplicationError(message_of(error), *details, type=type(error).__name__, non_retryable=non_retryable)
     return failure.with_traceback(error.__traceback__)
+
+
+def _problem(value: BaseModel, data: bytes) -> str | None:
+    """Return what a value has too much of, so that a workflow would take too long over it."""
+    most = MAX_RESULT_VALUES
+    if isinstance(value, ModelOutput):
+        most = MAX_REQUEST_VALUES
+        try:
+            check_parts(len(value.event.parts))
+        except InvalidMessage as error:
+            return f"is too much: {error}"
+    problem = excess(data, most)
+    return f"{problem}; return less of them, or a text" if problem is not None else None
 
 
 def not_registered(error: NotRegistered, rollout: Rollout) -> ApplicationError:

@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio import activity
 
 from perdure.activities.code import CodeRunner
 from perdure.activities.limits import MAX_LOCAL_BYTES
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
+from perdure.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
 from perdure.errors import ArtifactError
 from perdure.events import EventActions
 from perdure.journal import payload_size
 from perdure.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES, NO_STORE, as_text, in_words, shortened
-from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.logs import get_logger
 from perdure.messages import split_workflow_id
 from perdure.plain import NotPlain, to_plain
@@ -41,7 +41,12 @@ _BEGINNING_BYTES = 30_000
 _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
 
-_TOO_DEEP = f"it has more than {MAX_LEVELS} lists and objects within each other; return less of them, or a text"
+
+def _check_values(value: BaseModel) -> None:
+    """Raise `NotPlain` if a workflow would take too long over a value, or no journal could be read with it."""
+    problem = excess(value.model_dump_json(by_alias=True, exclude_none=True).encode(), MAX_RESULT_VALUES)
+    if problem is not None:
+        raise NotPlain(f"it {problem}; return less of them, or a text")
 
 
 class ToolResults:
@@ -162,8 +167,7 @@ class _Given:
     def _result(self, result: Any) -> Any:
         try:
             plain = to_plain(result)
-            if is_too_deep(ToolOutput(result=plain)):
-                raise NotPlain(_TOO_DEEP)
+            _check_values(ToolOutput(result=plain))
         except NotPlain as error:
             self.problems.append(_cannot_be_told(self._tool, str(error)))
             return None
@@ -195,8 +199,9 @@ class _Given:
                 if not isinstance(key, str):
                     raise NotPlain(f"its key {str(key)[:40]!r} is of type {type(key).__name__}, and keys are texts")
                 written.update(_state_key(key, value))
-            if is_too_deep(EventActions(state_delta=written)):
-                raise NotPlain(_TOO_DEEP)
+            if len(written) > MAX_STATE_KEYS:
+                raise NotPlain(f"it has {len(written):,} keys, and {MAX_STATE_KEYS:,} are the most")
+            _check_values(EventActions(state_delta=written))
         except Exception as error:
             why = str(error) if isinstance(error, NotPlain) else f"it cannot be read: {type(error).__name__}"
             self.problems.append(

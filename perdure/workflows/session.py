@@ -27,7 +27,7 @@ from perdure.messages import (
 from perdure.packing import pack_whole
 from perdure.projection import split_state_delta
 from perdure.repeats import find_repeated
-from perdure.sent_ahead import SEND_AHEAD, SentAhead
+from perdure.sent_ahead import SEND_AHEAD
 from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult, with_delta
 from perdure.workflows.ahead import Ahead
 from perdure.workflows.arrival import Arrival
@@ -144,9 +144,9 @@ class SessionWorkflow(SessionQueries):
     # Updates. A validator refuses before anything is written into the history.
 
     @workflow.update(name=messages.SEND_MESSAGE)
-    async def send_message(self, sent: MessageInput | SentAhead) -> InvocationResult:
+    async def send_message(self, sent: RawValue) -> InvocationResult:
         """Accept a message, which starts an invocation when its turn comes."""
-        message = self._ahead.take(sent, MessageInput)
+        message, _ = self._ahead.take(sent, MessageInput)
         projection = await self._ready()
         offset = len(projection.events)
         with refusing():
@@ -154,6 +154,7 @@ class SessionWorkflow(SessionQueries):
             if repeated is not None:
                 return self._result(*repeated)
             self._check_room()
+            requests.check_queue(projection, message)
         invocation_id = new_invocation_id()
         delta, temp = split_state_delta(message.state_delta)
         event = user_event(invocation_id, message.content, EventActions(state_delta=delta), None)
@@ -164,22 +165,22 @@ class SessionWorkflow(SessionQueries):
         return self._result(invocation_id, offset)
 
     @send_message.validator
-    def _check_message(self, sent: MessageInput | SentAhead) -> None:
+    def _check_message(self, sent: RawValue) -> None:
         message = self._ahead.read(sent, MessageInput)
         with refusing():
-            requests.check_levels(message)
             requests.check_message(message)
             if not self._arrival.complete or find_repeated(self._log.projection, message) is None:
                 self._check_room()
+                requests.check_queue(self._log.projection, message)
 
     def _check_room(self) -> None:
         if self._limits.full:
             raise SessionFull(_FULL)
 
     @workflow.update(name=messages.RESPOND)
-    async def respond(self, sent: AnswerInput | SentAhead) -> InvocationResult:
+    async def respond(self, sent: RawValue) -> InvocationResult:
         """Accept an answer to open calls."""
-        answer = self._ahead.take(sent, AnswerInput)
+        answer, _ = self._ahead.take(sent, AnswerInput)
         projection = await self._ready()
         offset = len(projection.events)
         with refusing():
@@ -187,10 +188,9 @@ class SessionWorkflow(SessionQueries):
             return self._result(*(repeated or (self._accept_answer(answer), offset)))
 
     @respond.validator
-    def _check_answer(self, sent: AnswerInput | SentAhead) -> None:
+    def _check_answer(self, sent: RawValue) -> None:
         answer = self._ahead.read(sent, AnswerInput)
         with refusing():
-            requests.check_levels(answer)
             requests.check_parts(answer.content)
             if self._arrival.complete and find_repeated(self._log.projection, answer) is None:
                 requests.check_answer(self._log.projection, answer)
@@ -249,24 +249,25 @@ class SessionWorkflow(SessionQueries):
                 requests.check_stop(self._log.projection, request)
 
     @workflow.update(name=CHANGE_STATE)
-    async def change_state(self, sent: StateChangeInput | SentAhead) -> StateChangeResult:
+    async def change_state(self, sent: RawValue) -> StateChangeResult:
         """Write into the session's state, whatever its invocations do."""
-        change = self._ahead.take(sent, StateChangeInput)
+        change, was_ahead = self._ahead.take(sent, StateChangeInput)
         projection = await self._ready()
         event = next((event for event in reversed(projection.events) if event.id == change.request_id), None)
         if event is None:
             with refusing():
                 self._check_room()
+                requests.check_state(projection, change.state_delta)
             event = requests.state_event(change, workflow.time())
             self._log.append(StateChanged(event=event))
-        return StateChangeResult(event=with_delta(event, {}) if isinstance(sent, SentAhead) else event)
+        return StateChangeResult(event=with_delta(event, {}) if was_ahead else event)
 
     @change_state.validator
-    def _check_change(self, sent: StateChangeInput | SentAhead) -> None:
+    def _check_change(self, sent: RawValue) -> None:
         change = self._ahead.read(sent, StateChangeInput)
         with refusing():
-            requests.check_levels(change)
             self._check_room()
+            requests.check_state(self._log.projection, change.state_delta)
 
     @workflow.update(name=messages.EXTEND_JOURNAL)
     def extend_journal(self, page: JournalPage) -> int:
@@ -291,6 +292,7 @@ class SessionWorkflow(SessionQueries):
                 return
             if name != messages.FUNCTION_RESPONSE or len(args) != 1:
                 raise InvalidMessage(f"the session takes the signal {messages.FUNCTION_RESPONSE} with one argument")
+            requests.check_sent(args[0].payload.data)
             self._accept_answer(requests.parse_signal(workflow.payload_converter().from_payload(args[0].payload)))
         except (PerdureError, ValueError, TypeError, RuntimeError, KeyError) as error:
             # The reason's text could quote the value.
