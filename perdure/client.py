@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from google.genai import types
+from pydantic import ValidationError
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
@@ -28,6 +29,7 @@ from perdure.messages import (
     Trial,
 )
 from perdure.payloads import adapt
+from perdure.plan import CallLimit
 from perdure.reading import LogReader
 from perdure.requests import response_part
 from perdure.sessions import Sessions
@@ -123,6 +125,7 @@ class Runner(Transferring, Inspecting):
         request_id: str | None = None,
         streaming: bool = False,
         live: bool = True,
+        max_llm_calls: int | CallLimit | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Start, answer or resume an invocation, and yield its agents' events until it waits, ends or is stopped.
 
@@ -140,6 +143,7 @@ class Runner(Transferring, Inspecting):
                 the id of the event that will hold all of it. They are not in the log, and need `streams`. Where a model
                 call is tried again, the text begins anew, under a greater `custom_metadata["perdure:attempt"]`.
             live: Yield events as they are logged; at the end, with `False`, they cost the worker less: see `follow`.
+            max_llm_calls: As in `send_message`, or, of a resume, as in `resume`; an answer takes none.
 
         Raises:
             RequestRefused: The session did not take it; the subclass says why.
@@ -151,15 +155,19 @@ class Runner(Transferring, Inspecting):
             if new_message is None:
                 if invocation_id is None:
                     raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
-                result = await self.resume(**session, invocation_id=invocation_id, request_id=request_id)
+                resume = partial(self.resume, **session, invocation_id=invocation_id)
+                result = await resume(request_id=request_id, max_llm_calls=max_llm_calls)
             else:
                 content = user_content(new_message) if isinstance(new_message, str) else new_message
                 respond, send = partial(self.respond, **session), partial(self.send_message, **session)
                 if any(part.function_response for part in content.parts or []):
+                    if max_llm_calls is not None:
+                        raise InvalidMessage("max_llm_calls goes with a message, or with a resume")
                     result = await respond(responses=content, invocation_id=invocation_id, request_id=request_id)
                 elif invocation_id is not None:
                     raise InvalidMessage("an invocation_id goes with function responses, or with no message to resume")
                 else:
+                    send = partial(send, max_llm_calls=max_llm_calls)
                     result = await send(message=content, state_delta=state_delta, request_id=request_id)
             unless_sent.pop_all()
         follow = partial(self.follow, **session, invocation_id=result.invocation.id, since=result.offset)
@@ -176,6 +184,7 @@ class Runner(Transferring, Inspecting):
         state_delta: Mapping[str, Any] | None = None,
         request_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        max_llm_calls: int | CallLimit | None = None,
     ) -> InvocationResult:
         """Accept a message, which starts an invocation when its turn comes; returns at once.
 
@@ -186,9 +195,12 @@ class Runner(Transferring, Inspecting):
             state_delta: Keys to write with the message.
             request_id: A retried call with the same id starts one invocation.
             metadata: Becomes the event's `custom_metadata`.
+            max_llm_calls: Model calls that the invocation may make, after which it waits for a resume; 0 and less are
+                without limit. Default: as the app says. ADK: `RunConfig.max_llm_calls`.
 
         Raises:
             InvalidMessage: The message is empty, or holds function calls.
+            QueueFull: Too many messages of the session wait for their turn.
             RequestIdTaken: Another message, answer or resume had the request id.
         """
         content = user_content(message) if isinstance(message, str) else message
@@ -197,6 +209,7 @@ class Runner(Transferring, Inspecting):
             state_delta=dict(state_delta or {}),
             request_id=request_id or str(uuid.uuid4()),
             metadata=dict(metadata) if metadata is not None else None,
+            max_llm_calls=_call_limit(max_llm_calls),
         )
         try:
             return await self._sessions.update(user_id, session_id, SEND_MESSAGE, request)
@@ -245,9 +258,18 @@ class Runner(Transferring, Inspecting):
         return await self._sessions.update(user_id, session_id, RESPOND, request)
 
     async def resume(
-        self, *, user_id: str, session_id: str, invocation_id: str, fresh: bool = False, request_id: str | None = None
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        invocation_id: str,
+        fresh: bool = False,
+        request_id: str | None = None,
+        max_llm_calls: int | CallLimit | None = None,
     ) -> InvocationResult:
-        """Run a failed or stopped invocation on; returns at once. One that waits or has finished is only reported.
+        """Run a failed or stopped invocation on, or one that has made as many model calls as it may; returns at once.
+
+        One that waits for answers, or has finished, is only reported.
 
         Args:
             user_id: Whose session.
@@ -257,13 +279,16 @@ class Runner(Transferring, Inspecting):
                 on with since its custom agents' code changed (`SessionStuck`). Its invocations are entered again with
                 the code of today; what completed is not run again, what was at work is.
             request_id: A retried resume with the same id runs nothing on a second time. Default: none.
+            max_llm_calls: Model calls that the invocation may make from here on, counted anew. Default: as many as its
+                message, or else the app, says.
 
         Raises:
             InvocationNotFound: The session has no such invocation.
             InvocationRunning: It is at work.
             NotResumable: The app is not resumable.
         """
-        request = InvocationInput(invocation_id=invocation_id, request_id=request_id)
+        allowed = _call_limit(max_llm_calls)
+        request = InvocationInput(invocation_id=invocation_id, request_id=request_id, max_llm_calls=allowed)
         if not fresh:
             return await self._sessions.update(user_id, session_id, RESUME, request)
         offset = await self._sessions.take_over(user_id, session_id)
@@ -285,3 +310,13 @@ class Runner(Transferring, Inspecting):
         """
         request = InvocationInput(invocation_id=invocation_id, reason=reason)
         return await self._sessions.update(user_id, session_id, STOP, request)
+
+
+def _call_limit(given: int | CallLimit | None) -> CallLimit | None:
+    """Return a number of model calls as it is sent; raise `InvalidMessage` if it is none."""
+    if given is None or isinstance(given, CallLimit):
+        return given
+    try:
+        return CallLimit(most=given)
+    except ValidationError as error:
+        raise InvalidMessage(f"max_llm_calls is {given!r}; give a whole number, 0 or less for no limit") from error

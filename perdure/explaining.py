@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.budget import is_at_limit
 from perdure.errors import InvocationNotFound, RequestRefused
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.journal import Failure, InvocationSettled
@@ -75,7 +76,7 @@ class InvocationExplanation(_Told):
     plan: str | None = None
     """Digest of the plan that it is pinned to."""
     reason: str | None = None
-    """Why it was stopped."""
+    """Why it was stopped, or what else it waits for than answers."""
     failures: tuple[Failure, ...] = ()
     behind: tuple[str, ...] = ()
     """Of a queued one: invocations that work before it, the first of them."""
@@ -208,7 +209,7 @@ def _outlook(projection: Projection, invocation: Invocation) -> ResumeOutlook:
         return ResumeOutlook(verdict="refused", why=str(error), step=step, answers=_answers(invocation))
     if invocation.status == "finished":
         return ResumeOutlook(verdict="nothing", why="it has finished")
-    if invocation.status == "waiting":
+    if invocation.status == "waiting" and not is_at_limit(invocation):
         why = "it waits, and only an answer moves it on"
         verdict: Literal["runs on", "nothing"] = "nothing"
     else:
@@ -223,6 +224,8 @@ def _outlook(projection: Projection, invocation: Invocation) -> ResumeOutlook:
 
 
 def _why_it_runs_on(projection: Projection, invocation: Invocation) -> str:
+    if is_at_limit(invocation):
+        return "it has made as many model calls as it may, and may make as many again"
     if invocation.agent is None:
         return "it has not begun: its message is taken up, with the plan that the app has then"
     if projection.plan_of(invocation) is None:

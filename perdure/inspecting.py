@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from typing import TypedDict
 
@@ -16,6 +16,7 @@ from perdure.messages import (
     EffectsPage,
     InvocationView,
     PendingCall,
+    SessionStatus,
     SessionView,
 )
 from perdure.plan import Plan
@@ -47,9 +48,17 @@ class Inspecting:
 
     session = get_session
 
-    async def list_sessions(self, *, user_id: str | None = None) -> list[ListedSession]:
-        """Return the app's sessions, or one user's; listings may be a moment behind."""
-        return await self._sessions.list(user_id)
+    async def list_sessions(
+        self, *, user_id: str | None = None, status: Collection[SessionStatus] = ()
+    ) -> list[ListedSession]:
+        """Return the app's sessions, or one user's; listings may be a moment behind.
+
+        Args:
+            user_id: Only this user's.
+            status: Only those of one of these statuses; where the server has no search attributes, each session is
+                asked for its own.
+        """
+        return await self._sessions.list(user_id, status)
 
     sessions = list_sessions
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perdure.events import Event
 from perdure.journal import Failure, RunEntry, ToolOutput, ToolStarted
 from perdure.messages import InvocationStatus, PendingCall
-from perdure.plan import Expiry, LlmNode, Plan
+from perdure.plan import CallLimit, Expiry, LlmNode, Plan
 
 
 @dataclass
@@ -47,6 +48,16 @@ class Invocation:
     plan: str | None = None
     failures: tuple[Failure, ...] = ()
     reason: str | None = None
+    at_limit: bool = False
+    """It has made as many model calls as it may."""
+    settled: float | None = None
+    """Seconds since the epoch at which it last gave up the turn."""
+    asked: CallLimit | None = None
+    """How many model calls its message allows."""
+    granted: CallLimit | None = None
+    """How many its last resume allows."""
+    model_calls: Counter[str] = field(default_factory=Counter[str])
+    """Model calls by agent that came back since its start, or since its last resume."""
     entries: list[RunEntry] = field(default_factory=list["RunEntry"])
     """What its agents did, in order: the source of a re-entry."""
     kept: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])

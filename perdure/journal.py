@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from perdure.brevity import briefly, unsaid, unsaid_one
 from perdure.events import Event
-from perdure.plan import Plan
+from perdure.plan import CallLimit, Plan
+from perdure.run_paths import RunPath
 from perdure.tool_output import ToolOutput
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -55,21 +56,6 @@ class SessionCreated(_Entry):
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-_RUN = "[^/@#]+(@[0-9]{1,9})?(#[0-9]{1,9})?"
-
-MAX_RUN_PATH = 10_000
-"""Characters of a path of runs at the most."""
-MAX_RUNS = 150
-"""Runs within each other at the most that a path tells of."""
-
-RunPath = Annotated[
-    str, Field(exclude_if=unsaid, pattern=rf"^({_RUN}(/{_RUN}){{0,{MAX_RUNS}}})?$", max_length=MAX_RUN_PATH)
-]
-"""Which run of an agent an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
-
-Empty where it is not told: no custom agent is in the plan, the log was imported, or the run is from before."""
-
-
 class EventLogged(_Entry):
     """An event of an agent."""
 
@@ -86,6 +72,7 @@ class MessageAccepted(_Entry):
     kind: Literal["message"] = "message"
     event: Event
     request_id: str | None = None
+    max_llm_calls: CallLimit | None = None
 
 
 class AnswerAccepted(_Entry):
@@ -105,11 +92,12 @@ class AnswerLogged(_Entry):
 
 
 class ResumeAccepted(_Entry):
-    """A user asked to run an invocation on."""
+    """A user asked to run an invocation on; its model calls are counted anew from here."""
 
     kind: Literal["resume"] = "resume"
     invocation_id: str
     request_id: str | None = None
+    max_llm_calls: CallLimit | None = None
 
 
 class InvocationStarted(_Entry):
@@ -130,15 +118,22 @@ class InvocationResumed(_Entry):
     invocation_id: str
 
 
+SettledStatus = Literal["waiting", "failed", "stopped", "finished"]
+
+
 class InvocationSettled(_Entry):
     """An invocation gives up the turn."""
 
     kind: Literal["settled"] = "settled"
     invocation_id: str
-    status: Literal["waiting", "failed", "stopped", "finished"]
+    status: SettledStatus
     failures: tuple[Failure, ...] = ()
     reason: str | None = None
-    """Why it was stopped."""
+    """Why it was stopped, or what else it waits for than answers."""
+    at_limit: bool = Field(default=False, exclude_if=unsaid)
+    """It waits for a resume: it has made as many model calls as it may."""
+    timestamp: float | None = None
+    """When, in seconds since the epoch; `None` in a journal that was put together from elsewhere."""
 
 
 class PlanLoaded(_Entry):
@@ -180,6 +175,7 @@ class ModelCalled(_Entry):
 
     kind: Literal["model_called"] = "model_called"
     agent: str
+    invocation_id: str = Field(default="", exclude_if=unsaid)
     again: str | None = None
     """Why it is asked once more, if it came back with no answer: a finish reason, or `EMPTY`."""
 

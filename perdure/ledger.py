@@ -7,6 +7,21 @@ from typing import Literal
 
 from perdure.journal import ToolRan
 
+Outcome = Literal[
+    "running",
+    "done",
+    "failed",
+    "interrupted",
+    "in doubt",
+    "awaits approval",
+    "rejected",
+    "waiting",
+    "answered",
+    "expired",
+    "not run",
+]
+"""What became of a tool call: see `Effect.outcome`."""
+
 
 @dataclass(frozen=True)
 class ToolRuns:

@@ -17,9 +17,9 @@ from pydantic_core import to_json
 from perdure.brevity import briefly, unsaid
 from perdure.events import Event, ToolConfirmation
 from perdure.journal import Entry, Failure
-from perdure.ledger import idempotency_key
+from perdure.ledger import Outcome, idempotency_key
 from perdure.packing import unpack
-from perdure.plan import Plan
+from perdure.plan import CallLimit, Plan
 
 LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
@@ -54,20 +54,6 @@ PAGE_BYTES = 480_000
 """Size of a page of events; Temporal refuses answers of queries over 2 MB, and warns of those over half a megabyte."""
 
 InvocationStatus = Literal["queued", "running", "waiting", "failed", "stopped", "finished"]
-Outcome = Literal[
-    "running",
-    "done",
-    "failed",
-    "interrupted",
-    "in doubt",
-    "awaits approval",
-    "rejected",
-    "waiting",
-    "answered",
-    "expired",
-    "not run",
-]
-"""What became of a tool call: see `Effect.outcome`."""
 SessionStatus = Literal["running", "failed", "waiting", "stopped", "idle"]
 
 
@@ -139,6 +125,8 @@ class MessageInput(_Message):
     """A second message of one request id starts nothing and gets the first one's invocation."""
     metadata: dict[str, Any] | None = None
     """Becomes the event's `custom_metadata`."""
+    max_llm_calls: CallLimit | None = None
+    """Model calls of the invocation. Default: as the app says."""
 
 
 class AnswerInput(_Message):
@@ -160,6 +148,8 @@ class InvocationInput(_Message):
     reason: str | None = None
     request_id: str | None = None
     """Of a resume: a second one of one request id runs nothing on, and is told the same."""
+    max_llm_calls: CallLimit | None = None
+    """Of a resume: model calls from then on. Default: as many as the message, or else the app, says."""
 
 
 class PendingCall(_Message):
@@ -188,6 +178,9 @@ class InvocationView(_Message):
     pending: tuple[PendingCall, ...] = ()
     plan: str | None = None
     reason: str | None = None
+    """Why it was stopped, or what else it waits for than answers."""
+    settled: float | None = None
+    """Seconds since the epoch at which it last failed, was stopped, ended or began to wait, as far as that is known."""
     resumable: bool = False
     """Whether `resume` would take it now."""
 

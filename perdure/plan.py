@@ -45,6 +45,27 @@ class ToolOptions(BaseModel):
     """Names of exception types that fail the tool at once."""
 
 
+MODEL_OPTIONS = ToolOptions(max_attempts=15)
+"""A model call retries what its provider may answer later, for eight minutes, unless agent or app say otherwise."""
+
+MAX_LLM_CALLS = 500
+"""Model calls of an invocation, unless the app, the message or a resume say otherwise. As in ADK."""
+
+MaxLlmCalls = Annotated[int, Field(strict=True, lt=2**31)]
+"""A number of model calls; 0 and less are without limit, as in ADK."""
+
+
+class CallLimit(BaseModel):
+    """How many model calls an invocation may make, as whoever started or resumed it asked."""
+
+    model_config = _FROZEN
+
+    most: MaxLlmCalls
+    """0 and less are without limit."""
+    lowers: bool = False
+    """It may only lower what the app allows."""
+
+
 class Expiry(BaseModel):
     """What happens if a long-running call has no answer in time."""
 
@@ -115,6 +136,10 @@ class LlmNode(_Node):
     """JSON of a `types.GenerateContentConfig`, fields that are `None` left out."""
     disallow_transfer_to_parent: bool = False
     disallow_transfer_to_peers: bool = False
+    max_llm_calls: int = 0
+    """Model calls of this agent in an invocation; 0 is without limit."""
+    model_options: ToolOptions = MODEL_OPTIONS
+    """How its model calls are timed and tried again."""
 
     def tool(self, name: str) -> ToolPlan | None:
         """Return the agent's tool of this name, if it has one."""
@@ -166,6 +191,8 @@ class Plan(BaseModel):
     """Names of the functions that custom agents may give to `run_activity`."""
     shared_state: bool = True
     """Whether the app's code can touch `user:` and `app:` keys; if not, they are never looked up."""
+    max_llm_calls: int = MAX_LLM_CALLS
+    """Model calls of all agents in an invocation; 0 and less are without limit."""
 
     @cached_property
     def digest(self) -> str:

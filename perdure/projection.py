@@ -74,15 +74,13 @@ class Projection(SessionFacts):
             case AnswerLogged():
                 self._log_answer(entry)
             case ResumeAccepted():
-                self.turns.append(Turn("resume", entry.invocation_id))
-                self.invocations[entry.invocation_id].status = "queued"
-                if entry.request_id:
-                    self.requests[entry.request_id] = entry.invocation_id
+                self._resume(entry)
             case InvocationStarted():
                 self._start(entry)
             case InvocationResumed():
                 invocation = self.invocations[entry.invocation_id]
                 invocation.status, invocation.failures, invocation.reason = "running", (), None
+                invocation.at_limit = False
                 self._drop_turns(entry.invocation_id)
             case InvocationSettled():
                 self._settle(entry)
@@ -147,6 +145,8 @@ class Projection(SessionFacts):
 
     def _count_call(self, entry: ModelCalled) -> None:
         self.model_calls[entry.agent] += 1
+        if entry.invocation_id in self.invocations:
+            self.invocations[entry.invocation_id].model_calls[entry.agent] += 1
         asked = self.asked_again.pop(entry.agent, ())
         if entry.again is not None:
             self.asked_again[entry.agent] = (*asked, entry.again)
@@ -154,6 +154,14 @@ class Projection(SessionFacts):
     def _show(self, event: Event) -> None:
         self.events.append(event)
         self.state.update(event.actions.state_delta)
+
+    def _resume(self, entry: ResumeAccepted) -> None:
+        invocation = self.invocations[entry.invocation_id]
+        self.turns.append(Turn("resume", invocation.id))
+        invocation.status, invocation.granted = "queued", entry.max_llm_calls
+        invocation.model_calls.clear()
+        if entry.request_id:
+            self.requests[entry.request_id] = invocation.id
 
     def _accept(self, entry: MessageAccepted | AnswerAccepted) -> None:
         event = entry.event
@@ -166,7 +174,7 @@ class Projection(SessionFacts):
                 # A person's answer lets the imported call run that it is about; answers in the import are data.
                 self.blocked_calls.discard(_asked_about(self.calls[response.id].pending))
         if isinstance(entry, MessageAccepted):
-            self.invocations[event.invocation_id] = Invocation(event.invocation_id, event)
+            self.invocations[event.invocation_id] = Invocation(event.invocation_id, event, asked=entry.max_llm_calls)
             self.turns.append(Turn("message", event.invocation_id))
             return
         invocation = self.invocations[event.invocation_id]
@@ -197,6 +205,7 @@ class Projection(SessionFacts):
         invocation.status = entry.status
         invocation.failures, invocation.reason = entry.failures, entry.reason
         invocation.refused.clear()
+        invocation.at_limit, invocation.settled = entry.at_limit, entry.timestamp
         if entry.status != "waiting":
             _forget_expired(self.calls.values(), entry.invocation_id)
         if entry.status in ("stopped", "finished"):

@@ -79,7 +79,8 @@ class Rebuilder:
         content = message.content.model_copy(update={"role": USER})
         event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
         event = event.model_copy(update={"custom_metadata": message.metadata})
-        projection.apply(MessageAccepted(event=event, request_id=message.request_id))
+        accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
+        projection.apply(accepted)
         if temp:
             projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
 
@@ -133,7 +134,8 @@ class Rebuilder:
         if projection.model_calls[call.agent] > call.call_index:
             return
         judgment = judge(output.event, projection.asked_again.get(call.agent, ()))
-        projection.apply(ModelCalled(agent=call.agent, again=judgment.again))
+        called = ModelCalled(agent=call.agent, invocation_id=call.invocation_id, again=judgment.again)
+        projection.apply(called)
         node = self._node(call.invocation_id, call.agent)
         if node is None or judgment.again is not None:
             return

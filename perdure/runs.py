@@ -14,9 +14,10 @@ from typing import Any
 
 from perdure.doubts import is_doubt_request
 from perdure.events import USER, Event
-from perdure.journal import MAX_RUN_PATH, MAX_RUNS, ActivityKept, FailureCaught
+from perdure.journal import ActivityKept, FailureCaught
 from perdure.no_answers import is_refused
 from perdure.responses import is_confirmation_request
+from perdure.run_paths import MAX_RUN_PATH, MAX_RUNS
 
 
 # By identity: two runs of one agent may look the same, and a comparison would go up and down the tree for ever.

@@ -318,7 +318,7 @@ class _Reader:
         if isinstance(call, ToolInput) and self._is_told(call, failure, time):
             return
         if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
-            self.projection.apply(ModelCalled(agent=call.agent))
+            self.projection.apply(ModelCalled(agent=call.agent, invocation_id=call.invocation_id))
         self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
 
     def _is_told(self, call: ToolInput, failure: FailureProto, time: float) -> bool:

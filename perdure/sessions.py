@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -220,15 +220,20 @@ class Sessions(SessionCalls):
         projection = Projection.fold(await self._lifecycle.read_journal(user_id, session_id))
         return projection, None if status in ("running", "continued as new") else status
 
-    async def list(self, user_id: str | None) -> list[ListedSession]:
-        """Return the sessions, newest first."""
+    async def list(self, user_id: str | None, status: Collection[SessionStatus] = ()) -> list[ListedSession]:
+        """Return the sessions, newest first; with `status` only those of one of these."""
         found: dict[str, ListedSession] = {}
         async for session in self._listed(user_id):
             known = found.get(session.workflow_id)
             if known is None or session.started > known.started:
                 found[session.workflow_id] = session
-        sessions = [session for session in found.values() if not session.closed or await self.is_left(session)]
+        left = [session for session in found.values() if not session.closed or await self.is_left(session)]
+        sessions = [session for session in left if not status or await self._status(session) in status]
         return sorted(sessions, key=lambda session: -session.started)
+
+    async def _status(self, session: ListedSession) -> SessionStatus:
+        """Return a session's status, as listed, or as it says itself where listings tell none."""
+        return session.status or (await self.view(session.user_id, session.id)).status
 
     async def is_left(self, session: ListedSession) -> bool:
         """Return whether a session whose workflow is closed is still there, and was not deleted."""

@@ -217,7 +217,7 @@ class _Builder:
         if invocation.status != "running":
             self.append(ResumeAccepted(invocation_id=invocation.id), InvocationResumed(invocation_id=invocation.id))
         if _is_model_answer(event):
-            self.append(ModelCalled(agent=event.author))
+            self.append(ModelCalled(agent=event.author, invocation_id=event.invocation_id))
         self.append(EventLogged(event=event))
 
     def settle_current(self) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure import events
+from perdure.budget import is_at_limit
 from perdure.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
 from perdure.journal import payload_size, take
 from perdure.messages import (
@@ -103,7 +104,9 @@ def invocation_view(projection: Projection, invocation: Invocation) -> Invocatio
         pending=_shortened(projection.open_calls(invocation.id), _SHORT_ARGS_BYTES),
         plan=invocation.plan,
         reason=invocation.reason,
-        resumable=projection.is_resumable(invocation) and invocation.status in ("failed", "stopped"),
+        settled=invocation.settled,
+        resumable=projection.is_resumable(invocation)
+        and (invocation.status in ("failed", "stopped") or is_at_limit(invocation)),
     )
 
 

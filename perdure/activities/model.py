@@ -36,6 +36,9 @@ from perdure.streams.hub import Draft, Piece, TokenHub, Writer
 _DEFECT_ATTEMPTS = 3
 _MAX_VALUE = 100
 
+_MAX_PAUSE = 86_400.0
+"""Seconds; quotas that are counted by the day come back then."""
+
 
 class ModelActivity:
     """Calls the models of one app."""
@@ -251,4 +254,5 @@ def _pieces(response: LlmResponse) -> list[Piece]:
 
 
 def _seconds(value: float | None) -> timedelta | None:
-    return timedelta(seconds=value) if value is not None else None
+    """Return the pause that a provider asks for, a day at the most; `None` if it asks for none that can be kept."""
+    return timedelta(seconds=min(value, _MAX_PAUSE)) if value is not None and value > 0 else None

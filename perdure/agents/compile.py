@@ -15,11 +15,12 @@ from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from perdure.agents.guard import check_custom_agent, code_reference
 from perdure.agents.placeholders import required_keys
-from perdure.agents.tools import as_tool
+from perdure.agents.tools import activity_options, as_tool
 from perdure.agents.validation import check_agent_name, check_tool_name
 from perdure.errors import DefinitionError, DefinitionWarning
 from perdure.models.base import BaseLlm, LLMRegistry
 from perdure.plan import (
+    MODEL_OPTIONS,
     CustomNode,
     LlmNode,
     LoopNode,
@@ -27,6 +28,7 @@ from perdure.plan import (
     ParallelNode,
     Plan,
     SequentialNode,
+    ToolOptions,
     ToolPlan,
 )
 
@@ -45,13 +47,17 @@ def compile_app(app: App) -> Plan:
     for agent in agents:
         if agent.has_own_run:
             check_custom_agent(agent, agents)
-    root = _node(app.root_agent)
+    default = activity_options(
+        f"app {app.name!r}: model calls", app.model_timeout, app.model_retry, default=MODEL_OPTIONS
+    )
+    root = _node(app.root_agent, default)
     plan = Plan(
         app=app.name,
         resumable=app.is_resumable,
         shows_errors=app.errors == "shown",
         root=root,
         activities=tuple(function.__name__ for function in app.activities),
+        max_llm_calls=app.max_llm_calls,
     )
     plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.nodes.values()))})
     _check_deadlines(plan)
@@ -105,11 +111,11 @@ def _check_activities(app: App) -> None:
         names.add(name)
 
 
-def _node(agent: BaseAgent) -> Node:
+def _node(agent: BaseAgent, options: ToolOptions) -> Node:
     base: dict[str, Any] = {
         "name": agent.name,
         "description": agent.description,
-        "sub_agents": tuple(_node(child) for child in agent.sub_agents),
+        "sub_agents": tuple(_node(child, options) for child in agent.sub_agents),
     }
     match agent:
         case LlmAgent() | SequentialAgent() | LoopAgent() | ParallelAgent() if agent.has_own_run:
@@ -120,7 +126,7 @@ def _node(agent: BaseAgent) -> Node:
         case _ if agent.has_own_run:
             return CustomNode(**base, code=code_reference(agent))
         case LlmAgent():
-            return _llm_node(agent, base)
+            return _llm_node(agent, base, options)
         case SequentialAgent():
             return SequentialNode(**base)
         case LoopAgent():
@@ -139,7 +145,7 @@ def _node(agent: BaseAgent) -> Node:
             )
 
 
-def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
+def _llm_node(agent: LlmAgent, base: dict[str, Any], options: ToolOptions) -> LlmNode:
     dynamic = not isinstance(agent.instruction, str)
     return LlmNode(
         **base,
@@ -152,6 +158,10 @@ def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
         generate_content_config=_generation_config(agent),
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
         disallow_transfer_to_peers=agent.disallow_transfer_to_peers,
+        max_llm_calls=max(agent.max_llm_calls or 0, 0),
+        model_options=activity_options(
+            f"agent {agent.name!r}: model calls", agent.model_timeout, agent.model_retry, default=options
+        ),
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Literal
 
 from google.genai import types
 from pydantic import Field, field_validator
+from temporalio.common import RetryPolicy
 
 from perdure.agents.context import ReadonlyContext
 from perdure.agents.custom import BaseAgent
@@ -15,6 +17,7 @@ from perdure.agents.validation import Definition
 from perdure.errors import DefinitionError
 from perdure.events import USER
 from perdure.models.base import BaseLlm
+from perdure.plan import MAX_LLM_CALLS, MaxLlmCalls
 
 InstructionProvider = Callable[[ReadonlyContext], str | Awaitable[str]]
 """A function that returns an instruction; it runs in an activity, before each model call."""
@@ -40,6 +43,12 @@ class LlmAgent(BaseAgent):
     """The model cannot transfer to the parent; a later message does not go to this agent either."""
     disallow_transfer_to_peers: bool = False
     """The model cannot transfer to the parent's other sub-agents."""
+    max_llm_calls: MaxLlmCalls | None = None
+    """Model calls of this agent in an invocation, beside what the app allows all agents. Default: any number."""
+    model_retry: RetryPolicy | None = None
+    """How a model call is tried again that its provider may answer later. Default: as the app says."""
+    model_timeout: timedelta | None = None
+    """Time of one attempt of a model call. Default: as the app says."""
 
     def resolved_model(self) -> str | BaseLlm:
         """Return the agent's model, or else that of the nearest LLM agent above that has one.
@@ -93,6 +102,14 @@ class App(Definition):
     resumability_config: ResumabilityConfig | None = None
     activities: list[Callable[..., Any]] = Field(default_factory=list[Callable[..., Any]])
     """Functions that custom agents may run by `ctx.run_activity`: defined in a module, sync or async."""
+    max_llm_calls: MaxLlmCalls = MAX_LLM_CALLS
+    """Model calls of all agents in an invocation, after which it waits for a resume (in an app that is not resumable it
+    fails); 0 and less are without limit. Default: 500. ADK: `RunConfig.max_llm_calls`."""
+    model_retry: RetryPolicy | None = None
+    """How a model call is tried again that its provider may answer later; `maximum_attempts=0` is without end. A pause
+    that the provider asks for counts before it. Default: 15 attempts, some eight minutes."""
+    model_timeout: timedelta | None = None
+    """Time of one attempt of a model call. Default: 10 minutes."""
 
     errors: Literal["hidden", "shown"] = "hidden"
     """What end users are told of a failure by an HTTP API that asks for credentials: `hidden`, type and reference;

@@ -48,6 +48,9 @@ _PENDING_NOTE = (
 )
 
 
+_DEFAULT_OPTIONS = ToolOptions()
+
+
 class FunctionTool:
     """A function that a model may call, declared from its signature and docstring. ADK: `tools/function_tool.py`.
 
@@ -102,7 +105,7 @@ class FunctionTool:
         self.local = local
         if local:
             timeout = _local_timeout(where, timeout, heartbeat_timeout)
-        self.options = _options(where, timeout, heartbeat_timeout, retry)
+        self.options = activity_options(where, timeout, retry, heartbeat_timeout=heartbeat_timeout)
         self.at_most_once = at_most_once
         if on_failure not in ("fail", "tell_model"):
             raise DefinitionError(f"{where}: on_failure is {on_failure!r}; it is 'fail' or 'tell_model'")
@@ -334,16 +337,26 @@ def _local_timeout(where: str, timeout: timedelta | None, heartbeat_timeout: tim
     return _LOCAL_TIMEOUT if timeout is None else timeout
 
 
-def _options(
-    where: str, timeout: timedelta | None, heartbeat_timeout: timedelta | None, retry: RetryPolicy | None
+def activity_options(
+    where: str,
+    timeout: timedelta | None,
+    retry: RetryPolicy | None,
+    *,
+    heartbeat_timeout: timedelta | None = None,
+    default: ToolOptions = _DEFAULT_OPTIONS,
 ) -> ToolOptions:
+    """Return how an activity runs: as given, and else as by default.
+
+    Raises:
+        DefinitionError: Temporal would refuse it.
+    """
     for name, duration in (("timeout", timeout), ("heartbeat_timeout", heartbeat_timeout)):
         if duration is not None and duration <= timedelta(0):
             raise DefinitionError(f"{where}: {name} is {duration!r}; it must be longer than nothing")
     given: dict[str, Any] = {"timeout": timeout, "heartbeat_timeout": heartbeat_timeout}
     if retry is not None:
         given |= _retry_options(where, retry)
-    return ToolOptions(**{name: value for name, value in given.items() if value is not None})
+    return default.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 def _retry_options(where: str, retry: RetryPolicy) -> dict[str, Any]:

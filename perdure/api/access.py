@@ -16,6 +16,7 @@ from fastapi import HTTPException, Request
 
 from perdure.api.identity import ANYONE, OPERATOR, SCOPE_KEY, Deed, Identity
 from perdure.client import Runner
+from perdure.plan import CallLimit
 
 __all__ = ["APP", "NOT_FOUND", "Access", "OneUsersRunner", "access_of", "answers", "check_state", "check_users"]
 
@@ -119,6 +120,13 @@ async def check_users(request: Request) -> None:
         named += filter(None, request.query_params.getlist(name))
     for user_id in named:
         access.check(user_id)
+
+
+def call_limit(identity: Identity, max_llm_calls: int | None) -> CallLimit | None:
+    """Return how many model calls somebody asks for; who is no operator may only lower what the app allows."""
+    if max_llm_calls is None:
+        return None
+    return CallLimit(most=max_llm_calls, lowers=OPERATOR not in identity.roles)
 
 
 def check_state(identity: Identity, delta: Mapping[str, Any] | None) -> None:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
 from google.genai import types
 
-from perdure.api.access import check_state
+from perdure.api.access import call_limit, check_state
 from perdure.api.attribution import answer_metadata
 from perdure.api.backend import Backend, BackendOf, check_reserved
 from perdure.api.bodies import CheckedRoute
@@ -146,6 +146,7 @@ async def _send(body: RunAgentRequest, runner: Runner, sender: _Sender) -> Invoc
             state_delta=body.state_delta,
             metadata=body.custom_metadata,
             request_id=sender.key,
+            max_llm_calls=call_limit(sender.identity, body.max_llm_calls),
         )
     return await _answer(body, runner, message, answers, sender)
 
@@ -159,6 +160,8 @@ async def _answer(
 ) -> InvocationResult:
     if body.state_delta:
         raise HTTPException(400, "a stateDelta goes with a message; change the state by a request of its own (PATCH)")
+    if body.max_llm_calls is not None:
+        raise HTTPException(400, "maxLlmCalls goes with a message, or with a resume")
     if not all(answer.id for answer in answers):
         raise HTTPException(400, "a function response has no id; give it the id of the call that it answers")
     # As in ADK, the calls themselves say which invocation is meant.
@@ -181,6 +184,7 @@ async def _resume(body: RunAgentRequest, runner: Runner, sender: _Sender) -> Inv
         session_id=body.session_id,
         invocation_id=body.invocation_id,
         request_id=sender.key,
+        max_llm_calls=call_limit(sender.identity, body.max_llm_calls),
     )
     if result.invocation.status == "finished":
         raise InvocationFinished(f"invocation {body.invocation_id!r} has finished; send a new message")

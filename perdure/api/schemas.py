@@ -22,6 +22,7 @@ from pydantic import (
 from perdure.api.enums import ClientContent, ClientEvent
 from perdure.errors import InvalidMessage
 from perdure.events import USER, Event
+from perdure.plan import MaxLlmCalls
 from perdure.requests import check_parts
 
 _ADK = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
@@ -148,6 +149,8 @@ class RunAgentRequest(Body):
     """Without a message: what to resume."""
     custom_metadata: Metadata | None = None
     """Becomes the user's event's."""
+    max_llm_calls: MaxLlmCalls | None = None
+    """Model calls of the invocation, or from a resume on; of who is no operator it may only lower the app's limit."""
     service_tier: str | None = None
     """Taken, and not used."""
 

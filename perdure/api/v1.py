@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from google.genai import types
 
 from perdure.api import v1_events, v1_pending, v1_records, v1_transfers
-from perdure.api.access import check_state
+from perdure.api.access import call_limit, check_state
 from perdure.api.backend import BackendOf, Segment
 from perdure.api.bodies import CheckedRoute
 from perdure.api.identity import IdentityOf
@@ -49,6 +49,7 @@ async def start(
             state_delta=body.state_delta,
             request_id=idempotency_key,
             metadata=body.metadata,
+            max_llm_calls=call_limit(identity, body.max_llm_calls),
         )
     names = {"app_name": where.app_name, "user_id": where.user_id, "session_id": where.session_id}
     path = INVOCATION.format(
@@ -74,14 +75,21 @@ async def resume(
     body: ResumeBody | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Taken:
-    """Run a failed or stopped invocation on; returns at once. One that waits or has finished is only reported."""
+    """Run on what failed, was stopped, or has made as many model calls as it may; returns at once.
+
+    One that waits for answers, or has finished, is only reported.
+    """
     fresh = body is not None and body.fresh
     if fresh:
         check_operator(identity, "a fresh resume")
     async with backend.patience():
         return Taken.of(
             await where.runner.resume(
-                **where.keys, invocation_id=invocation_id, fresh=fresh, request_id=idempotency_key
+                **where.keys,
+                invocation_id=invocation_id,
+                fresh=fresh,
+                request_id=idempotency_key,
+                max_llm_calls=call_limit(identity, body.max_llm_calls if body is not None else None),
             )
         )
 

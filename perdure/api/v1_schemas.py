@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, alias_generators, model_validator
 from perdure.api.schemas import Body, Message, Metadata
 from perdure.events import Event
 from perdure.messages import InvocationResult, InvocationStatus, InvocationView, PendingCall, SessionStatus
+from perdure.plan import MaxLlmCalls
 from perdure.views import awaited_tool
 
 
@@ -69,7 +70,7 @@ class Invocation(Resource):
     failures: list[FailureOf]
     pending: list[Pending]
     reason: str | None = None
-    """Why it was stopped."""
+    """Why it was stopped, or what else it waits for than answers."""
     resumable: bool
     """Whether a resume would take it now."""
 
@@ -180,6 +181,8 @@ class StartBody(Body):
     """Written with the message."""
     metadata: Metadata | None = None
     """Becomes the event's `customMetadata`."""
+    max_llm_calls: MaxLlmCalls | None = None
+    """Model calls of the invocation; of who is no operator it may only lower what the app allows."""
 
 
 class ResumeBody(Body):
@@ -187,3 +190,5 @@ class ResumeBody(Body):
 
     fresh: bool = False
     """End the session's workflow first and bring it back from its log; for operators."""
+    max_llm_calls: MaxLlmCalls | None = None
+    """Model calls from here on; of who is no operator it may only lower what the app allows."""

@@ -20,9 +20,10 @@ from perdure.cli.plans import plan
 from perdure.cli.processes import dev, worker
 from perdure.cli.prove import prove
 from perdure.cli.replays import replay
+from perdure.cli.resuming import resume
 from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
-from perdure.cli.turns import respond, resume, run, stop
+from perdure.cli.turns import respond, run, stop
 from perdure.cli.views import effects, events, pending, sessions
 from perdure.errors import ConnectionFailed, PerdureError
 

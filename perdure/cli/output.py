@@ -117,6 +117,8 @@ def show_outcome(
     for failure in invocation.failures:
         text = f"  agent {failure.agent!r} failed in {failure.step!r}: {failure.cause}"
         say(text, err=True)
+    if invocation.reason is not None:
+        say(f"  {invocation.reason}", err=True)
     if invocation.resumable:
         say(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
     for call in () if invocation.status == "stopped" else invocation.pending:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.argument("message")
 @click.option("--state", multiple=True, metavar="KEY=JSON", help="Session state to write with the message; repeatable.")
 @click.option("--request-id", help="A second run with the same id starts nothing, and follows the first one.")
+@click.option("--max-llm-calls", type=int, help="Model calls of the invocation.  [default: as the app says]")
 @stream_options
 @click.option("--no-wait", is_flag=True, help="Start it, and do not follow it.")
 @json_option
@@ -44,6 +45,7 @@ def run(
     message: str,
     state: tuple[str, ...],
     request_id: str | None,
+    max_llm_calls: int | None,
     no_wait: bool,
     stream: bool,
     stream_from: tuple[str, ...],
@@ -67,16 +69,20 @@ def run(
     async def talk() -> int:
         from perdure.client import Runner
 
-        async with _streams(connection, stream_from, on=stream) as streams:
+        async with streams_of(connection, stream_from, on=stream) as streams:
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
             session_id = await _open_session(runner, name)
             if not as_json and name.session is None:
                 say(f"session {session_id} of user {name.user}", err=True)
             runner.expect_tokens(**name.keys(session_id))
             result = await runner.send_message(
-                **name.keys(session_id), message=text, state_delta=delta or None, request_id=request_id
+                **name.keys(session_id),
+                message=text,
+                state_delta=delta or None,
+                request_id=request_id,
+                max_llm_calls=max_llm_calls,
             )
-            return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+            return await follow_to_end(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(talk())
 
@@ -127,7 +133,7 @@ def respond(
         from perdure.client import Runner
         from perdure.requests import decision
 
-        async with _streams(connection, stream_from, on=stream) as streams:
+        async with streams_of(connection, stream_from, on=stream) as streams:
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
             session_id = name.session or await _find_session(runner, name, {**responses, **decisions})
             if decisions:
@@ -140,57 +146,9 @@ def respond(
                 request_id=request_id,
                 metadata=attribution(None, why, datetime.now(UTC)),
             )
-            return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+            return await follow_to_end(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(answer())
-
-
-@click.command()
-@session_options(required=True)
-@click.argument("invocation_id")
-@click.option("--no-wait", is_flag=True, help="Set it going, and do not follow it.")
-@click.option(
-    "--fresh", is_flag=True, help="End the session's workflow and bring it back from its log, with today's code."
-)
-@click.option("--request-id", help="A second resume with the same id runs nothing on, and follows the first one.")
-@stream_options
-@json_option
-@connection_options
-def resume(
-    name: SessionName,
-    invocation_id: str,
-    no_wait: bool,
-    fresh: bool,
-    stream: bool,
-    stream_from: tuple[str, ...],
-    request_id: str | None,
-    as_json: bool,
-    connection: Connection,
-) -> int:
-    """Run a stopped or failed invocation on from where it was, and print the events until it ends or waits.
-
-    With --fresh it also helps a session that is stuck, since a custom agent's code changed under it: what completed is
-    kept, and its agents are entered again with the code of today.
-
-    \b
-    Examples:
-      perdure resume travel --session trip-1 e-5f1c…
-      perdure resume travel --session trip-1 e-5f1c… --fresh
-    """
-    session_id = name.session or ""
-
-    async def go_on() -> int:
-        from perdure.client import Runner
-
-        async with _streams(connection, stream_from, on=stream) as streams:
-            runner = await Runner.connect(name.app, connection.config(), streams=streams)
-            runner.expect_tokens(**name.keys(session_id))
-            result = await runner.resume(
-                **name.keys(session_id), invocation_id=invocation_id, fresh=fresh, request_id=request_id
-            )
-            return await _follow(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
-
-    return asyncio.run(go_on())
 
 
 @click.command()
@@ -219,7 +177,7 @@ def stop(name: SessionName, invocation_id: str, reason: str | None, as_json: boo
     return asyncio.run(end())
 
 
-def _streams(
+def streams_of(
     connection: Connection, stream_from: tuple[str, ...], *, on: bool
 ) -> AbstractAsyncContextManager[TokenHub | None]:
     """Hear what models write, if that is wanted: of the workers that are named, or of `perdure dev` on this machine."""
@@ -238,7 +196,7 @@ async def _open_session(runner: Runner, name: SessionName) -> str:
     return view.id
 
 
-async def _follow(
+async def follow_to_end(
     runner: Runner,
     name: SessionName,
     session_id: str,
@@ -278,7 +236,8 @@ def _exit_code(invocation: InvocationView) -> ExitCode:
     if invocation.status in ("failed", "stopped"):
         return ExitCode.FAILED
     # An app that is not resumable finishes with its calls open; they still wait for an answer.
-    return ExitCode.WAITING if invocation.pending else ExitCode.FINISHED
+    waits = bool(invocation.pending) or invocation.status == "waiting"
+    return ExitCode.WAITING if waits else ExitCode.FINISHED
 
 
 async def _find_session(runner: Runner, name: SessionName, responses: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from perdure.client import Runner
-    from perdure.messages import PendingCall
+    from perdure.messages import PendingCall, SessionStatus
     from perdure.sessions import ListedSession
     from perdure.waiting import WaitingPage, Wanted
 
@@ -87,19 +87,31 @@ def effects(name: SessionName, as_json: bool, connection: Connection) -> int:
 @click.command()
 @click.argument("app", required=False)
 @click.option("-u", "--user", help="Only this user's.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(("running", "failed", "waiting", "stopped", "idle")),
+    help="Only sessions of this status; repeatable.",
+)
 @json_option
 @connection_options
-def sessions(app: str | None, user: str | None, as_json: bool, connection: Connection) -> int:
+def sessions(
+    app: str | None, user: str | None, statuses: tuple[SessionStatus, ...], as_json: bool, connection: Connection
+) -> int:
     """List the sessions of APP, or of all apps.
 
     \b
-    Example:
+    Examples:
       perdure sessions travel --json
+      perdure sessions travel --status failed --status waiting
     """
 
     async def read() -> int:
         views = [
-            view for runner in await _runners(app, connection) for view in await runner.list_sessions(user_id=user)
+            view
+            for runner in await _runners(app, connection)
+            for view in await runner.list_sessions(user_id=user, status=statuses)
         ]
         if as_json:
             for view in views:
@@ -153,11 +165,26 @@ def pending(
             found += page.calls
         if not as_json:
             show_pending(sorted(found, key=lambda pair: pair[1].since))
+        await _tell_at_limit(app, user, connection)
         if unanswered:
             say(f"{unanswered} sessions do not answer, so their calls are missing; is a worker up?", err=True)
         return ExitCode.FINISHED
 
     return asyncio.run(read())
+
+
+async def _tell_at_limit(app: str | None, user: str | None, connection: Connection) -> None:
+    """Say which sessions wait for no answer, but for a resume, as far as listings tell."""
+    from perdure.budget import LIMIT
+
+    for runner in await _runners(app, connection) if app is not None else ():
+        listed = await runner.list_sessions(user_id=user)
+        for view in listed:
+            if LIMIT in (view.pending_tools or ()):
+                words = (
+                    f"session {view.id} of user {view.user_id} has made as many model calls as it may, and waits for a"
+                )
+                say(f"{words} resume; see `perdure explain {view.app_name} {view.id}`", err=True)
 
 
 async def _waiting(wanted: Wanted, session: str | None, connection: Connection) -> AsyncGenerator[WaitingPage, None]:

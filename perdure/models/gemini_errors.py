@@ -89,7 +89,7 @@ def _retry_info(body: Any) -> float | None:
     try:
         details: list[Any] = body["error"]["details"]
         delays = [detail["retryDelay"] for detail in details if detail.get("@type") == _RETRY_INFO]
-        return float(str(delays[0]).removesuffix("s"))
+        return _found(float(str(delays[0]).removesuffix("s")))
     except (KeyError, IndexError, TypeError, AttributeError, ValueError):
         return None
 
@@ -105,8 +105,13 @@ def _retry_after(response: Any) -> float | None:
     headers = {str(name).lower(): str(value) for name, value in cast(Mapping[Any, Any], found).items()}
     wanted = headers.get("retry-after", "")
     try:
-        if wanted.isdigit():
-            return float(wanted)
-        return max(0.0, (parsedate_to_datetime(wanted) - parsedate_to_datetime(headers["date"])).total_seconds())
+        if wanted[:1].isdigit():
+            return _found(float(wanted))
+        return _found((parsedate_to_datetime(wanted) - parsedate_to_datetime(headers["date"])).total_seconds())
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _found(seconds: float) -> float | None:
+    """Return a pause, unless it is no number or lies in the past."""
+    return seconds if seconds > 0 else None

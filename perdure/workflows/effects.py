@@ -50,9 +50,6 @@ _LOCAL_PAUSE = timedelta(milliseconds=200)
 
 _NO_TRIAL = Trial()
 
-_MODEL_OPTIONS = ToolOptions(max_attempts=15)
-"""A model call retries what its provider may answer later, for some eight minutes."""
-
 _ACTIVITY_EVENTS = 6
 """What an activity leaves in history, the next workflow task included."""
 
@@ -109,14 +106,16 @@ class Effects:
         """A branch has failed: its siblings are not held back, until the agent above is told."""
         return bool(self.failed)
 
-    async def model(self, call: ModelInput, model: str, witness: Witness | None = None) -> ModelOutput:
+    async def model(
+        self, call: ModelInput, model: str, options: ToolOptions, witness: Witness | None = None
+    ) -> ModelOutput:
         """Call an agent's model.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
         output = await self._activity(
-            CALL_MODEL, call, ModelOutput, call.agent, "model", _MODEL_OPTIONS, f"{call.agent}: {model}", witness
+            CALL_MODEL, call, ModelOutput, call.agent, "model", options, f"{call.agent}: {model}", witness
         )
         self._places.model_returned(call.agent, call.branch)
         return output

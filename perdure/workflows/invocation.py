@@ -8,7 +8,6 @@ from typing import assert_never
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.journal import InvocationSettled
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
 from perdure.run_tree import build_runs
 from perdure.runs import Run
@@ -70,7 +69,8 @@ class LiveInvocation:
         if not self._task.done():
             scope.keep_caught(scope.caught)
             if not scope.failed:
-                self._settle("waiting")
+                reason = scope.budget.reason
+                self.scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=reason is not None)
                 return True
             await self.cancel()
         self._conclude()
@@ -97,13 +97,7 @@ class LiveInvocation:
             scope.failed.append(error)
         elif error is not None:
             raise error
-        self._settle("failed" if scope.failed else "finished")
-
-    def _settle(self, status: str) -> None:
-        settled = InvocationSettled.model_validate(
-            {"invocation_id": self.scope.invocation.id, "status": status, "failures": self.scope.failures}
-        )
-        self.scope.log.append(settled)
+        scope.log.settle(scope.invocation.id, "failed" if scope.failed else "finished", failures=tuple(scope.failures))
 
     async def cancel(self) -> None:
         """Cancel the agents' coroutines and wait until they are gone; activities that finish meanwhile are kept."""

@@ -136,9 +136,10 @@ class _LlmRun:
         """
         scope, name = self._scope, self._node.name
         while True:
-            number = scope.projection.model_calls[name]
-            judgment = await self._ask(number)
-            scope.log.append(ModelCalled(agent=name, again=judgment.again))
+            async with scope.budget.calling(self._node):
+                number = scope.projection.model_calls[name]
+                judgment = await self._ask(number)
+                scope.log.append(self._called(judgment.again))
             if judgment.again is None:
                 break
         ids = scope.log.call_ids("model", name, number)
@@ -163,9 +164,12 @@ class _LlmRun:
         )
         try:
             with scope.slice_under_way(call.journal) as witness:
-                output = await scope.effects.model(call, self._node.model, witness)
+                output = await scope.effects.model(call, self._node.model, self._node.model_options, witness)
         except EffectFailed:
             if not scope.stopping:
-                scope.log.append(ModelCalled(agent=name))
+                scope.log.append(self._called())
             raise
         return judge(output.event, scope.projection.asked_again.get(name, ()))
+
+    def _called(self, again: str | None = None) -> ModelCalled:
+        return ModelCalled(agent=self._node.name, invocation_id=self._scope.invocation.id, again=again)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from google.genai import types
 from temporalio import workflow
 
 from perdure.answers import call_ids
 from perdure.events import Event, EventActions
-from perdure.journal import AnswerLogged, Entry, EventLogged, InvocationSettled, PlanLoaded, TempStateSet
+from perdure.journal import AnswerLogged, Entry, EventLogged, InvocationSettled, PlanLoaded, SettledStatus, TempStateSet
 from perdure.projection import Projection, split_state_delta
 from perdure.workflows.metrics import count
 
@@ -71,9 +72,14 @@ class SessionLog:
         """Yield fresh ids for the function calls that `parts` name, without an end."""
         return call_ids(self._seed, *parts)
 
+    def settle(self, invocation_id: str, status: SettledStatus, **fields: Any) -> None:
+        """Let an invocation give up the turn, or end without one."""
+        settled = InvocationSettled(invocation_id=invocation_id, status=status, timestamp=workflow.time(), **fields)
+        self.append(settled)
+
     def stop(self, invocation_id: str, reason: str | None) -> None:
         """Settle an invocation as stopped."""
-        self.append(InvocationSettled(invocation_id=invocation_id, status="stopped", reason=reason))
+        self.settle(invocation_id, "stopped", reason=reason)
 
 
 def new_id() -> str:

@@ -22,6 +22,7 @@ from perdure.projection import Invocation, Projection
 from perdure.runs import Run, is_state
 from perdure.state_messages import ShareStateInput
 from perdure.views import expired_cause
+from perdure.workflows.budget import CallBudget
 from perdure.workflows.effects import Effects, Witness, told
 from perdure.workflows.log import SessionLog
 from perdure.workflows.waits import Waits
@@ -136,6 +137,7 @@ class Scope:
         self.carrier = carrier
         self.user_id = user_id
         self.waits = Waits(log.projection)
+        self.budget = CallBudget(plan, invocation, self.waits, self.check_stopped)
         self.failed: list[EffectFailed] = []
         """Failures of branches that are not told to the agent above them yet, since siblings go on."""
         self.stopping = False

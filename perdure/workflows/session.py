@@ -11,6 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure import messages, requests
+from perdure.budget import is_at_limit
 from perdure.errors import InvalidMessage, PerdureError, SessionFull
 from perdure.events import EventActions
 from perdure.journal import AnswerAccepted, MessageAccepted, ResumeAccepted, StateChanged, TempStateSet
@@ -159,7 +160,8 @@ class SessionWorkflow(SessionQueries):
         delta, temp = split_state_delta(message.state_delta)
         event = user_event(invocation_id, message.content, EventActions(state_delta=delta), None)
         event = event.model_copy(update={"custom_metadata": message.metadata})
-        self._log.append(MessageAccepted(event=event, request_id=message.request_id))
+        accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
+        self._log.append(accepted)
         if temp:
             self._log.append(TempStateSet(invocation_id=invocation_id, delta=temp))
         return self._result(invocation_id, offset)
@@ -213,7 +215,7 @@ class SessionWorkflow(SessionQueries):
 
     @workflow.update(name=messages.RESUME)
     async def resume(self, request: InvocationInput) -> InvocationResult:
-        """Accept a resume; a finished or waiting invocation is only reported."""
+        """Accept a resume; one that is finished, or waits for answers, is only reported."""
         projection = await self._ready()
         with refusing():
             repeated = find_repeated(projection, request)
@@ -221,8 +223,11 @@ class SessionWorkflow(SessionQueries):
                 return self._result(*repeated)
             invocation = requests.check_resume(projection, request)
         offset = len(projection.events)
-        if invocation.status in ("failed", "stopped"):
-            self._log.append(ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
+        if invocation.status in ("failed", "stopped") or is_at_limit(invocation):
+            allowed = request.max_llm_calls
+            self._log.append(
+                ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id, max_llm_calls=allowed)
+            )
         return self._result(invocation.id, offset)
 
     @resume.validator

@@ -14,7 +14,6 @@ from perdure.journal import (
     Failure,
     InvocationPinned,
     InvocationResumed,
-    InvocationSettled,
     InvocationStarted,
     PlanLoaded,
     SharedStateRead,
@@ -145,7 +144,7 @@ class Turns:
             await self._scope(plan, invocation).share(invocation.message)
         except EffectFailed as error:
             failure = Failure(agent=agent, step=error.step, cause=error.cause)
-            self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
+            self._log.settle(invocation.id, "failed", failures=(failure,))
 
     async def _load_plan(self) -> LoadPlanOutput:
         known, plans = self._log.projection.newest_plan, self._log.projection.plans
@@ -167,7 +166,7 @@ class Turns:
         except LogError as error:
             failure = Failure(agent=invocation.agent or USER, step="import", cause=str(error))
             self._log.append(InvocationResumed(invocation_id=invocation.id))
-            self._log.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
+            self._log.settle(invocation.id, "failed", failures=(failure,))
             self._tell(invocation)
             return False
         # A mark without a time is from before deadlines were counted anew.

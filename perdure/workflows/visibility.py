@@ -7,6 +7,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
+from perdure.budget import LIMIT, is_at_limit
 from perdure.projection import Projection
 from perdure.search import APP, PENDING_TOOLS, STATUS, USER_ID
 from perdure.views import awaited_tool, details, session_status
@@ -27,7 +28,10 @@ class Visibility:
         workflow.set_current_details(details(projection))
         if not self.enabled:
             return
-        shown = (session_status(projection), tuple(sorted({awaited_tool(call) for call in projection.open_calls()})))
+        awaited = {awaited_tool(call) for call in projection.open_calls()}
+        if any(map(is_at_limit, projection.invocations.values())):
+            awaited.add(LIMIT)
+        shown = (session_status(projection), tuple(sorted(awaited)))
         if shown == self._shown:
             return
         first, self._shown = self._shown is None, shown
