@@ -68,7 +68,10 @@ async def test_refused_credentials_come_with_the_remedy() -> None:
         (error(429, "RESOURCE_EXHAUSTED", "x", retry_info("0s"), retry_after="7"), 7.0),
         (Reply(b"<html>Busy</html>", status=503, headers={"retry-after": "2"}), 2.0),
     ],
-    ids=["detail", "detail before header", "unreadable detail", "header", "date", "unreadable header", "html"],
+    ids=[
+        *("detail", "detail before header", "unreadable detail", "header", "date", "unreadable header"),
+        *("fraction", "past", "no number", "nothing", "html"),
+    ],
 )
 async def test_the_servers_retry_delay_is_passed_on(reply: Reply, seconds: float | None) -> None:
     error = await failure(reply)
