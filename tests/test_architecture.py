@@ -153,7 +153,7 @@ BANNED_CALLS = re.compile(r"^(?:datetime\.)?(?:datetime|date)\.(?:now|utcnow|tod
 LOOK_UP = ("models.base", "models.gemini")
 """The look-up of models by name imports a provider when it is asked for one, and the provider knows the look-up."""
 
-MAX_MODULE, MAX_CLASS, MAX_BODY = 450, 250, 60
+MAX_MODULE, MAX_CLASS, MAX_BODY = 450, 300, 60
 
 
 @cache

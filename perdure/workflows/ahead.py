@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 from temporalio import workflow
-from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
@@ -58,22 +57,22 @@ class Ahead:
         return request, name is not None
 
     def _read(self, sent: RawValue, kind: type[_R]) -> tuple[_R, str | None]:
-        request = _parsed(sent.payload, kind, SentAhead)
+        request = _parsed(sent, kind, SentAhead)
         if not isinstance(request, SentAhead):
             return request, None
         found = self._requests.find(request.sent_ahead)
         if found is None:
             raise ApplicationError("the request is not here; send it again", type=NOT_HERE, non_retryable=True)
-        return cast(_R, _parsed(found.payload, kind)), request.sent_ahead
+        return cast(_R, _parsed(found, kind)), request.sent_ahead
 
 
-def _parsed(payload: Payload, kind: type[_R], *others: type[SentAhead]) -> _R | SentAhead:
+def _parsed(sent: RawValue, kind: type[_R], *others: type[SentAhead]) -> _R | SentAhead:
     union: Any = kind
     for other in others:
         union |= other
     try:
-        check_sent(payload.data)
-        request = workflow.payload_converter().from_payload(payload, union)
+        check_sent(sent.payload.data)
+        request = workflow.payload_converter().from_payload(sent.payload, union)
     except InvalidMessage as error:
         raise ApplicationError(str(error), type=InvalidMessage.__name__, non_retryable=True) from None
     except (RuntimeError, ValueError) as error:
