@@ -46,9 +46,9 @@ def excess(data: bytes, most: int) -> str | None:
     brackets = _TEXT.sub(b"", data).translate(None, _BRACKETS)
     values = brackets.count(b"[") + brackets.count(b"{")
     if values > most:
-        return f"has {values:,} lists and objects, and {most:,} are the most; send a text, or a reference to the data"
+        return f"has {values:,} lists and objects, and {most:,} are the most"
     if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > MAX_LEVELS:
-        return f"has more than {MAX_LEVELS} lists and objects within each other; send a text"
+        return f"has more than {MAX_LEVELS} lists and objects within each other"
     return None
 
 
@@ -60,7 +60,7 @@ def check_json(data: bytes) -> None:
     """
     problem = excess(data, MAX_REQUEST_VALUES)
     if problem is not None:
-        raise InvalidMessage(f"the request {problem}")
+        raise InvalidMessage(f"the request {problem}; send a text, or a reference to the data")
     if any(word in data for word in _NO_NUMBERS) and any(word in _TEXT.sub(b"", data) for word in _NO_NUMBERS):
         raise InvalidMessage("the request holds a number that JSON, with no NaN and no infinity, has not; send a text")
     # Each part is an object, and each key has a colon behind it.

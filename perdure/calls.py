@@ -27,7 +27,6 @@ from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.bounds import check_json
 from perdure.brevity import briefly
 from perdure.errors import (
     REFUSALS,
@@ -50,7 +49,7 @@ from perdure.messages import (
 )
 from perdure.projection import Projection
 from perdure.query_guard import BETWEEN_STEPS
-from perdure.requests import check_bytes
+from perdure.requests import check_sent
 from perdure.rescue import check_readable, why_stuck
 from perdure.sent_ahead import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
 from perdure.views import look
@@ -327,9 +326,7 @@ def check_sendable(value: BaseModel, what: str) -> int:
     """Return the bytes of a value; raise `InvalidMessage` if no session takes it, or if it would change on its way."""
     with briefly():
         data = value.model_dump_json(by_alias=True, exclude_none=True).encode()
-    size = len(data)
-    check_bytes(size, what)
-    check_json(data)
+    check_sent(data, what)
     try:
         from_json(to_json(value.model_dump(), bytes_mode="base64"), allow_inf_nan=False)
     except ValueError as error:
@@ -337,7 +334,7 @@ def check_sendable(value: BaseModel, what: str) -> int:
             f"the {what} would not arrive as it is, since JSON has no NaN, no infinity and few levels ({error}); send"
             " such numbers as texts"
         ) from error
-    return size
+    return len(data)
 
 
 class _Request:

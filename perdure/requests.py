@@ -10,7 +10,7 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_keys
+from perdure.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_json, check_keys
 from perdure.doubts import parse_verdict
 from perdure.errors import (
     CallAnswered,
@@ -102,6 +102,16 @@ def check_bytes(size: int, what: str) -> None:
             f"the {what} has {size / 1e6:.2f} MB, and the log takes {MAX_RESULT_BYTES / 1e6:.2f} MB at the most;"
             " store the data elsewhere and send a reference to it"
         )
+
+
+def check_sent(data: bytes, what: str = "request") -> None:
+    """Check the JSON of what a session is sent, before it is parsed.
+
+    Raises:
+        InvalidMessage: It is too large, has too many values, levels, parts or keys, or numbers that JSON has not.
+    """
+    check_bytes(len(data), what)
+    check_json(data)
 
 
 def check_queue(projection: Projection, message: MessageInput) -> None:

@@ -188,6 +188,6 @@ def test_a_users_folder_may_have_a_packages_name(write: Write, folder: str) -> N
 
 
 def test_the_packages_own_lines_are_passed_over(write: Write) -> None:
-    write("calls_in.py", "from perdure.journal import unpack\n\nunpack('nothing')\n")
+    write("calls_in.py", "from perdure.packing import unpack\n\nunpack('nothing')\n")
     with pytest.raises(DefinitionError, match=r"this is no packed journal.* \(.*calls_in\.py:3\)"):
         load_app("calls_in:app")

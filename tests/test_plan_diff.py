@@ -91,10 +91,9 @@ def test_the_apps_own_options_are_compared() -> None:
 
 def test_a_kind_that_changed_is_told() -> None:
     loop = LoopAgent(name="a", max_iterations=2)
-    assert told(plan(agent("a")), plan(loop))[-2:] == [
-        "~ agent a: disallow_transfer_to_peers: false → (none)",
-        "~ agent a: max_iterations: (none) → 2",
-    ]
+    lines = told(plan(agent("a")), plan(loop))
+    assert "~ agent a: disallow_transfer_to_peers: false → (none)" in lines
+    assert lines[-1] == "~ agent a: max_iterations: (none) → 2"
 
 
 def test_a_plan_is_a_tree() -> None:

@@ -18,12 +18,6 @@ MAX_LOCAL_BYTES = 250_000
 """What a local activity may return: several results go to the server in one message, of 4 MB at the most."""
 
 
-def dumped(value: BaseModel) -> bytes:
-    """Return the JSON that becomes a value's payload."""
-    with briefly():
-        return value.model_dump_json(by_alias=True, exclude_none=True).encode()
-
-
 def check_size(value: BaseModel, what: str) -> None:
     """Check that the log takes a value, and that it can be read again.
 
@@ -31,7 +25,8 @@ def check_size(value: BaseModel, what: str) -> None:
         ApplicationError: It does not, or it cannot be written at all. Not retried.
     """
     try:
-        data = dumped(value)
+        with briefly():
+            data = value.model_dump_json(by_alias=True, exclude_none=True).encode()
     except PydanticSerializationError as error:
         # Text may hold half of a character (a lone surrogate), which no payload takes.
         raise ApplicationError(f"{what} is no JSON: {error}", type="NotJson", non_retryable=True) from error
@@ -81,12 +76,15 @@ def told(error: Exception, *details: object, non_retryable: bool = False) -> App
 
 def _problem(value: BaseModel, data: bytes) -> str | None:
     """Return what a value has too much of, so that a workflow would take too long over it."""
-    try:
-        if isinstance(value, ModelOutput):
+    most = MAX_RESULT_VALUES
+    if isinstance(value, ModelOutput):
+        most = MAX_REQUEST_VALUES
+        try:
             check_parts(len(value.event.parts))
-    except InvalidMessage as error:
-        return f"is too much: {error}"
-    return excess(data, MAX_REQUEST_VALUES if isinstance(value, ModelOutput) else MAX_RESULT_VALUES)
+        except InvalidMessage as error:
+            return f"is too much: {error}"
+    problem = excess(data, most)
+    return f"{problem}; return less of them, or a text" if problem is not None else None
 
 
 def not_registered(error: NotRegistered, rollout: Rollout) -> ApplicationError:

@@ -7,15 +7,16 @@ artifact of its session.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio import activity
 
 from perdure.activities.code import CodeRunner
-from perdure.activities.limits import MAX_LOCAL_BYTES, dumped
+from perdure.activities.limits import MAX_LOCAL_BYTES
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
@@ -23,7 +24,6 @@ from perdure.errors import ArtifactError
 from perdure.events import EventActions
 from perdure.journal import payload_size
 from perdure.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES, NO_STORE, as_text, in_words, shortened
-from perdure.levels import MAX_LEVELS, is_too_deep
 from perdure.logs import get_logger
 from perdure.messages import split_workflow_id
 from perdure.plain import NotPlain, to_plain
@@ -42,7 +42,16 @@ _BEGINNING_BYTES = 30_000
 _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
 
-_TOO_DEEP = f"it has more than {MAX_LEVELS} lists and objects within each other; return less of them, or a text"
+
+def _excess(value: BaseModel, most: int) -> str | None:
+    return excess(value.model_dump_json(by_alias=True, exclude_none=True).encode(), most)
+
+
+def _check_values(value: BaseModel, most: int = MAX_RESULT_VALUES) -> None:
+    """Raise `NotPlain` if a workflow would take too long over a value, or no journal could be read with it."""
+    problem = _excess(value, most)
+    if problem is not None:
+        raise NotPlain(f"it {problem}; return less of them, or a text")
 
 
 class ToolResults:
@@ -87,8 +96,7 @@ class ToolResults:
     async def bounded(self, tool: str, key: str, output: ToolOutput) -> ToolOutput:
         """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
         most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES
-        data = dumped(output)
-        if len(data) <= most - _RESERVE_BYTES and excess(data, MAX_RESULT_VALUES) is None:
+        if payload_size(output) <= most - _RESERVE_BYTES and _excess(output, MAX_RESULT_VALUES) is None:
             return output
         return await self.shorten(tool, key, output, BEGINNING_LENGTH)
 
@@ -164,8 +172,8 @@ class _Given:
     def _result(self, result: Any) -> Any:
         try:
             plain = to_plain(result)
-            if is_too_deep(ToolOutput(result=plain)):
-                raise NotPlain(_TOO_DEEP)
+            # One of too many values is shortened, as one of too many bytes is.
+            _check_values(ToolOutput(result=plain), most=sys.maxsize)
         except NotPlain as error:
             self.problems.append(_cannot_be_told(self._tool, str(error)))
             return None
@@ -199,10 +207,7 @@ class _Given:
                 written.update(_state_key(key, value))
             if len(written) > MAX_STATE_KEYS:
                 raise NotPlain(f"it has {len(written):,} keys, and {MAX_STATE_KEYS:,} are the most")
-            if is_too_deep(EventActions(state_delta=written)):
-                raise NotPlain(_TOO_DEEP)
-            if (problem := excess(dumped(EventActions(state_delta=written)), MAX_RESULT_VALUES)) is not None:
-                raise NotPlain(f"it {problem}")
+            _check_values(EventActions(state_delta=written))
         except Exception as error:
             why = str(error) if isinstance(error, NotPlain) else f"it cannot be read: {type(error).__name__}"
             self.problems.append(

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import age, say, show_json
+from perdure.cli.output import age, confirm, say, show_json
 from perdure.cli.streaming import stream_options
 from perdure.cli.turns import follow_to_end, streams_of
 from perdure.errors import PerdureError
@@ -194,7 +194,7 @@ async def _resume_failed(chosen: _Chosen, how: _How, connection: Connection) -> 
     if not how.yes:
         if not sys.stdin.isatty():
             raise click.UsageError("nobody can be asked here; give --yes, or --dry-run to see what would be resumed")
-        click.confirm(f"resume {len(found)} invocations?", abort=True, err=True)
+        confirm(f"resume {len(found)} invocations?")
     resumed = await _resume_all(runner, found, how)
     say(f"{resumed} of {len(found)} resumed", err=True)
     return ExitCode.FINISHED if resumed == len(found) and not left_out else ExitCode.FAILED

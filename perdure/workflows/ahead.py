@@ -9,9 +9,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure.bounds import check_json
 from perdure.errors import InvalidMessage
-from perdure.requests import check_bytes
+from perdure.requests import check_sent
 from perdure.sent_ahead import NOT_HERE, RequestsAhead, SentAhead
 
 _R = TypeVar("_R")
@@ -72,8 +71,7 @@ def _parsed(sent: RawValue, kind: type[_R], *others: type[SentAhead]) -> _R | Se
     for other in others:
         union |= other
     try:
-        check_bytes(len(sent.payload.data), "request")
-        check_json(sent.payload.data)
+        check_sent(sent.payload.data)
         request = workflow.payload_converter().from_payload(sent.payload, union)
     except InvalidMessage as error:
         raise ApplicationError(str(error), type=InvalidMessage.__name__, non_retryable=True) from None

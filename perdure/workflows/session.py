@@ -11,7 +11,6 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure import messages, requests
-from perdure.bounds import check_json
 from perdure.budget import is_at_limit
 from perdure.errors import InvalidMessage, PerdureError, SessionFull
 from perdure.events import EventActions
@@ -298,8 +297,7 @@ class SessionWorkflow(SessionQueries):
                 return
             if name != messages.FUNCTION_RESPONSE or len(args) != 1:
                 raise InvalidMessage(f"the session takes the signal {messages.FUNCTION_RESPONSE} with one argument")
-            requests.check_bytes(len(args[0].payload.data), "signal")
-            check_json(args[0].payload.data)
+            requests.check_sent(args[0].payload.data)
             self._accept_answer(requests.parse_signal(workflow.payload_converter().from_payload(args[0].payload)))
         except (PerdureError, ValueError, TypeError, RuntimeError, KeyError) as error:
             # The reason's text could quote the value.
