@@ -62,7 +62,7 @@ def check_json(data: bytes) -> None:
     if problem is not None:
         raise InvalidMessage(f"the request {problem}; send a text, or a reference to the data")
     if any(word in data for word in _NO_NUMBERS) and any(word in _TEXT.sub(b"", data) for word in _NO_NUMBERS):
-        raise InvalidMessage("the request holds a number that JSON, with no NaN and no infinity, has not; send a text")
+        raise InvalidMessage("the request holds a number that JSON has not, NaN or an infinity; send it as a text")
     # Each part is an object, and each key has a colon behind it.
     if data.count(b"{") > MAX_PARTS or data.count(b":") > MAX_STATE_KEYS:
         _check_counts(data)

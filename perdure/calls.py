@@ -331,8 +331,7 @@ def check_sendable(value: BaseModel, what: str) -> int:
         from_json(to_json(value.model_dump(), bytes_mode="base64"), allow_inf_nan=False)
     except ValueError as error:
         raise InvalidMessage(
-            f"the {what} would not arrive as it is, since JSON has no NaN, no infinity and few levels ({error}); send"
-            " such numbers as texts"
+            f"the {what} holds a number that JSON has not, NaN or an infinity ({error}); send it as a text"
         ) from error
     return len(data)
 

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from perdure.api.access import call_limit
+from perdure.api.identity import OPERATOR, Identity
 from perdure.api.run import split_artifacts
 from perdure.events import Event, EventActions, user_content
+from perdure.plan import CallLimit
 from tests.api.support import Api, call_of, frames_of, response_to, said, texts
 from tests.workflows.support import eventually
 
@@ -294,3 +297,25 @@ def test_content_and_artifacts_of_one_event_are_two_frames() -> None:
     assert (first.id, first.content, first.actions.artifact_delta) == ("e", event.content, {})
     assert (second.id, second.content, second.actions.artifact_delta) == ("e", None, {"a.png": 1})
     assert split_artifacts(first) == [first]
+
+
+async def test_model_calls_are_bounded_and_a_resume_lets_more_be_made(api: Api) -> None:
+    """An answer counts on, and the invocation waits with its reason; who is no operator only lowers the app's limit."""
+    session = await api.create()
+    call_id, invocation = call_of(await api.ran(session, "ask", maxLlmCalls=1))
+    assert await api.ran(session, newMessage=response_to(call_id, ok=True)) == []
+    path = f"/v1/apps/{api.app}/users/ann/sessions/{session}/invocations/{invocation}"
+    waiting = (await api.http.get(path)).json()
+    assert (waiting["status"], waiting["resumable"]) == ("waiting", True)
+    assert "max_llm_calls" in waiting["reason"]
+    assert (await api.http.post(f"{path}/resume", json={"maxLlmCalls": "many"})).status_code == 422
+    assert (await api.http.post(f"{path}/resume", json={"maxLlmCalls": 5})).status_code == 200
+
+    async def finished() -> bool:
+        return (await api.http.get(path)).json()["status"] == "finished"
+
+    await eventually(finished)
+    user, operator = Identity("ann"), Identity("ann", frozenset({OPERATOR}))
+    assert call_limit(user, 5000) == CallLimit(most=5000, lowers=True)
+    assert call_limit(operator, 5000) == CallLimit(most=5000)
+    assert call_limit(user, None) is None

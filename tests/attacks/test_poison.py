@@ -25,7 +25,7 @@ MANY = 40_000
 KEYS = {f"k{number}": 0 for number in range(MAX_STATE_KEYS + 1)}
 TEXTS: dict[str, Any] = {"content": {"role": "user", "parts": [{"text": str(n % 10)} for n in range(MANY)]}}
 ANSWERS: dict[str, Any] = {
-    "content": {"role": "user", "parts": [{"functionResponse": {"id": "x", "response": {}}}] * MANY}
+    "content": {"role": "user", "parts": [{"functionResponse": {"id": "x", "response": {}}}] * 30_000}
 }
 LISTS: dict[str, Any] = {"content": {"role": "user", "parts": [{"text": "x"}]}, "metadata": {"x": [[]] * 500_000}}
 FAILED = (EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED, EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)

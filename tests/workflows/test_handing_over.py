@@ -75,7 +75,7 @@ async def test_a_failure_that_was_dealt_with_holds_up_no_run(client: Client, app
         assert (await user.run("go")).status == "finished"
         taken = await _steps(user)
         # What was begun beside the failure goes on: a few steps.
-        assert sorted(taken)[-1] <= STEPS + 3, taken
+        assert max(taken) <= 2 * STEPS + 2, taken
         assert max(taken[-2 * ROUNDS // STEPS :]) <= STEPS, taken
         assert len(work.keys) == len(set(work.keys)) == ROUNDS
 
