@@ -71,7 +71,7 @@ types: $(STAMP)
 	$(BIN)/pyright
 
 fast-tests: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not server and not process"
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not server and not process"
 
 format: $(STAMP)
 	$(BIN)/ruff format .
