@@ -27,7 +27,7 @@ from perdure.views import LAST_TIME
 MAX_IMPORT_BYTES = 50_000_000
 """What all events and entries of one import may have together, as JSON."""
 
-MAX_IMPORT_LINES = 50_000
+MAX_IMPORT_LINES = 25_000
 """How many events and entries one import may have: some seconds of work for whoever reads it, and for a worker."""
 
 _MAX_BRANCH_STEPS = 100

@@ -183,13 +183,15 @@ class Transferring:
                 replaced this one before all of it had arrived.
         """
 
-        def read() -> tuple[GivenLog, tuple[Entry, ...], Projection]:
+        def read() -> tuple[GivenLog, tuple[Entry, ...], int, tuple[InvocationView, ...]]:
             given = read_given(log, damaged=damaged)
             entries = (*to_journal(given, fresh=_fresh), _mark(given, allow_pending_calls=allow_pending_calls))
-            return given, entries, Projection.fold(entries)
+            session = Projection.fold(entries)
+            views = tuple(invocation_view(session, invocation) for invocation in session.invocations.values())
+            return given, entries, len(session.events), views
 
         # It takes seconds for a large file, in which others are to be served.
-        given, entries, session = await asyncio.to_thread(read)
+        given, entries, event_count, invocations = await asyncio.to_thread(read)
         user_id, session_id = user_id or given.user_id, session_id or given.session_id or _fresh()
         if user_id is None:
             raise InvalidMessage("the log names no user; say whose session it is to be (user_id, --user)")
@@ -198,8 +200,8 @@ class Transferring:
             app_name=self.app_name,
             user_id=user_id,
             session_id=session_id,
-            event_count=len(session.events),
-            invocations=tuple(invocation_view(session, invocation) for invocation in session.invocations.values()),
+            event_count=event_count,
+            invocations=invocations,
             replaced=replaced,
             notes=given.notes,
         )

@@ -41,6 +41,7 @@ from tests.exports import by_hand
 from tests.journal_machine import JournalMachine
 from tests.workflows.support import (
     Counted,
+    Gate,
     GatedModel,
     User,
     agent,
@@ -420,22 +421,23 @@ async def test_a_session_that_exists_is_refused_or_kept(client: Client, app_name
 
 @pytest.mark.server
 async def test_what_was_at_work_is_stopped_and_can_be_resumed(client: Client, app_name: str) -> None:
-    tool = Counted("work")
+    tool, gate = Counted("work"), Gate()
+    left = GatedModel([calls("pick"), text("l")], {1: gate})
+    right = GatedModel([calls("work"), text("r"), text("more")], {2: gate})
     both = ParallelAgent(
         name="both",
-        sub_agents=[
-            agent("left", [calls("pick"), text("l")], [long_running("pick")]),
-            agent("right", [calls("work"), text("r")], [tool.once]),
-        ],
+        sub_agents=[agent("left", left, [long_running("pick")]), agent("right", right, [tool.once])],
     )
     async with serving(client, make_app(app_name, both), cached=0) as user:
         await user.create()
         waiting = await user.run("go")
-        await user.send("queued behind nothing")
+        await user.send("at work")
+        await gate.reached(2)
         lines = await exported(user)
+        gate.open()
         made = await user.runner.import_session(lines, session_id="copy")
         statuses = {view.status for view in made.invocations}
-        assert statuses <= {"waiting", "stopped"}
+        assert statuses == {"waiting", "stopped"}
         session = user.other(session_id="copy")
         ids = [call.id for view in made.invocations if view.id == waiting.id for call in view.pending]
         assert (await session.answered({ids[0]: {}})).status == "finished"
