@@ -30,6 +30,7 @@ from perdure.imports import MAX_IMPORT_BYTES, MAX_IMPORT_LINES
 from perdure.journal import MAX_PAYLOAD_BYTES, Entry
 from perdure.projection import Projection
 from perdure.strict_json import parse_json
+from perdure.wholeness import ADVICE
 
 LogSource: TypeAlias = "GivenLog | str | bytes | BaseModel | Mapping[str, Any] | Iterable[Any]"
 """Text, its lines, a JSON object, events as `perdure.Event`, as ADK's own objects or as JSON objects."""
@@ -227,21 +228,28 @@ def _read_export(value: Any, first: tuple[int, bytes], rest: Iterator[tuple[int,
     number, line = first
     header = read_header(value, f"line {number}")
     lines = list(rest)
-    if damaged:
-        return _read_damaged(header, lines)
     last = _last_line(lines)
     if last is not None:
         lines.pop()
-    texts = (
-        [(number, _decoded(one, number)) for number, one in lines]
-        if header.sha256 is not None or last is not None
-        else []
-    )
-    check_lines(header, _decoded(line, number), texts, last)
+    try:
+        _check_whole(header, (number, line), lines, last)
+    except InvalidTrajectory as error:
+        if not damaged:
+            raise InvalidTrajectory(f"{error}{ADVICE}") from None
+        return _read_damaged(header, lines, str(error))
+    if damaged:
+        return _read_damaged(header, lines)
     parsed = _parsed(lines)
     entries = read_journal(parsed) if header.journal else None
     events = () if header.journal else tuple(read_event(one, f"line {number}") for number, one in parsed)
     return _of_header(header, events, entries)
+
+
+def _check_whole(header: ExportHeader, first: tuple[int, bytes], lines: list[tuple[int, bytes]], last: Any) -> None:
+    texts: list[tuple[int, str]] = []
+    if header.sha256 is not None or last is not None:
+        texts = [(number, _decoded(one, number)) for number, one in lines]
+    check_lines(header, _decoded(first[1], first[0]), texts, last)
 
 
 def _last_line(lines: list[tuple[int, bytes]]) -> Any:
@@ -278,10 +286,10 @@ def _of_header(
     )
 
 
-def _read_damaged(header: ExportHeader, lines: list[tuple[int, bytes]]) -> GivenLog:
-    """Read the events in front of the first line that cannot be read."""
+def _read_damaged(header: ExportHeader, lines: list[tuple[int, bytes]], *damage: str) -> GivenLog:
+    """Read the events in front of the first line that cannot be read; `damage` is what else was found."""
     events: list[Event] = []
-    notes: list[str] = []
+    notes = list(damage)
     for index, (number, line) in enumerate(lines):
         try:
             _, value = next(_parsed([(number, line)]))

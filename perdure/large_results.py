@@ -57,10 +57,10 @@ def shortened(tool: str, output: ToolOutput, kept: str, length: int = BEGINNING_
     text = as_text(output.result)
     size = len(text.encode())
     told = {
-        "beginning": text[:length],
-        "size": size,
         "note": f"The result of {tool!r} has {in_words(size)}, which is too large to be shown whole: this is its"
         f" beginning, and {kept}.",
+        "size": size,
+        "beginning": text[:length],
     }
     return output.model_copy(update={"result": told})
 

@@ -15,7 +15,7 @@ from perdure.errors import InvalidTrajectory
 _LENGTH = 4
 """Bytes of a line's own digest."""
 
-_ADVICE = "; take it with --damaged (damaged=True) as a bare log, if what is left of it will do"
+ADVICE = "; take it with --damaged (damaged=True) as a bare log, if what is left of it will do"
 
 
 def digest_of(header: str, lines: Sequence[str], digest: str = "") -> str:
@@ -60,19 +60,18 @@ def check_whole(
     if digests is None:
         raise InvalidTrajectory(
             f"line {end}: the file breaks off here, without its last line; it was written with {expected} lines between"
-            f" the first and the last{_ADVICE}"
+            f" the first and the last"
         )
     known = _parse(digests)
     for (number, line), short in zip(lines, known, strict=False):
         if _short(line) != short:
-            raise InvalidTrajectory(f"line {number} is not the line that was written here: it was changed{_ADVICE}")
+            raise InvalidTrajectory(f"line {number} is not the line that was written here: it was changed")
     if len(lines) != expected or len(known) != expected:
         raise InvalidTrajectory(
-            f"line {end}: the header counts {expected} lines between the first and the last, and there are"
-            f" {len(lines)}{_ADVICE}"
+            f"line {end}: the header counts {expected} lines between the first and the last, and there are {len(lines)}"
         )
     if digest_of(header, [line for _, line in lines], digest) != digest:
-        raise InvalidTrajectory(f"line 1 is not the header that was written: it was changed{_ADVICE}")
+        raise InvalidTrajectory("line 1 is not the header that was written: it was changed")
 
 
 def _parse(digests: str) -> list[bytes]:

@@ -18,6 +18,7 @@ from perdure.given_logs import GivenLog, LogSource, read_given
 from perdure.imports import MAX_IMPORT_LINES
 from perdure.projection import Projection
 from perdure.trajectory import to_journal
+from perdure.wholeness import ADVICE
 from tests.adk_shop import FOLDER, SESSIONS, VERSIONS
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios
@@ -151,6 +152,8 @@ def test_a_cut_or_changed_export_is_refused_with_its_line(damage: str, *, journa
         refused += "--damaged" in str(caught.value)
         left = read_given(damaged, damaged=True)
         assert left.entries is None
+        # Whoever takes it all the same is told what is wrong with it.
+        assert str(caught.value).removesuffix(ADVICE) in left.notes
         assert [event for event in left.events if event not in events] == []
     assert refused
 

@@ -33,7 +33,7 @@ _option = click.option(
     "--artifacts",
     envvar="PERDURE_ARTIFACTS",
     metavar="FOLDER",
-    help="Where artifacts are kept: a folder, or MODULE:NAME of an ArtifactService.  [default: nowhere]",
+    help="Where artifacts are kept: a folder, or MODULE:NAME of an ArtifactService.  [default: nowhere; with dev, .perdure/artifacts]",
 )
 
 
