@@ -52,8 +52,6 @@ class SessionFacts:
     requests: dict[str, str] = field(default_factory=dict[str, str])
     """Invocation ids by request id."""
     model_calls: Counter[str] = field(default_factory=Counter[str])
-    asked_again: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Why the model of an agent is asked again, for each time since it answered last."""
     """Model calls that came back, by agent."""
     tool_runs: dict[str, ToolRuns] = field(default_factory=dict[str, ToolRuns])
     """Runs of tools that came back, by call id."""

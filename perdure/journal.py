@@ -176,6 +176,8 @@ class ModelCalled(_Entry):
     kind: Literal["model_called"] = "model_called"
     agent: str
     invocation_id: str = Field(default="", exclude_if=unsaid)
+    branch: str | None = None
+    run: RunPath = ""
     again: str | None = None
     """Why it is asked once more, if it came back with no answer: a finish reason, or `EMPTY`."""
 

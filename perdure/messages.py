@@ -20,6 +20,7 @@ from perdure.journal import Entry, Failure
 from perdure.ledger import Outcome, idempotency_key
 from perdure.packing import unpack
 from perdure.plan import CallLimit, Plan
+from perdure.run_paths import RunPath
 
 LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
@@ -370,6 +371,7 @@ class ModelInput(_Message):
     """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
     begun_after: str | None = None
     """The event after which the agent's run began, by id, if it is shown its current turn only."""
+    run: RunPath = ""
     journal: JournalSlice
 
 

@@ -145,11 +145,14 @@ class Projection(SessionFacts):
 
     def _count_call(self, entry: ModelCalled) -> None:
         self.model_calls[entry.agent] += 1
-        if entry.invocation_id in self.invocations:
-            self.invocations[entry.invocation_id].model_calls[entry.agent] += 1
-        asked = self.asked_again.pop(entry.agent, ())
+        invocation = self.invocations.get(entry.invocation_id)
+        if invocation is None:
+            return
+        invocation.model_calls[entry.agent] += 1
+        run = (entry.agent, entry.branch, entry.run)
+        asked = invocation.asked_again.pop(run, ())
         if entry.again is not None:
-            self.asked_again[entry.agent] = (*asked, entry.again)
+            invocation.asked_again[run] = (*asked, entry.again)
 
     def _show(self, event: Event) -> None:
         self.events.append(event)

@@ -133,9 +133,10 @@ class Rebuilder:
         projection = self.projection
         if projection.model_calls[call.agent] > call.call_index:
             return
-        judgment = judge(output.event, projection.asked_again.get(call.agent, ()))
-        called = ModelCalled(agent=call.agent, invocation_id=call.invocation_id, again=judgment.again)
-        projection.apply(called)
+        invocation = projection.invocations.get(call.invocation_id)
+        asked = invocation.asked_again if invocation is not None else {}
+        judgment = judge(output.event, asked.get((call.agent, call.branch, call.run), ()))
+        projection.apply(model_called(call, judgment.again))
         node = self._node(call.invocation_id, call.agent)
         if node is None or judgment.again is not None:
             return
@@ -336,4 +337,11 @@ def _is_same_start(known: Entry, entry: ToolStarted) -> bool:
         isinstance(known, ToolStarted)
         and known.call_id == entry.call_id
         and abs(known.timestamp - entry.timestamp) < _SAME_TIME
+    )
+
+
+def model_called(call: ModelInput, again: str | None = None) -> ModelCalled:
+    """Return the entry of a model call that came back; `again` says why it is made once more."""
+    return ModelCalled(
+        agent=call.agent, invocation_id=call.invocation_id, branch=call.branch, run=call.run, again=again
     )

@@ -31,8 +31,9 @@ def tool_failed(journal: Rebuilder, call: ToolInput, cause: str, time: float) ->
     open_call = projection.calls.get(call.function_call_id)
     if open_call is None or tool.kind != "long_running" or not projection.is_resumable(invocation):
         journal.tool_returned(call, output, time)
-    elif open_call.answer == "open":
-        journal.tool_returned(call, ToolOutput(), time)
+        return True
+    journal.tool_returned(call, ToolOutput(), time)
+    if open_call.answer == "open":
         made = types.FunctionCall(id=call.function_call_id, name=call.tool)
         journal.answer(failed_answer(made, output.result), call.invocation_id, time)
     return True

@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from perdure.answers import derived_id
 from perdure.errors import LogError, RequestRefused
 from perdure.failures import failure_text
-from perdure.journal import Entry, Failure, InvocationSettled, ModelCalled, SessionCreated, ToolOutput
+from perdure.journal import Entry, Failure, InvocationSettled, SessionCreated, ToolOutput
 from perdure.messages import (
     FUNCTION_RESPONSE,
     NOT_REGISTERED,
@@ -39,7 +39,7 @@ from perdure.messages import (
 from perdure.packing import unpack
 from perdure.projection import Invocation, Projection
 from perdure.questions import Questions
-from perdure.rebuilding import Rebuilder
+from perdure.rebuilding import Rebuilder, model_called
 from perdure.rebuilt_failures import tool_failed
 from perdure.repeats import accept_resume
 from perdure.requests import parse_signal
@@ -318,7 +318,7 @@ class _Reader:
         if isinstance(call, ToolInput) and self._is_told(call, failure, time):
             return
         if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
-            self.projection.apply(ModelCalled(agent=call.agent, invocation_id=call.invocation_id))
+            self.projection.apply(model_called(call))
         self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
 
     def _is_told(self, call: ToolInput, failure: FailureProto, time: float) -> bool:

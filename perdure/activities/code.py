@@ -9,7 +9,9 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import math
 import threading
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent import futures
@@ -69,24 +71,41 @@ class CodeRunner:
         """
         if inspect.iscoroutinefunction(fn):
             return await self.run_async(fn(*args, **kwargs))
-        call = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
-        future = asyncio.get_running_loop().run_in_executor(self._threads, _contained, call)
-        result = await _finish(future)
+        result = await _finish(self._in_thread(functools.partial(fn, *args, **kwargs)))
         if inspect.isawaitable(result):
             return await self.run_async(_as_coroutine(result))
         return result
 
-    async def run_async(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine on the loop for user code, heartbeating all the while.
+    async def run_until(self, end: float, fn: Callable[..., _T], /, *args: Any) -> _T:
+        """Run a function that is not async, as `run` does, but wait until a time of `time.monotonic` only.
 
         Raises:
             RuntimeError: As for `run`.
+            TimeoutError: It did not finish by then; its thread is left to its end.
+            asyncio.CancelledError: As for `run`.
+        """
+        return await _finish(self._in_thread(functools.partial(fn, *args)), end=end)
+
+    def _in_thread(self, fn: Callable[[], _T]) -> asyncio.Future[_T]:
+        call = functools.partial(contextvars.copy_context().run, fn)
+        return asyncio.get_running_loop().run_in_executor(self._threads, _contained, call)
+
+    async def run_async(self, coroutine: Coroutine[Any, Any, _T], *, end: float = math.inf) -> _T:
+        """Run a coroutine on the loop for user code, heartbeating all the while.
+
+        Args:
+            coroutine: The coroutine.
+            end: How long to wait for it at the most: a time of `time.monotonic`.
+
+        Raises:
+            RuntimeError: As for `run`.
+            TimeoutError: It did not finish by then, and is cancelled.
             asyncio.CancelledError: The activity was cancelled; so was the coroutine, which is over by then unless that
                 took it too long.
         """
         job = _Job(coroutine)
         future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.run(), self._loop))
-        return await _finish(future, cancel=lambda: self._loop.call_soon_threadsafe(job.cancel))
+        return await _finish(future, cancel=lambda: self._loop.call_soon_threadsafe(job.cancel), end=end)
 
     def wait(self, awaitable: Awaitable[_T]) -> _T:
         """Run an awaitable on the loop for user code and return its result; for sync functions, in their threads.
@@ -168,17 +187,32 @@ class _Job(Generic[_T]):
             self._task.cancel()
 
 
-async def _finish(future: asyncio.Future[_T], cancel: Callable[[], object] | None = None) -> _T:
+async def _finish(
+    future: asyncio.Future[_T], cancel: Callable[[], object] | None = None, *, end: float = math.inf
+) -> _T:
     with beating():
         try:
-            return await asyncio.shield(future)
+            # As if shielded: neither the wait's cancellation nor its end cancels what is waited for.
+            await asyncio.wait({future}, timeout=None if end == math.inf else max(end - time.monotonic(), 0))
         except asyncio.CancelledError:
             if cancel is not None:
                 cancel()
             done, _ = await asyncio.wait({future}, timeout=_GRACE_SECONDS)
-            if done:
-                return future.result()
-            raise
+            if not done:
+                future.add_done_callback(_ignored)
+                raise
+        if not future.done():
+            if cancel is not None:
+                cancel()
+            future.add_done_callback(_ignored)
+            raise TimeoutError("it took longer than there was time left")
+        return future.result()
+
+
+def _ignored(future: asyncio.Future[Any]) -> None:
+    """Look at what nobody waits for any more, so that asyncio does not tell of it."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:

@@ -7,7 +7,9 @@ artifact of its session.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
+import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, cast
@@ -42,6 +44,22 @@ _BEGINNING_BYTES = 30_000
 _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
 
+_MARGIN_SECONDS = 5.0
+_MARGIN_PART = 0.2
+"""What is left of an activity's time for its word to reach the server: of a short time a part."""
+
+
+def handing_in_until() -> float:
+    """Return when an activity that has begun just now is to return at the latest, by `time.monotonic`.
+
+    By this machine's own clock, since the server's, which the activity's times are of, may be another.
+    """
+    timeout = activity.info().start_to_close_timeout
+    if timeout is None:
+        return math.inf
+    seconds = timeout.total_seconds()
+    return time.monotonic() + seconds - min(_MARGIN_SECONDS, seconds * _MARGIN_PART)
+
 
 def _excess(value: BaseModel, most: int) -> str | None:
     return excess(value.model_dump_json(by_alias=True, exclude_none=True).encode(), most)
@@ -68,6 +86,7 @@ class ToolResults:
         result: Any,
         context: ToolContext,
         *,
+        end: float,
         times: RunTimes | None = None,
         wrapped: Callable[[Any], Any] = lambda plain: plain,
     ) -> ToolOutput:
@@ -78,36 +97,39 @@ class ToolResults:
             key: The call's idempotency key.
             result: What the function returned.
             context: What it wrote into its context.
+            end: When the activity is to return (`handing_in_until`): timed out, it would run the tool again.
             times: When it ran.
             wrapped: What the output holds of the result, as JSON.
         """
         try:
             # In a thread: an iterator, a property or a serializer is the user's code, too.
-            given = await self._code.run(_Given, tool, result, context)
+            given = await self._code.run_until(end, _Given, tool, result, context)
+        except TimeoutError:
+            return ToolOutput(result={"error": _cannot_be_told(tool, "reading it took too long")}, times=times)
         except (Exception, asyncio.CancelledError) as error:
             why = "its run was stopped while its result was read" if _is_stop(error) else f"{type(error).__name__}"
             return ToolOutput(result={"error": _cannot_be_told(tool, why)}, times=times)
         if given.problems:
             _log.warning("what a tool gave was refused", tool=tool, problems=len(given.problems))
         output = ToolOutput(result=given.told, actions=given.actions, times=times)
-        output = await self.bounded(tool, key, output)
+        output = await self.bounded(tool, key, output, end)
         return output.model_copy(update={"result": wrapped(output.result)})
 
-    async def bounded(self, tool: str, key: str, output: ToolOutput) -> ToolOutput:
+    async def bounded(self, tool: str, key: str, output: ToolOutput, end: float) -> ToolOutput:
         """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
         most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES
         if payload_size(output) <= most - _RESERVE_BYTES and _excess(output, MAX_RESULT_VALUES) is None:
             return output
-        return await self.shorten(tool, key, output, BEGINNING_LENGTH)
+        return await self.shorten(tool, key, output, BEGINNING_LENGTH, end)
 
-    async def shorten(self, tool: str, key: str, output: ToolOutput, length: int) -> ToolOutput:
+    async def shorten(self, tool: str, key: str, output: ToolOutput, length: int, end: float) -> ToolOutput:
         """Return an output with the beginning of its result; the whole is kept as an artifact, if there is a place."""
         if self._artifacts is None:
             return shortened(tool, output, NO_STORE, length)
         whole = output.result
         name = _artifact_name(tool, key, text=isinstance(whole, str))
         try:
-            version = await self._save(self._artifacts, name, key, whole)
+            version = await self._save(self._artifacts, name, key, whole, end)
         except (Exception, asyncio.CancelledError) as error:
             why = "its run was stopped" if _is_stop(error) else f"{type(error).__name__}: {str(error)[:300]}"
             _log.warning("a large result was not kept", tool=tool, error=type(error).__name__)
@@ -117,7 +139,7 @@ class ToolResults:
         kept = output.model_copy(update={"actions": actions})
         return shortened(tool, kept, f"all of it is kept as the artifact {name!r} of this session", length)
 
-    async def _save(self, artifacts: SealedArtifacts, name: str, key: str, whole: Any) -> int:
+    async def _save(self, artifacts: SealedArtifacts, name: str, key: str, whole: Any, end: float) -> int:
         app, user, session = split_workflow_id(activity.info().workflow_id or "")
         is_text = isinstance(whole, str)
 
@@ -134,18 +156,20 @@ class ToolResults:
 
         for attempt in range(1, _SAVE_ATTEMPTS + 1):
             try:
-                return await self._code.run_async(save())
+                return await self._code.run_async(save(), end=end)
             except Exception:
                 # The activity is not to fail of it: it would run the tool again.
-                if attempt == _SAVE_ATTEMPTS:
+                pause = _SAVE_PAUSE_SECONDS * attempt
+                if attempt == _SAVE_ATTEMPTS or time.monotonic() + pause >= end:
                     raise
-                await asyncio.sleep(_SAVE_PAUSE_SECONDS * attempt)
+                await asyncio.sleep(pause)
         raise AssertionError("the loop returns or raises")
 
     @activity.defn(name=KEEP_RESULT)
     async def keep_result(self, request: KeepResultInput) -> ToolOutput:
         """Keep a result that is too large together with those of other calls; returns what the model gets of it."""
-        return await self.shorten(request.tool, request.idempotency_key, request.output, request.length)
+        end = handing_in_until()
+        return await self.shorten(request.tool, request.idempotency_key, request.output, request.length, end)
 
 
 class _Given:

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.claims import ClaimDesk
 from perdure.activities.code import CodeRunner, telling
 from perdure.activities.limits import check_size, not_registered, told
-from perdure.activities.results import ToolResults
+from perdure.activities.results import ToolResults, handing_in_until
 from perdure.activities.session import JournalCache
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.registry import NotRegistered, Registry
@@ -65,6 +65,7 @@ class ToolActivity:
             ApplicationError: It raised (retried by its policy), is not registered here, or is a function that returned
                 no JSON. What a tool returned does not fail it.
         """
+        end = handing_in_until()
         info = activity.info()
         kind = info.activity_type
         try:
@@ -73,7 +74,7 @@ class ToolActivity:
             raise ApplicationError(f"activity {kind!r} got no call of Perdure's", non_retryable=True) from error
         started = time.time()
         try:
-            output = await self._call(call)
+            output = await self._call(call, end)
         except NotRegistered as error:
             raise not_registered(error, self._rollout) from error
         except Exception as error:
@@ -87,7 +88,7 @@ class ToolActivity:
             output = output.model_copy(update={"call": _local_call(call)})
         return output
 
-    async def _call(self, call: ToolInput | CodeInput) -> ToolOutput | CodeOutput:
+    async def _call(self, call: ToolInput | CodeInput, end: float) -> ToolOutput | CodeOutput:
         app, user, session = split_workflow_id(activity.info().workflow_id or "")
         if isinstance(call, CodeInput):
             tell("function", call.agent or "", call.name, invocation_id=call.invocation_id or "")
@@ -97,13 +98,13 @@ class ToolActivity:
         tell("tool", call.agent, call.tool, invocation_id=call.invocation_id, call_id=call.function_call_id)
         names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.tool}
         with bound(app=app, user=user, session=session, **names), telling("tool"):
-            return await self._tool(call)
+            return await self._tool(call, end)
 
-    async def _tool(self, call: ToolInput) -> ToolOutput:
+    async def _tool(self, call: ToolInput, end: float) -> ToolOutput:
         tool = self._registry.tool(call.agent, call.tool)
         context = await self._context(call)
         if call.kind == "reconcile":
-            return await self._reconcile(tool, call, context)
+            return await self._reconcile(tool, call, context, end)
         if call.kind == "reminder":
             return await self._remind(tool, call, context)
         started = time.time()
@@ -113,11 +114,13 @@ class ToolActivity:
             if call.confirmation is None and await self._must_ask(tool, call, context):
                 return ToolOutput(needs_confirmation=True)
         except InvalidArguments as error:
-            return await self._results.bounded(call.tool, call.idempotency_key, ToolOutput(result=error.result))
+            return await self._results.bounded(call.tool, call.idempotency_key, ToolOutput(result=error.result), end)
         if tool.at_most_once:
             await self._claims.claim(call)
         result = await self._code.run(tool.fn, **kwargs)
-        return await self._results.output(call.tool, call.idempotency_key, result, context, times=_times(started))
+        return await self._results.output(
+            call.tool, call.idempotency_key, result, context, end=end, times=_times(started)
+        )
 
     async def _remind(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
         reminder = tool.reminder if isinstance(tool, LongRunningFunctionTool) else None
@@ -132,7 +135,7 @@ class ToolActivity:
             _log.warning("reminder saved no artifact", tool=call.tool, remedy="await save_artifact(…)")
         return ToolOutput()
 
-    async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext) -> ToolOutput:
+    async def _reconcile(self, tool: FunctionTool, call: ToolInput, context: ToolContext, end: float) -> ToolOutput:
         if tool.reconcile is None:
             raise NotRegistered(f"tool {call.tool!r} has no reconcile function here; deploy the code that has it")
         kwargs = await self._code.run(tool.bind_other, tool.reconcile, call.args, context)
@@ -152,6 +155,7 @@ class ToolActivity:
             call.idempotency_key,
             found.result,
             context,
+            end=end,
             wrapped=lambda result: {"happened": happened, "result": result},
         )
 

@@ -160,6 +160,7 @@ class _LlmRun:
             plan=None if scope.invocation.plan else scope.plan.digest,
             call_index=number,
             begun_after=self._run.begun_after,
+            run=scope.name_of(self._run),
             journal=scope.carrier.slice(scope.projection),
         )
         try:
@@ -169,7 +170,10 @@ class _LlmRun:
             if not scope.stopping:
                 scope.log.append(self._called())
             raise
-        return judge(output.event, scope.projection.asked_again.get(name, ()))
+        return judge(output.event, scope.invocation.asked_again.get((name, call.branch, call.run), ()))
 
     def _called(self, again: str | None = None) -> ModelCalled:
-        return ModelCalled(agent=self._node.name, invocation_id=self._scope.invocation.id, again=again)
+        run, path = self._run, self._scope.name_of(self._run)
+        return ModelCalled(
+            agent=self._node.name, invocation_id=self._scope.invocation.id, branch=run.branch, run=path, again=again
+        )

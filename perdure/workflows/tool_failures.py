@@ -25,15 +25,17 @@ def told_failure(
 ) -> ToolOutput:
     """Return what a tool gave that failed: an error for the model.
 
-    Of a long-running call that pauses the agent this is the answer, in place of the person's, who was never asked.
+    Of a long-running call that pauses the agent this is the answer, unless somebody has answered between two attempts.
     """
     runs = scope.projection.tool_runs.get(call.id or "")
     output = failure_output(tool.name, failure.cause, runs.attempts if runs is not None else 1)
     if tool.kind != "long_running" or not scope.plan.resumable:
         return output
-    answer = failed_answer(call, output.result)
-    event = user_event(scope.invocation.id, answer.content, EventActions(), branch)
-    scope.log.append(AnswerAccepted(event=event.model_copy(update={"custom_metadata": answer.metadata})))
+    known = scope.projection.calls.get(call.id or "")
+    if known is not None and known.answer == "open":
+        answer = failed_answer(call, output.result)
+        event = user_event(scope.invocation.id, answer.content, EventActions(), branch)
+        scope.log.append(AnswerAccepted(event=event.model_copy(update={"custom_metadata": answer.metadata})))
     silent = ToolOutput()
     scope.keep(call.id or "", silent)
     return silent

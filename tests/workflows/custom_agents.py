@@ -163,6 +163,18 @@ class GatherAll(BaseAgent):
         yield said(self, "all done")
 
 
+class GatherTwice(BaseAgent):
+    """Runs its sub-agent twice at once, on one branch."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        async def run() -> None:
+            async for _ in self.sub_agents[0].run_async(ctx):
+                pass
+
+        await asyncio.gather(run(), run())
+        yield said(self, "all done")
+
+
 def seconds_from_now(seconds: float) -> float:
     return time.time() + seconds
 

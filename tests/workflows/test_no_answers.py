@@ -18,8 +18,8 @@ from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.gemini import Gemini
 from perdure.prove.conversations import gemini_refusals, refusals
 from tests.models.gemini_server import GeminiServer, Json, answer
-from tests.workflows.custom_agents import GatherAll
-from tests.workflows.support import Counted, GatedModel, agent, calls, make_app, serving, text
+from tests.workflows.custom_agents import GatherAll, GatherTwice
+from tests.workflows.support import Counted, Gate, GatedModel, agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -266,3 +266,48 @@ async def test_a_run_that_failed_keeps_what_began_it(client: Client, app_name: s
     for model in (slow, quick):
         assert len(model.requests) > 1
         assert {lines(request.contents)[0] for request in model.requests} == {"go"}
+
+
+class LateModel(BaseLlm):
+    """Says nothing to whom it is asked by first, and something later."""
+
+    def __init__(self, nothing: int) -> None:
+        super().__init__("late")
+        self.calls = 0
+        self._nothing = nothing
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        self.calls += 1
+        words = "" if self.calls <= self._nothing else "Found."
+        await asyncio.sleep(0.3)
+        yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=words)]))
+
+
+@pytest.mark.parametrize("steps_per_run", [None, 1, 2])
+async def test_each_run_of_an_agent_is_asked_again_for_itself(
+    client: Client, app_name: str, steps_per_run: int | None
+) -> None:
+    """Two at once, which both get an empty answer first, also where the session continues as new behind it."""
+    model = LateModel(nothing=2)
+    root = GatherTwice(name="both", sub_agents=[agent("clerk", model)])
+    async with serving(client, make_app(app_name, root)) as user:
+        await user.create()
+        user.runner = Runner(app_name, client, trial=Trial(steps_per_run=steps_per_run))
+        assert (await user.run("go")).status == "finished"
+        assert await user.log() == ["user: go", "clerk: Found.", "clerk: Found.", "both: all done"]
+    assert model.calls == 4
+
+
+async def test_a_stopped_turn_leaves_no_empty_answer_to_the_next(client: Client, app_name: str) -> None:
+    gate = Gate()
+    model = GatedModel([text(""), text(""), text("Found.")], {1: gate})
+    async with serving(client, make_app(app_name, agent("clerk", model))) as user:
+        await user.create()
+        invocation = await user.send("go")
+        await gate.reached()
+        await user.stop(invocation)
+        gate.open()
+        assert (await user.run("again")).status == "finished"
+        assert (await user.log())[-1] == "clerk: Found."

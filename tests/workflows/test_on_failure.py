@@ -11,12 +11,13 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
-from perdure.agents import LongRunningFunctionTool
+from perdure.agents import LongRunningFunctionTool, ToolContext
 from perdure.agents.compile import compile_app
 from perdure.agents.tools import FunctionTool
 from perdure.client import Runner
 from perdure.doubts import Reconciled
 from perdure.errors import DefinitionError
+from perdure.expiry import AnswerWith
 from perdure.lifecycle import Lifecycle
 from perdure.messages import InvocationView, Trial
 from perdure.plan_diff import describe_plan
@@ -182,6 +183,50 @@ async def test_a_long_running_tool_that_failed_is_told_of_beside_one_that_waits(
         assert (await user.answered({view.pending[0].id: "blue"})).status == "finished"
         assert responses(await user.events(), "pay") == [{"error": TOLD}]
         assert len(ask.keys) == 3
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("cached", [0, 100])
+@pytest.mark.parametrize("by", ["person", "deadline"])
+async def test_an_answer_between_two_attempts_remains_the_answer(
+    client: Client, app_name: str, by: str, cached: int
+) -> None:
+    """Whoever answers first: what fails after that changes nothing, also for who reads the history only."""
+    gate, tries = Gate(), list[str]()
+
+    async def pay(tool_context: ToolContext) -> None:
+        """Pay."""
+        tries.append(tool_context.idempotency_key)
+        if len(tries) > 1:
+            await gate.pass_through(tool_context.idempotency_key)
+        raise RuntimeError("no")
+
+    limits: dict[str, Any] = {"expires_in": timedelta(seconds=1), "on_expiry": AnswerWith({"by": "deadline"})}
+    given = limits if by == "deadline" else {}
+    tool = LongRunningFunctionTool(pay, retry=QUICK, on_failure="tell_model", **given)
+    async with serving(
+        client, make_app(app_name, agent("clerk", [calls("pay"), text("so")], [tool])), cached=cached
+    ) as user:
+        await user.create()
+        invocation = await user.send("a")
+        await gate.reached()
+        if by == "person":
+            [call] = await user.open("pay")
+            await user.answer({call: {"by": "person"}})
+        else:
+            await eventually(lambda: _is_answered(user))
+        gate.open()
+        assert (await user.settled(invocation)).status == "finished"
+        assert len(tries) == 3
+        assert responses(await user.events(), "pay") == [{"by": by}]
+        [history] = await user.histories()
+    projection = Projection.fold(salvage(history.events))
+    assert responses(projection.events, "pay") == [{"by": by}]
+    assert [effect.outcome for effect in build_effects(projection)] == ["failed"]
+
+
+async def _is_answered(user: User) -> bool:
+    return all(call.answer != "open" for call in (await user.journal()).calls.values())
 
 
 @pytest.mark.server

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +363,48 @@ async def test_a_store_that_is_down_fails_no_tool(
         assert "the rest was not kept: ConnectionError: no route to the store" in told["note"]
         assert len(fetch.keys) == (2 if together else 1)
         assert store.tries == 3
+
+
+class _Hanging(FileArtifactService):
+    """A store that says nothing."""
+
+    async def save_artifact(self, **given: Any) -> int:
+        await asyncio.sleep(60)
+        raise AssertionError("nobody waits for so long")
+
+
+@pytest.mark.parametrize("kind", ["normal", "local", "at most once"])
+async def test_a_store_that_hangs_runs_no_tool_again(client: Client, app_name: str, tmp_path: Path, kind: str) -> None:
+    fetch = Counted("fetch", "x" * 2_000_000)
+    tool = FunctionTool(
+        fetch.fn, local=kind == "local", at_most_once=kind == "at most once", timeout=timedelta(seconds=1.5)
+    )
+    clerk = agent("clerk", [calls("fetch"), text("so")], [tool])
+    async with serving(client, make_app(app_name, clerk), artifacts=_Hanging(tmp_path)) as user:
+        await _finished(user, "normal")
+        [told] = responses(await user.events(), "fetch")
+        assert "the rest was not kept: TimeoutError: it took longer than there was time left" in told["note"]
+        assert len(fetch.keys) == 1
+
+
+@pytest.mark.parametrize("kind", ["normal", "local"])
+async def test_a_result_that_hangs_runs_no_tool_again(client: Client, app_name: str, kind: str) -> None:
+    over = threading.Event()
+
+    def rows() -> Iterator[int]:
+        yield 1
+        over.wait(60)
+
+    fetch = Counted("fetch", rows())
+    tool = FunctionTool(fetch.fn, local=kind == "local", timeout=timedelta(seconds=1.5))
+    async with serving(client, make_app(app_name, agent("clerk", [calls("fetch"), text("so")], [tool]))) as user:
+        try:
+            await _finished(user, "normal")
+        finally:
+            over.set()
+        [told] = responses(await user.events(), "fetch")
+        assert "its result cannot be passed on: reading it took too long" in told["error"]
+        assert len(fetch.keys) == 1
 
 
 def _encrypting(client: Client, codec: EncryptionCodec) -> Client:
