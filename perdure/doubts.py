@@ -17,6 +17,8 @@ from pydantic_core import from_json
 from perdure.errors import InvalidMessage
 from perdure.events import REQUEST_RECONCILE, Event, asked_about
 from perdure.journal import ToolOutput
+from perdure.messages import NOT_REGISTERED
+from perdure.plan import ToolPlan
 
 NOT_HAPPENED: Mapping[str, Any] = {
     "error": "This tool call was interrupted, and it is known that it did not take place. Call again if it is needed."
@@ -36,10 +38,29 @@ ALREADY_STARTED, LOST_START = "AlreadyStarted", "LostStart"
 
 REFUSED = frozenset({ALREADY_STARTED, LOST_START})
 
+NOT_CLAIMED = "NotClaimed"
+"""Type of the error of a call that was not started, since the server takes no claim of its start."""
+
+NOT_STARTED = frozenset({NOT_REGISTERED, NOT_CLAIMED})
+"""Types of the errors of calls of which it is known that they were not started: neither the tool's, nor in doubt."""
+
 _EXPECTED = (
     'a call in doubt takes {"happened": true, "result": …} (it took effect; the model gets the result),'
     ' {"happened": false} (it did not; the model is told so), or {"run_again": true} (run it again)'
 )
+
+
+def is_silent(error_type: str | None, *, timed_out: bool) -> bool:
+    """Return whether an activity that failed so did not say itself that it failed."""
+    return timed_out or error_type in INTERRUPTED | REFUSED
+
+
+def leaves_doubt(tool: ToolPlan, *, silent: bool, not_started: bool) -> bool:
+    """Return whether an at-most-once call that failed is in doubt at once; otherwise its invocation fails first.
+
+    Where the model is to be told of a failure, the call is in doubt before: it may have taken effect.
+    """
+    return not not_started and (silent or tool.on_failure == "tell_model")
 
 
 @dataclass(frozen=True)

@@ -177,13 +177,13 @@ class EffectFailed(PerdureError):
         cause: The error's own text.
         beside: Failures of sibling branches, which this one stands for.
         silent: The activity ended without a word of its own: it timed out, or its worker went away.
-        missing: No worker has the code of it.
+        not_started: It is known that nothing was started: no worker has the code of it, or it could not be claimed.
     """
 
-    def __init__(self, agent: str, step: str, cause: str, *, silent: bool = False, missing: bool = False) -> None:
+    def __init__(self, agent: str, step: str, cause: str, *, silent: bool = False, not_started: bool = False) -> None:
         super().__init__(f"agent {agent!r} failed in step {step!r}: {cause}")
         self.silent = silent
-        self.missing = missing
+        self.not_started = not_started
         self.beside: list[EffectFailed] = []
         self.agent = agent
         self.step = step

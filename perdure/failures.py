@@ -8,11 +8,10 @@ import re
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 
-from perdure.doubts import CUT_OFF, REFUSED, UNDECIDED
+from perdure.doubts import CUT_OFF, NOT_STARTED, REFUSED, UNDECIDED
 from perdure.errors import typed_text
-from perdure.messages import NOT_REGISTERED
 
-_SENTENCES = frozenset({NOT_REGISTERED, "ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"}) | REFUSED
+_SENTENCES = frozenset({"ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"}) | REFUSED | NOT_STARTED
 """Perdure's own errors; anything else is known by its type."""
 
 

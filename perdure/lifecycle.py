@@ -145,6 +145,18 @@ async def _end_newest(client: Client, handle: _Handle) -> WorkflowExecutionDescr
         await asyncio.sleep(_NEXT_RUN_SECONDS)
 
 
+async def _claims_of(client: Client, handle: _Handle) -> _Handle | None:
+    """Return the open claims of a session as they are now, and none that begin later; `None` if there are none."""
+    try:
+        description = await client.get_workflow_handle(claims_id(handle.id)).describe()
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    first = description.raw_description.workflow_execution_info.first_run_id
+    return client.get_workflow_handle(claims_id(handle.id), first_execution_run_id=first or None)
+
+
 async def _delete_runs(client: Client, handle: _Handle) -> None:
     """Delete every run of a workflow that is closed."""
     quoted = handle.id.replace("'", "''")
@@ -341,7 +353,18 @@ class Lifecycle:
         """
         if await self.status(user_id, session_id) in (None, DELETED):
             return None
-        description = await _end_newest(self._client, self._handle(user_id, session_id))
+        handle = self._handle(user_id, session_id)
+        description = await _end_newest(self._client, handle)
+        # Another client may go on with its own log meanwhile, whose claims are to stay.
+        claims = await _claims_of(self._client, handle)
+        kept = await self._keep(user_id, session_id, description)
+        # Not before: until then the session may be brought back.
+        if claims is not None:
+            await end_run(claims, REPLACED)
+        return kept
+
+    async def _keep(self, user_id: str, session_id: str, description: WorkflowExecutionDescription) -> str | None:
+        """Keep the journal of a session's run that was ended under another session id, as `set_aside` does."""
         try:
             entries = await self._journals.read_ended(description)
         except SessionUnreadable as error:
@@ -372,12 +395,17 @@ class Lifecycle:
         handle = self._handle(user_id, session_id)
         if not await end_run(handle):
             if (await self.status(user_id, session_id)) in (None, DELETED):
+                # Whoever deleted it may have got no further, or the server has forgotten it by itself.
+                await self._delete_claims(handle)
                 return
             # A workflow that is closed already takes no mark, but a last run of it does.
             with contextlib.suppress(WorkflowAlreadyStartedError):
                 await self.start(user_id, session_id, SessionInput(), again=True)
             await end_run(handle)
         await _delete_runs(self._client, handle)
+        await self._delete_claims(handle)
+
+    async def _delete_claims(self, handle: _Handle) -> None:
         claims = self._client.get_workflow_handle(claims_id(handle.id))
         if await end_run(claims):
             await _delete_runs(self._client, claims)

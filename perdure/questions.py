@@ -15,11 +15,14 @@ from temporalio.api.failure.v1 import Failure
 from perdure.answers import call_ids
 from perdure.doubts import (
     CUT_OFF,
-    INTERRUPTED,
+    LOST_START,
+    NOT_STARTED,
     UNDECIDED,
     Doubt,
     doubt_request,
+    is_silent,
     last_request,
+    leaves_doubt,
     lets_run_again,
     reconciled_output,
     times_asked,
@@ -30,7 +33,7 @@ from perdure.journal import ToolOutput
 from perdure.messages import AnswerInput, ToolInput
 from perdure.plan import LlmNode, Plan, ToolPlan
 from perdure.projection import Invocation
-from perdure.rebuilding import Rebuilder
+from perdure.rebuilding import Rebuilder, tool_of
 
 
 class Questions:
@@ -64,8 +67,8 @@ class Questions:
         else:
             self._undecided[call.function_call_id] = UNDECIDED
 
-    def failed(self, event_id: int, failure: Failure) -> bool:
-        """Take in that one of them failed; returns whether somebody is asked, instead of that the invocation fails."""
+    def failed(self, event_id: int, failure: Failure, time: float) -> bool:
+        """Take in that one of them failed; returns whether that leaves a doubt, with which the invocation goes on."""
         call = self._at_work.pop(event_id, None)
         invocation = self._journal.projection.invocations.get(call.invocation_id) if call is not None else None
         if call is None or invocation is None:
@@ -73,12 +76,18 @@ class Questions:
         if call.kind == "reconcile":
             self._undecided[call.function_call_id] = f"its reconcile function failed: {failure.message}"
             return False
-        is_silent = failure.HasField("timeout_failure_info") or failure.application_failure_info.type in INTERRUPTED
-        plan = self._journal.projection.plan_of(invocation)
-        if not is_silent or call.function_call_id not in invocation.started or plan is None or not plan.resumable:
+        tool = tool_of(self._journal.projection, invocation, call)
+        if tool is None or call.function_call_id not in invocation.started:
             return False
-        self._reasons[call.function_call_id] = failure_text(failure)
-        return True
+        kind, cause = failure.application_failure_info.type, failure_text(failure)
+        if kind == LOST_START:
+            self._journal.tool_lost(call, cause, time)
+        silent = is_silent(kind, timed_out=failure.HasField("timeout_failure_info"))
+        if not leaves_doubt(tool, silent=silent, not_started=kind in NOT_STARTED):
+            return False
+        self._reasons[call.function_call_id] = cause
+        # Where nobody can be asked, the model is told of the doubt, or the invocation fails of it.
+        return self._journal.projection.is_resumable(invocation) or tool.on_failure == "tell_model"
 
     def cancelled(self, event_id: int) -> None:
         """Take in that one of them is at work no more, and nobody is to be asked."""
@@ -115,7 +124,9 @@ class Questions:
 
     def _is_due(self, tool: ToolPlan, call_id: str) -> bool:
         at_work = any(call.function_call_id == call_id for call in self._at_work.values())
-        return not at_work and (not tool.reconcile or call_id in self._undecided)
+        runs = self._journal.projection.tool_runs.get(call_id)
+        is_lost = runs is not None and runs.outcome == "lost"
+        return not at_work and (not tool.reconcile or is_lost or call_id in self._undecided)
 
     def _doubts(self, plan: Plan, invocation: Invocation) -> Iterator[tuple[Event, ToolPlan, Doubt]]:
         """Yield the started calls without a result about which no question is open."""

@@ -49,6 +49,9 @@ from perdure.state_messages import ShareStateInput, StateChangeInput
 from perdure.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.views import expired_cause
 
+MAX_CAUSE = 200
+"""Characters of a failure's cause that the journal keeps of a tool's run."""
+
 _SAME_TIME = 0.002
 """Seconds by which the journal's time of a workflow task may differ from history's."""
 
@@ -174,6 +177,24 @@ class Rebuilder:
                 started=round(time, 3),
                 ended=time,
             )
+            self.projection.apply(ran)
+
+    def tool_lost(self, call: ToolInput, cause: str, time: float) -> None:
+        """Note that a tool was refused its start, which may repeat one that a reset has lost, unless that was done."""
+        noted = self.projection.invocations[call.invocation_id].started.get(call.function_call_id)
+        caller = self.projection.event_of_call(call.function_call_id)
+        elsewhere = caller is None or caller.invocation_id != call.invocation_id
+        ran = ToolRan(
+            call_id=call.function_call_id,
+            key_salt=call.key_salt,
+            invocation_id=call.invocation_id if elsewhere else None,
+            outcome="lost",
+            started=round(noted.timestamp if noted is not None else time, 3),
+            ended=round(time, 3),
+            cause=cause[:MAX_CAUSE],
+        )
+        known = (entry for entry in self.projection.entries if isinstance(entry, ToolRan) and entry.outcome == "lost")
+        if all(entry.call_id != ran.call_id for entry in known):
             self.projection.apply(ran)
 
     def reminded(self, call: ToolInput) -> None:

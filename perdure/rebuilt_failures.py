@@ -6,13 +6,10 @@ from google.genai import types
 
 from perdure.journal import ToolRan
 from perdure.messages import ToolInput
-from perdure.rebuilding import Rebuilder, tool_of
+from perdure.rebuilding import MAX_CAUSE, Rebuilder, tool_of
 from perdure.requests import failed_answer
 from perdure.responses import failure_output
 from perdure.tool_output import ToolOutput
-
-MAX_CAUSE = 200
-"""Characters of a failure's cause that the journal keeps of a tool's run."""
 
 
 def tool_failed(journal: Rebuilder, call: ToolInput, cause: str, time: float) -> bool:

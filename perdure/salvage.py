@@ -15,12 +15,12 @@ from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.answers import derived_id
+from perdure.doubts import NOT_STARTED
 from perdure.errors import LogError, RequestRefused
 from perdure.failures import failure_text
 from perdure.journal import Entry, Failure, InvocationSettled, SessionCreated, ToolOutput
 from perdure.messages import (
     FUNCTION_RESPONSE,
-    NOT_REGISTERED,
     RESPOND,
     RESUME,
     SEND_MESSAGE,
@@ -312,8 +312,8 @@ class _Reader:
 
     def _failure(self, scheduled: int, failure: FailureProto, time: float) -> None:
         self._open.discard(scheduled)
-        call, is_asked = self._calls.get(scheduled), self._questions.failed(scheduled, failure)
-        if call is None or is_asked:
+        call, in_doubt = self._calls.get(scheduled), self._questions.failed(scheduled, failure, time)
+        if call is None or in_doubt:
             return
         if isinstance(call, ToolInput) and self._is_told(call, failure, time):
             return
@@ -323,7 +323,7 @@ class _Reader:
 
     def _is_told(self, call: ToolInput, failure: FailureProto, time: float) -> bool:
         """Return whether the model was to be told of a tool's failure, which is then taken in."""
-        if failure.application_failure_info.type == NOT_REGISTERED:
+        if failure.application_failure_info.type in NOT_STARTED:
             return False
         return tool_failed(self.journal, call, failure_text(failure), time)
 

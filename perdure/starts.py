@@ -10,9 +10,10 @@ from pydantic import ValidationError
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
+from perdure.doubts import NOT_STARTED
 from perdure.expiry import DEADLINE_SUMMARY
 from perdure.journal import ToolOutput
-from perdure.messages import NOT_REGISTERED, ToolInput
+from perdure.messages import ToolInput
 from perdure.questions import Questions
 from perdure.rebuilding import Rebuilder
 
@@ -59,7 +60,7 @@ class Starts:
         """Take in that an activity ended without a result: it may never have started."""
         if event.HasField("activity_task_failed_event_attributes"):
             failed = event.activity_task_failed_event_attributes
-            if failed.failure.application_failure_info.type == NOT_REGISTERED:
+            if failed.failure.application_failure_info.type in NOT_STARTED:
                 self.not_started(failed.scheduled_event_id)
         elif event.HasField("activity_task_canceled_event_attributes"):
             canceled = event.activity_task_canceled_event_attributes

@@ -24,13 +24,23 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure.activities.code import beating
 from perdure.activities.session import JournalCache
 from perdure.claims import CLAIM, CLAIMS_WORKFLOW, Claim, ClaimInput, ClaimResult, ClaimsInput, claims_id
-from perdure.doubts import ALREADY_STARTED, LOST_START
+from perdure.doubts import ALREADY_STARTED, LOST_START, NOT_CLAIMED
 from perdure.journal import ToolStarted
 from perdure.messages import JournalSlice, ToolInput
 
 __all__ = ["ClaimDesk"]
 
 _PAUSE_SECONDS = 0.5
+
+_FINAL = frozenset(
+    {
+        RPCStatusCode.INVALID_ARGUMENT,
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.UNAUTHENTICATED,
+        RPCStatusCode.UNIMPLEMENTED,
+    }
+)
+"""Codes of refusals that the same request gets again."""
 
 _NEXT_RUN = "AcceptedUpdateCompletedWorkflow"
 """Type of the error of an update whose run ended before the update did."""
@@ -48,7 +58,8 @@ class ClaimDesk:
         """Return if the tool may start, as no other attempt may from now on. For activities.
 
         Raises:
-            ApplicationError: It was started before, in this history or in one that was reset. Not retried.
+            ApplicationError: It was started before, in this history or in one that was reset; or the server takes no
+                claim. Not retried.
         """
         info = activity.info()
         claim = Claim(
@@ -80,7 +91,9 @@ class ClaimDesk:
         while True:
             try:
                 return await self._update(workflow_id, task_queue, request)
-            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
+            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+                if isinstance(error, RPCError) and error.status in _FINAL:
+                    raise _refused(error) from error
                 await asyncio.sleep(_PAUSE_SECONDS)
             except WorkflowUpdateFailedError as error:
                 # The workflow went on in a new run meanwhile.
@@ -110,6 +123,15 @@ class ClaimDesk:
 def _digest(call: ToolInput) -> str:
     plain = json.dumps(json.loads(to_json(call.args)), sort_keys=True)
     return sha256(plain.encode()).hexdigest()[:16]
+
+
+def _refused(error: RPCError) -> ApplicationError:
+    return ApplicationError(
+        "the tool was not started, since Temporal refuses to note its start in the workflow of the session's claims"
+        f" ({error.status.name}: {error.message}); let the worker start and update workflows, then resume",
+        type=NOT_CLAIMED,
+        non_retryable=True,
+    )
 
 
 def _check(call: ToolInput, result: ClaimResult) -> None:

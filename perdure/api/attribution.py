@@ -13,9 +13,11 @@ from pydantic import BaseModel
 from perdure.api.access import APP
 from perdure.api.identity import OPERATOR, Identity
 from perdure.attribution import ATTRIBUTION, attribution
+from perdure.budget import LIMIT
 from perdure.events import QUESTIONS, Event
 from perdure.given_logs import GivenLog
 from perdure.journal import ActivityKept, Entry, EventLogged, FailureCaught
+from perdure.plan import CallLimit
 
 _Json = dict[str, Any]
 
@@ -70,7 +72,8 @@ def check_log(identity: Identity, log: GivenLog) -> None:
     """Refuse a log that holds what only an operator may bring: whoever brings a log could have written it.
 
     That is who answered; a question whether a call may run, or what became of it, since its answer lets calls run; what
-    a custom agent's activities returned; and writes of `app:` keys that a resume would carry out.
+    a custom agent's activities returned; writes of `app:` keys that a resume would carry out; and a number of model
+    calls that may be above the app's.
 
     Args:
         identity: Who brings it.
@@ -122,6 +125,8 @@ def _check_entry(entry: Entry) -> None:
     """Check what stands in an entry of Perdure's, which does more than tell what was."""
     if isinstance(entry, ActivityKept | FailureCaught):
         raise _operators_only("holds what an agent's activity returned, or that a step failed")
+    if any(isinstance(value, CallLimit) and not value.lowers for _, value in entry):
+        raise _operators_only(f"sets {LIMIT} as only an operator may")
     for found in _objects(_plain(entry)):
         for key in _DELTAS:
             delta: Any = found.get(key)

@@ -18,6 +18,7 @@ from perdure.api.config import ApiConfig
 from perdure.api.identity import ANYONE, OPERATOR, Deed
 from perdure.api.schemas import Session
 from perdure.api.veil import VeiledRunner, veiled
+from perdure.claims import claims_id
 from perdure.client import Runner
 from perdure.health import Pulse
 from perdure.messages import PendingCall, SessionView, workflow_id
@@ -172,7 +173,7 @@ class Backend:
         if user_id == "" or session_id == "":
             raise HTTPException(400, "a user id and a session id may not be empty")
         size = len(f"{user_id or ''}{session_id or ''}".encode())
-        if size > _MAX_ID_BYTES or len(workflow_id(app, user_id or "", session_id or "")) > _MAX_WORKFLOW_ID:
+        if size > _MAX_ID_BYTES or _id_size(app, user_id or "", session_id or "") > _MAX_WORKFLOW_ID:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
@@ -261,6 +262,12 @@ def _backend(request: Request) -> Backend:
 
 BackendOf = Annotated[Backend, Depends(_backend)]
 """The backend of the server that a route belongs to."""
+
+
+def _id_size(app: str, user_id: str, session_id: str) -> int:
+    """Return how long the longest id of a session's workflows is: that of the one beside it."""
+    session = workflow_id(app, user_id, session_id)
+    return max(len(session), len(claims_id(session)))
 
 
 def check_app_name(app: str) -> None:

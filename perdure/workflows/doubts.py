@@ -15,6 +15,7 @@ from perdure.doubts import (
     Verdict,
     doubt_request,
     last_request,
+    leaves_doubt,
     lets_run_again,
     parse_verdict,
     reconciled_output,
@@ -27,7 +28,6 @@ from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
 from perdure.runs import Run, Standing
 from perdure.workflows.scope import Scope
-from perdure.workflows.tool_failures import is_told
 from perdure.workflows.tool_runs import run_tool
 
 _NOT_RESUMABLE = (
@@ -57,8 +57,7 @@ async def run_once(
         try:
             return await run_tool(scope, tool, given)
         except EffectFailed as failure:
-            # Where the model is to be told of a failure, the call is in doubt first: it may have taken effect.
-            if not failure.silent and not is_told(tool, failure):
+            if not leaves_doubt(tool, silent=failure.silent, not_started=failure.not_started):
                 raise
     return await _reconcile(scope, tool, call, given)
 

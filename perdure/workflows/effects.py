@@ -13,7 +13,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
 
 from perdure.detours import any_worker
-from perdure.doubts import INTERRUPTED, REFUSED
+from perdure.doubts import NOT_STARTED, is_silent
 from perdure.errors import EffectFailed
 from perdure.failures import error_text, timeout_text
 from perdure.journal import Failure, ToolOutput
@@ -249,10 +249,7 @@ class Effects:
                 attempt += 1
                 rollout = _rollout(error)
                 if rollout is None or attempt >= rollout.attempts:
-                    missing = rollout is not None
-                    raise EffectFailed(
-                        agent, step, cause_of(error), silent=_is_silent(error), missing=missing
-                    ) from error
+                    raise _effect_failed(agent, step, error) from error
             with self._at_work():
                 await asyncio.sleep(rollout.pause.total_seconds())
 
@@ -392,8 +389,10 @@ def _rollout(error: FailureError) -> Rollout | None:
     return Rollout.model_validate(cause.details[0]) if cause.details else Rollout()
 
 
-def _is_silent(error: FailureError) -> bool:
-    return isinstance(_inner(error), TimeoutError) or error_type(error) in INTERRUPTED | REFUSED
+def _effect_failed(agent: str, step: str, error: FailureError) -> EffectFailed:
+    kind = error_type(error)
+    silent = is_silent(kind, timed_out=isinstance(_inner(error), TimeoutError))
+    return EffectFailed(agent, step, cause_of(error), silent=silent, not_started=kind in NOT_STARTED)
 
 
 def cause_of(error: FailureError) -> str:

@@ -16,8 +16,8 @@ from perdure.workflows.scope import Scope
 
 
 def is_told(tool: ToolPlan, failure: EffectFailed) -> bool:
-    """Return whether the model is told of a failure; code that no worker has is not the tool's."""
-    return tool.on_failure == "tell_model" and not failure.missing
+    """Return whether the model is told of a failure; what was never started did not fail by the tool."""
+    return tool.on_failure == "tell_model" and not failure.not_started
 
 
 def told_failure(

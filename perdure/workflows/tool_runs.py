@@ -8,12 +8,12 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
-from perdure.doubts import LOST_START
+from perdure.doubts import LOST_START, NOT_STARTED
 from perdure.journal import ToolRan, ToolStarted
-from perdure.messages import NOT_REGISTERED, ToolInput
+from perdure.messages import ToolInput
 from perdure.plan import ToolPlan
 from perdure.projection import Projection
-from perdure.rebuilt_failures import MAX_CAUSE
+from perdure.rebuilding import MAX_CAUSE
 from perdure.tool_output import RunTimes, ToolOutput
 from perdure.workflows.effects import cause_of, error_type
 from perdure.workflows.scope import Scope
@@ -84,7 +84,7 @@ class _Journalist:
     def failed(self, error: FailureError) -> None:
         """Note how it ended instead."""
         stopped = is_cancelled_exception(error)
-        if error_type(error) == NOT_REGISTERED or (stopped and _never_started(error)):
+        if error_type(error) in NOT_STARTED or (stopped and _never_started(error)):
             self._not_started()
             return
         times = _times(error) or RunTimes(attempt=self._attempts(error), started=self._since, ended=workflow.time())

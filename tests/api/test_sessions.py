@@ -244,6 +244,10 @@ async def test_ids_that_temporal_could_not_take_are_400(api: Api) -> None:
     assert (await api.http.post(api.path(), json={"sessionId": "s" * 301})).status_code == 400
     assert (await api.http.get(api.path(_quoted("漢" * 99)))).status_code == 404
     assert (await api.http.get(api.path(_quoted("\x00" * 299), "u" * 200))).status_code == 400
+    # The workflow of a session's claims has a longer id than the session's own.
+    for length, status in ((80, 404), (97, 400)):
+        path = f"/apps/{'a' * length}/users/u/sessions/{_quoted(chr(0) * 298)}"
+        assert (await api.http.get(path)).status_code == status
     answer = await api.http.get(f"/apps/{api.app}/users/%FF/sessions")
     assert (answer.status_code, answer.json()) == (400, {"detail": "the path is no UTF-8"})
 

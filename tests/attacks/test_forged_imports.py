@@ -236,6 +236,32 @@ def test_what_a_resume_would_carry_out_is_an_operators_to_bring(actions: str) ->
     check_log(ANN, read_given(journal(ENTRIES["kept"]('"result":1'))))
 
 
+def limited(kind: str, limit: str) -> list[str]:
+    """Return a log with an unfinished invocation, with a number of model calls that its message or a resume has."""
+    lines = journal()
+    own = f'"max_llm_calls":{limit}'
+    if kind == "message":
+        lines[2] = lines[2].replace('"kind": "message"', f'"kind": "message", {own}')
+    else:
+        lines.append('{"perdure":{"entry":{"kind":"settled","invocation_id":"i1","status":"stopped"}}}')
+        lines.append(f'{{"perdure":{{"entry":{{"kind":"resume","invocation_id":"i1",{own}}}}}}}')
+    assert own in "".join(lines)
+    return lines
+
+
+@pytest.mark.parametrize("kind", ["message", "resume"])
+def test_more_model_calls_than_the_app_allows_are_an_operators_to_bring(kind: str) -> None:
+    """A resume would go by what the log says that the invocation may make; who may not say so may only lower it."""
+    for limit in ('{"most":0,"lowers":false}', '{"most":0}', '{"most":100000,"lowers":false}'):
+        log = read_given(limited(kind, limit))
+        check_log(OLGA, log)
+        with pytest.raises(HTTPException) as caught:
+            check_log(ANN, log)
+        assert (caught.value.status_code, "max_llm_calls" in caught.value.detail) == (403, True)
+    for limit in ('{"most":3,"lowers":true}', "null"):
+        check_log(ANN, read_given(limited(kind, limit)))
+
+
 def journal(*lines: str) -> list[str]:
     header = json.dumps({"perdure": {"format": 1, "app": "a", "user_id": "u", "session_id": "s", "journal": True}})
     message = {"id": "e1", "invocationId": "i1", "author": "user", "content": {"parts": [{"text": "x"}]}}

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.activities.claims import ClaimDesk
 from perdure.agents import App, FunctionTool, ParallelAgent, ToolContext
 from perdure.client import Runner
 from perdure.doubts import NOT_HAPPENED, Reconciled, parse_verdict
 from perdure.errors import InvalidMessage
 from perdure.events import REQUEST_RECONCILE, Event
+from perdure.lifecycle import Lifecycle
 from perdure.messages import PendingCall, Trial
 from perdure.responses import wrap_result
 from tests.workflows.support import (
@@ -231,6 +234,32 @@ async def test_a_stop_leaves_the_call_in_doubt_for_the_resume(client: Client, ap
         effect.does = "return"
         assert (await user.resumed(invocation)).status == "finished"
         assert (len(effect.keys), len(set(effect.keys))) == (2, 1)
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["live", "taken over"])
+@pytest.mark.parametrize("on_failure", ["fail", "tell_model"])
+async def test_a_start_that_the_server_does_not_let_be_claimed_is_none(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, on_failure: Any, taken_over: bool
+) -> None:
+    """It is said at once, nobody is asked what became of it, and a resume starts the call."""
+    asked: list[RPCStatusCode] = []
+
+    async def refuse(*_: Any) -> Any:
+        asked.append(RPCStatusCode.UNAVAILABLE if not asked else RPCStatusCode.PERMISSION_DENIED)
+        raise RPCError("not for workers", asked[-1], b"")
+
+    effect = Effect()
+    async with serving(client, paying(app_name, effect, on_failure=on_failure)) as user:
+        await user.create()
+        with monkeypatch.context() as patch:
+            patch.setattr(ClaimDesk, "_update", refuse)
+            view = await user.run("a")
+        assert (view.status, len(asked), effect.keys) == ("failed", 2, [])
+        assert "PERMISSION_DENIED: not for workers" in view.failures[0].cause
+        if taken_over:
+            await Lifecycle(app_name, client).take_over("u", "s")
+        assert (await user.resumed(view.id)).status == "finished"
+        assert (len(effect.keys), await user.pending()) == (1, {})
 
 
 async def test_what_no_worker_took_up_was_not_started(client: Client, app_name: str) -> None:

@@ -15,7 +15,8 @@ from perdure.agents import FunctionTool, ToolContext
 from perdure.claims import claims_id
 from perdure.devserver import find_temporal
 from perdure.doubts import Reconciled
-from perdure.events import REQUEST_RECONCILE
+from perdure.events import REQUEST_RECONCILE, USER, Event, user_content
+from perdure.lifecycle import end_run
 from perdure.messages import InvocationView
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
@@ -241,6 +242,39 @@ async def test_claims_go_with_the_session_and_are_no_session(client: Client, app
         assert [session.id for session in await user.runner.list_sessions()] == ["s"]
         await user.runner.delete_session(**user.who)
         # The server deletes in its own time.
+        assert await _is_closed(claims)
+        await user.create()
+        assert (await user.run("a")).status == "finished"
+        assert effects.of("s") == 2
+
+
+async def test_claims_end_with_the_log_that_another_replaces(client: Client, app_name: str) -> None:
+    """The calls of the log in its place are no repetitions of what a reset has lost."""
+    effects = Effects()
+    app = make_app(app_name, agent("clerk", OwnIds([*SCRIPT, *SCRIPT]), [effects.tool()]))
+    async with serving(client, app) as user:
+        await user.create()
+        await user.run("a")
+        log = [Event(author=USER, content=user_content("b"))]
+        resumed = await user.runner.resume_from(log, **user.who, replace=True)
+        assert (await user.settled(resumed.invocation.id)).status == "finished"
+        assert effects.of("s") == 2
+        # Those of the log in its place stand.
+        claims = client.get_workflow_handle(claims_id(user.key))
+        assert (await claims.describe()).status == WorkflowExecutionStatus.RUNNING
+
+
+async def test_claims_that_a_deletion_has_left_open_end_with_the_next_one(client: Client, app_name: str) -> None:
+    """Its client died between the two, or the server has removed the session's workflow by itself."""
+    effects = Effects()
+    app = make_app(app_name, agent("clerk", OwnIds([*SCRIPT, *SCRIPT]), [effects.tool()]))
+    async with serving(client, app) as user:
+        await user.create()
+        await user.run("a")
+        claims = client.get_workflow_handle(claims_id(user.key))
+        await end_run(user.workflow)
+        assert not await _is_closed(claims)
+        await user.runner.delete_session(**user.who)
         assert await _is_closed(claims)
         await user.create()
         assert (await user.run("a")).status == "finished"
