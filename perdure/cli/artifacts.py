@@ -33,7 +33,8 @@ _option = click.option(
     "--artifacts",
     envvar="PERDURE_ARTIFACTS",
     metavar="FOLDER",
-    help="Where artifacts are kept: a folder, or MODULE:NAME of an ArtifactService.  [default: nowhere; with dev, .perdure/artifacts]",
+    help="Where artifacts are kept: a folder, or MODULE:NAME of an ArtifactService.  [default: nowhere; of dev,"
+    " .perdure/artifacts]",
 )
 
 
