@@ -235,8 +235,8 @@ def test_a_resume_that_is_accepted_waits_for_its_turn() -> None:
         message(1), started(1), settled(1, "stopped"), message(2), started(2), ResumeAccepted(invocation_id="i1")
     )
     assert [(found.id, found.status, found.behind) for found in told.invocations] == [
-        ("i1", "queued", ("i2",)),
         ("i2", "running", ()),
+        ("i1", "queued", ("i2",)),
     ]
 
 

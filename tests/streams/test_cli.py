@@ -58,7 +58,7 @@ def whole(text: str, id: str = "e1", author: str = "clerk", call: str | None = N
         ([partial("Oslo"), whole("Oslo", call="look")], "[clerk] Oslo\n[clerk] calls look()\n"),
         ([whole("Oslo")], "[clerk] Oslo\n"),
         ([partial("hm", thought=True), whole("Oslo")], "[clerk] Oslo\n"),
-        ([partial("\x1b[2JOslo"), whole("\x1b[2JOslo")], "[clerk] [2JOslo\n"),
+        ([partial("\x1b[2JOslo"), whole("\x1b[2JOslo")], "[clerk] \\x1b[2JOslo\n"),
         (
             # A second attempt begins anew.
             [partial("Osl"), partial("Be", attempt=2), whole("Bergen")],
