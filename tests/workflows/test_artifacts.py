@@ -211,15 +211,17 @@ async def test_without_a_place_the_tool_fails_with_the_remedy(client: Client, ap
         assert "--artifacts FOLDER" in await failure(user)
 
 
-async def test_a_save_that_nobody_awaited_fails_the_call(client: Client, app_name: str, kept: Kept) -> None:
+async def test_a_save_that_nobody_awaited_is_told_to_the_model(client: Client, app_name: str, kept: Kept) -> None:
     def forget(tool_context: ToolContext) -> str:
         """Forget."""
         _ = tool_context.save_artifact("a", types.Part(text="x"))
         return "saved"
 
-    app = make_app(app_name, agent("clerk", [calls("forget")], [FunctionTool(forget, retry=ONCE)]))
+    app = make_app(app_name, agent("clerk", [calls("forget"), text("done")], [FunctionTool(forget, retry=ONCE)]))
     async with running(client, app, kept) as user:
-        assert "'a' was not saved: nobody awaited" in await failure(user)
+        assert (await user.run("go")).status == "finished"
+        (response,) = [found for event in await user.events() for found in event.get_function_responses()]
+        assert "'a' was not saved: nobody awaited" in str(response.response)
     assert await kept.texts("a") == []
 
 
