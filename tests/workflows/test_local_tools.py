@@ -181,7 +181,7 @@ async def _recorded(user: User) -> bool:
 
 
 async def test_much_state_and_large_results(client: Client, app_name: str) -> None:
-    """With more state than a call can carry it runs as a normal activity; the beginning is told of what is too large."""
+    """With too much state it runs as a normal activity; the beginning is told of what is too large."""
 
     def length(tool_context: ToolContext) -> int:
         """Measure the state."""
