@@ -31,12 +31,13 @@ def reference(invocation_id: str, agent: str, step: str) -> str:
     return hashlib.sha256("\0".join((invocation_id, agent, step)).encode(errors="replace")).hexdigest()[:8]
 
 
-def public_text(cause: str, reference: str) -> str:
-    """Return what end users are told of an error: its type and reference, for its text may hold anything."""
+def public_text(cause: str, reference: str | None = None) -> str:
+    """Return what end users are told of an error: its type, and its reference, for its text may hold anything."""
     if _OWN.fullmatch(cause):
         return cause
     typed = _TYPED.match(cause)
-    return f"{typed[1] if typed else 'error'} (reference {reference})"
+    kind = typed[1] if typed else "error"
+    return kind if reference is None else f"{kind} (reference {reference})"
 
 
 def error_text(kind: str | None, message: str) -> str:

@@ -29,8 +29,9 @@ WITHHELD = "(withheld: the redact function failed)"
 
 _FREE = frozenset(
     {
-        *("args", "kwargs", "response", "result", "payload", "state", "delta", "stateDelta", "state_delta"),
-        *("customMetadata", "custom_metadata", "metadata", "agentState", "agent_state", "temp"),
+        *("args", "kwargs", "response", "result", "payload", "state", "delta", "state_delta", "temp", "shared"),
+        *("custom_metadata", "metadata", "part_metadata", "cache_metadata", "agent_state", "set_model_response"),
+        *("logprobs_result", "requested_auth_configs", "render_ui_widgets"),
     }
 )
 """Fields that hold what users, models and tools say, in any form: no field below is one of Perdure's own."""
@@ -38,20 +39,21 @@ _FREE = frozenset(
 _KEPT = frozenset(
     {
         *("id", "ids", "kind", "name", "agent", "author", "branch", "tool", "step", "role", "status", "plan", "digest"),
-        *(
-            "packed",
-            "data",
-            "mimeType",
-            "mime_type",
-            "thoughtSignature",
-            "thought_signature",
-            "next_run",
-            "interrupted",
-        ),
-        *("key", "token", "start", "known", "runs", "lost", "again", "written", "verdict", "outcome", "arguments"),
+        *("app_name", "sub_agent", "transfer_to_agent", "route", "isolation_scope", "model_version", "language_code"),
+        *("key", "key_salt", "token", "start", "known", "runs", "lost", "again", "written", "verdict", "outcome"),
+        *("arguments", "next_run", "interrupted", "pause", "run", "sub_run", "after", "begun_after", "sent_ahead"),
+        *("journal", "packed", "data", "mime_type", "thought_signature", "sdk_blob", "encoded_polyline"),
+        *("finish_reason", "error_code", "modality", "traffic_type", "language", "level", "media_processing"),
+        *("content_layers", "scheduling", "tool_type", "null_value", "json_path", "google_maps_widget_context_token"),
     }
 )
-"""Fields outside of those that are names, ids, or no text."""
+"""Fields outside of those that are names, ids, encoded, or no text, by their names in Python."""
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 
 _OWN_ID = re.compile(r"(?:(?:adk|e|p)-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}/?){1,2}")
 
@@ -93,6 +95,10 @@ class RedactingCodec(PayloadCodec):
         """Decode; what stands in a history is redacted."""
         return list(payloads) if self.behind is None else await self.behind.decode(payloads)
 
+    def redacted(self, value: Any) -> Any:
+        """Return what a user, a model or a tool said, as a text or as plain data, redacted."""
+        return self._walk(value, "", "", free=True)
+
     def _payload(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != b"json/plain":
             return payload
@@ -113,14 +119,31 @@ class RedactingCodec(PayloadCodec):
         fields = cast("dict[str, Any]", value)
         if not free and key == "plan":
             return fields
-        return {name: self._walk(item, name, key, free=free or name in _FREE) for name, item in fields.items()}
+        return {name: self._walk(item, name, key, free=free or _is_free(name, item)) for name, item in fields.items()}
+
+
+def _plain(key: str) -> str:
+    return _HUMP.sub("_", key).lower()
+
+
+def _is_free(key: str, value: Any) -> bool:
+    # A claim has a digest in the place of arguments.
+    return _plain(key) in _FREE and not (key == "args" and isinstance(value, str) and _DIGEST.fullmatch(value))
 
 
 def _stays(text: str, key: str, above: str, *, free: bool) -> bool:
+    if _OWN_ID.fullmatch(text):
+        return True
     if free:
-        # Calls that ask about another call name it, by the id that its model gave it.
-        return bool(_OWN_ID.fullmatch(text)) or (above == "originalFunctionCall" and key in ("id", "name"))
-    return key in _KEPT or key.endswith(("_id", "_ids", "_key", "Id", "Ids", "Key")) or bool(_OWN_ID.fullmatch(text))
+        # Calls that ask about another call name it, by the id that its model gave it; a checkpoint names an agent.
+        return (above == "originalFunctionCall" and key in ("id", "name")) or (
+            _plain(above) == "agent_state" and key == "current_sub_agent"
+        )
+    if not key:
+        # By itself: the name of a request that is sent ahead, and the run in a memo.
+        return bool(_UUID.fullmatch(text))
+    name = _plain(key)
+    return name in _KEPT or name.endswith(("_id", "_ids", "_key", "_digest")) or name == "args"
 
 
 def redacting(converter: DataConverter, redact: Redact) -> DataConverter:

@@ -97,7 +97,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "http_server": frozenset({"http_connections"}),
     "http_connections": frozenset(),
     "encryption": frozenset({"errors", "keys", "payloads"}),
-    "artifacts": frozenset({"artifacts", "errors"}),
+    "artifacts": frozenset({"artifacts", "errors", "redaction"}),
     "config": frozenset({"errors", "payloads", "artifacts", "logs", "redaction"}),
     "ui_guard": frozenset(),
     "devserver": frozenset({"errors", "config", "ui_guard"}),

@@ -131,8 +131,10 @@ class ToolResults:
         try:
             version = await self._save(self._artifacts, name, key, whole, end)
         except (Exception, asyncio.CancelledError) as error:
-            why = "its run was stopped" if _is_stop(error) else f"{type(error).__name__}: {str(error)[:300]}"
-            _log.warning("a large result was not kept", tool=tool, error=type(error).__name__)
+            kind = type(error).__name__
+            # End users read the note, and what a store says may quote anything.
+            _log.warning("a large result was not kept", tool=tool, error=kind, why=str(error)[:300])
+            why = "its run was stopped" if _is_stop(error) else kind
             return shortened(tool, output, f"the rest was not kept: {why}", length)
         delta = {**output.actions.artifact_delta, name: version}
         actions = output.actions.model_copy(update={"artifact_delta": delta})

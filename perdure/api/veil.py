@@ -42,12 +42,12 @@ def _veiled(value: Any, invocation: str) -> Any:
         case Event():
             return _event(value)
         case Failure():
-            known = reference(invocation, value.agent, value.step)
+            known = _known(invocation, value.agent, value.step)
             return value.model_copy(update={"cause": public_text(value.cause, known)})
         case PendingCall(name=name) if name == REQUEST_RECONCILE:
             return value.model_copy(update={"args": _question(value.args, value.invocation_id, value.agent)})
         case Effect(cause=str() as cause):
-            known = reference(value.invocation_id, value.agent, value.tool)
+            known = _known(value.invocation_id, value.agent, value.tool)
             return value.model_copy(update={"cause": public_text(cause, known)})
         case Plan() | types.Content():
             return value
@@ -61,6 +61,11 @@ def _veiled(value: Any, invocation: str) -> Any:
             return tuple(told) if isinstance(items, tuple) else told
         case _:
             return value
+
+
+def _known(*names: str) -> str | None:
+    """Return a reference; `None` where a name is missing, since it would be that of no line in a log."""
+    return reference(*names) if all(names) else None
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -81,15 +86,16 @@ def _model(value: BaseModel, invocation: str) -> BaseModel:
             if after is not before:
                 changed[name] = after
         elif name == "cause" and isinstance(before, str):
-            names = [str(getattr(value, part, "")) for part in ("agent", "tool")]
-            changed[name] = public_text(before, reference(invocation, *names))
+            names = [str(getattr(value, part, "") or "") for part in ("agent", "tool")]
+            changed[name] = public_text(before, _known(invocation, *names))
     return value.model_copy(update=changed) if changed else value
 
 
 def _event(event: Event) -> Event:
     update: dict[str, Any] = {}
     if event.error_message:
-        update["error_message"] = f"(reference {reference(event.invocation_id, event.author, 'model')})"
+        known = _known(event.invocation_id, event.author, "model")
+        update["error_message"] = f"(reference {known})" if known else "(withheld)"
     if any(call.name == REQUEST_RECONCILE for call in event.get_function_calls()):
         assert event.content is not None
         parts = [_part(part, event) for part in event.content.parts or []]
@@ -107,7 +113,7 @@ def _part(part: types.Part, event: Event) -> types.Part:
 
 def _question(args: Mapping[str, Any], invocation_id: str, agent: str) -> dict[str, Any]:
     tool = str(asked_about(args).get("name", ""))
-    told = public_text(str(args.get("reason", "")), reference(invocation_id, agent, tool))
+    told = public_text(str(args.get("reason", "")), _known(invocation_id, agent, tool))
     return {**args, "reason": told} if "reason" in args else dict(args)
 
 
@@ -121,7 +127,7 @@ class VeiledRunner(Runner):
 
 
 def _told(error: InvocationFailed) -> InvocationFailed:
-    cause = public_text(error.cause, reference(error.invocation_id, error.agent, error.step))
+    cause = public_text(error.cause, _known(error.invocation_id, error.agent, error.step))
     return InvocationFailed(
         error.invocation_id, agent=error.agent, step=error.step, cause=cause, resumable=error.resumable
     )

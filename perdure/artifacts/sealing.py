@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from google.genai import types
+from pydantic_core import to_json
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from perdure.artifacts.service import ArtifactService, ArtifactVersion
 from perdure.errors import ArtifactError
+from perdure.redaction import RedactingCodec
 
 SEALED = "application/vnd.perdure.sealed"
 """Type of an artifact's content that a payload codec has encoded."""
@@ -26,11 +29,17 @@ class SealedArtifacts(ArtifactService):
         self._codec = codec
 
     async def save_sealed(self, *, content: str, mime_type: str, **where: Any) -> int:
-        """Save a text, encoded by the codec if there is one; arguments and result are those of `save_artifact`."""
+        """Save a text as a history would hold it: redacted, and encrypted, if the connection does so.
+
+        Arguments and result are those of `save_artifact`.
+        """
+        codec = self._codec
+        if isinstance(codec, RedactingCodec):
+            content, codec = _redacted(codec, content, mime_type), codec.behind
         data = content.encode()
-        if self._codec is not None:
+        if codec is not None:
             payload = Payload(metadata={_ENCODING: _PLAIN, _TYPE: mime_type.encode()}, data=data)
-            [encoded] = await self._codec.encode([payload])
+            [encoded] = await codec.encode([payload])
             data, mime_type = encoded.SerializeToString(), SEALED
         part = types.Part.from_bytes(data=data, mime_type=mime_type)
         return await self._service.save_artifact(artifact=part, **where)
@@ -73,3 +82,9 @@ class SealedArtifacts(ArtifactService):
 
     async def get_artifact_version(self, **which: Any) -> ArtifactVersion | None:  # noqa: D102
         return await self._service.get_artifact_version(**which)
+
+
+def _redacted(codec: RedactingCodec, content: str, mime_type: str) -> str:
+    if mime_type != "application/json":
+        return codec.redacted(content)
+    return to_json(codec.redacted(json.loads(content))).decode()

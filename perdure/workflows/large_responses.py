@@ -9,6 +9,7 @@ from google.genai import types
 
 from perdure.errors import EffectFailed
 from perdure.events import Event
+from perdure.failures import public_text
 from perdure.journal import ToolOutput
 from perdure.large_results import Remedy, beginning_length, shortened, too_large, without_actions
 from perdure.responses import requested_confirmation
@@ -54,4 +55,4 @@ async def _remedied(
     try:
         return await scope.effects.keep_result(run.agent, request)
     except EffectFailed as failure:
-        return shortened(tool, output, f"the rest was not kept: {failure.cause}", length)
+        return shortened(tool, output, f"the rest was not kept: {public_text(failure.cause)}", length)

@@ -18,9 +18,11 @@ from temporalio.client import Client
 from perdure.agents import FunctionTool, LlmAgent
 from perdure.api.app import create_app
 from perdure.api.config import ApiConfig
+from perdure.api.veil import veiled
 from perdure.errors import ModelError
-from perdure.events import REQUEST_RECONCILE
+from perdure.events import REQUEST_RECONCILE, Event
 from perdure.failures import public_text, reference
+from perdure.journal import ToolRan
 from perdure.models.base import LlmRequest, LlmResponse
 from tests.api.auth_support import Keys
 from tests.api.support import Obedient, frames_of, served
@@ -175,3 +177,13 @@ async def test_a_reference_leads_to_the_text(client: Client) -> None:
 def test_only_types_and_own_words_are_told(cause: str, told: str) -> None:
     """Whatever the operator's code may say, and wherever the words end."""
     assert public_text(cause, "r") == told
+    assert public_text(cause) == told.removesuffix(" (reference r)")
+
+
+def test_no_reference_is_told_that_matches_no_line() -> None:
+    """An entry that names no agent and no tool has only its type to tell."""
+    ran = ToolRan(call_id="a", outcome="failed", started=1.0, ended=2.0, cause=f"ValueError: {SECRET}")
+    for entry in (ran, ran.model_copy(update={"invocation_id": "e-1"})):
+        assert veiled(entry, "e-1").cause == "ValueError"
+    event = Event(error_message=SECRET)
+    assert veiled(event).error_message == "(withheld)"

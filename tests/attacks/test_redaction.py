@@ -7,26 +7,33 @@ import io
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.genai import types
+from pydantic_core import to_json
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 
 from perdure import logs
-from perdure.agents import FunctionTool, LlmAgent, ToolContext
+from perdure.agents import FunctionTool, LlmAgent, SequentialAgent, ToolContext
+from perdure.artifacts import FileArtifactService
+from perdure.artifacts.sealing import SEALED, SealedArtifacts
+from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
 from perdure.encryption import EncryptionCodec
 from perdure.errors import ModelError
 from perdure.events import REQUEST_RECONCILE
 from perdure.keys import Key, KeyRing
 from perdure.logs import configure_logging, get_logger
+from perdure.messages import Trial
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.redaction import WITHHELD, RedactingCodec, safely
+from perdure.sent_ahead import MAX_UPDATE_BYTES
 from tests.api.support import Obedient, served
-from tests.workflows.support import ONCE, User, agent, calls, long_running, make_app, serving, text
+from tests.workflows.support import ONCE, Counted, User, agent, calls, long_running, make_app, serving, text
 
 SECRET = "4111-1111-1111-1111"
 
@@ -169,6 +176,78 @@ async def test_names_and_ids_stay_as_they_are(temporal_server: str, app_name: st
         assert len(paid) == 2
         assert (await user.view()).state == {"city": "xxxx", "said": "xxxx"}
         assert [event.text for event in await user.events() if event.text] == ["xx", "xxxx"]
+
+
+def opaque(words: str) -> str:
+    """Hide what looks like a key or a UUID: base64 and ids of Perdure's own do, too."""
+    return re.sub(r"[A-Za-z0-9/+]{40}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "[key]", words)
+
+
+@pytest.mark.server
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("redact", [opaque, scramble])
+async def test_what_perdure_encodes_is_handed_over_whole(
+    temporal_server: str, app_name: str, redact: Callable[[str], str]
+) -> None:
+    """From run to run, from a large request to its own update, and from an export to a session made of it."""
+    redacting = await connect(ConnectionConfig(address=temporal_server, tls=False, redact=redact))
+    look = Counted("look", "a result")
+    first = agent("first", [calls("look"), calls("look"), text("so"), text("again")], [look.fn])
+    app = make_app(app_name, SequentialAgent(name="root", sub_agents=[first, agent("second", [text("b"), text("d")])]))
+    async with serving(redacting, app) as user:
+        user.runner = Runner(app_name, redacting, trial=Trial(steps_per_run=1))
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        large = [f"{letter} " * MAX_UPDATE_BYTES for letter in "pq"]
+        for words in large:
+            assert (await user.run(words)).status in ("finished", "failed")
+        told = [event.text for event in await user.events() if event.author == "user"]
+        assert told[1:] == [redact(words) for words in large]
+        assert len(await user.histories()) > 3
+        lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
+        other = user.other(session_id="t")
+        await other.runner.import_session(lines, user_id="u", session_id="t")
+        assert [event.id for event in await other.events()] == [event.id for event in await user.events()]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_large_result_is_kept_redacted(
+    temporal_server: str, app_name: str, tmp_path: Path, encrypted: bool
+) -> None:
+    """As text and as data; in a form that is readable where nothing is encrypted."""
+    codec = EncryptionCodec(KeyRing((Key.new("k"),))) if encrypted else None
+    config = ConnectionConfig(address=temporal_server, tls=False, redact=hide, payload_codec=codec)
+    redacting = await connect(config)
+
+    def page() -> str:
+        """Get a text."""
+        return f"the card {SECRET} " * 120_000
+
+    def rows() -> dict[str, Any]:
+        """Get data."""
+        return {"id": SECRET, "rows": [SECRET, 1, None] * 100_000}
+
+    service = FileArtifactService(tmp_path)
+    app = make_app(app_name, agent("clerk", [calls("page"), calls("rows"), text("so")], [page, rows]))
+    async with serving(redacting, app, artifacts=service) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+    where: dict[str, Any] = {"app_name": app_name, "user_id": "u", "session_id": "s"}
+    read: list[bytes] = []
+    for name in await service.list_artifact_keys(**where):
+        stored = await service.load_artifact(**where, filename=name)
+        opened = await SealedArtifacts(service, codec).load_artifact(**where, filename=name)
+        assert stored is not None
+        assert stored.inline_data is not None
+        assert opened is not None
+        assert opened.inline_data is not None
+        assert (stored.inline_data.mime_type == SEALED) is encrypted
+        assert SECRET.encode() not in (stored.inline_data.data or b"")
+        read.append(opened.inline_data.data or b"")
+    assert sorted(read) == sorted(
+        [hide(page()).encode(), to_json({"id": "[card]", "rows": ["[card]", 1, None] * 100_000})]
+    )
 
 
 def encode(redact: Callable[[str], Any], value: bytes, encoding: bytes = b"json/plain") -> bytes:
