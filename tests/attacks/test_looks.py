@@ -74,6 +74,8 @@ ROUNDS = {
     "two of each": Round(workers=2, clients=2),
 }
 REPEATS = 10 if LONG else 1
+BRIEF = ("as it comes", "local tools")
+"""What every run of the tests has; the others take minutes on two busy cores, and come with `make prove`."""
 
 
 class Clerk(BaseLlm):
@@ -135,7 +137,7 @@ async def _ask(runner: Runner, user: User, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("repeat", range(REPEATS))
-@pytest.mark.parametrize("how", ROUNDS)
+@pytest.mark.parametrize("how", ROUNDS if LONG else BRIEF)
 async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
     client: Client, temporal_server: str, app_name: str, how: str, repeat: int
 ) -> None:
