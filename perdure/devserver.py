@@ -44,6 +44,8 @@ _TUNING = (
     ("--dynamic-config-value", 'frontend.httpAllowedHosts=["localhost:*","127.0.0.1:*","[::1]:*"]'),
 )
 _POLL_SECONDS = 0.05
+_NO_LISTENER = b"Failed to start gRPC listener"
+_INNER_PORT_TRIES = 3
 _LOG_TAIL = 2000
 
 
@@ -181,28 +183,46 @@ class DevServer:
             self._guard = UiGuard((self._config.host, self._ui_port), self._behind)
             await self._guard.start()
         self._log = self._open_log()
-        self._process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
-        )
         timeout = self._config.start_timeout.total_seconds()
         try:
             async with asyncio.timeout(timeout):
-                while not await self._answers():
-                    if self._process.returncode is not None:
+                for tries_left in range(_INNER_PORT_TRIES - 1, -1, -1):
+                    begin = self._log.seek(0, 2)
+                    self._process = await self._spawn(command, self._log)
+                    if await self._comes_up(self._process):
+                        return
+                    if not (tries_left and self._lost_inner_port(begin)):
                         raise ConnectionFailed(
                             f"the development server at {self.address} ended at once (exit code "
                             f"{self._process.returncode}); its log ends:\n{self._log_tail()}"
                         )
-                    await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError as error:
             raise ConnectionFailed(
                 f"the development server at {self.address} gave no answer within {timeout:g} s; its log ends:\n"
                 f"{self._log_tail()}"
             ) from error
+
+    async def _spawn(self, command: list[str], log: IO[bytes]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+
+    async def _comes_up(self, process: asyncio.subprocess.Process) -> bool:
+        """Wait until the server answers; `False` once it has ended instead."""
+        while not await self._answers():
+            if process.returncode is not None:
+                return False
+            await asyncio.sleep(_POLL_SECONDS)
+        return True
+
+    def _lost_inner_port(self, begin: int) -> bool:
+        """Return whether the log, from that byte on, tells that somebody else took a port of the inner services.
+
+        The server looks for free ones by itself and opens them a moment later.
+        """
+        assert self._log is not None
+        self._log.seek(begin)
+        return _NO_LISTENER in self._log.read()
 
     def _command(self) -> list[str]:
         config = self._config

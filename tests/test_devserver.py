@@ -129,6 +129,32 @@ async def test_activities_come_with_the_task_that_starts_them(client: Client) ->
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("losses", [1, 3])
+async def test_a_server_whose_inner_port_was_taken_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: int
+) -> None:
+    """It picks ports for its inner services by itself, and panics if another program opens one first."""
+    program = tmp_path / "temporal"
+    program.write_text(
+        f"""#!/bin/sh
+        echo start >> {tmp_path}/starts
+        if [ $(wc -l < {tmp_path}/starts) -gt {losses} ]; then exec {find_temporal()} "$@"; fi
+        echo 'panic: Failed to start gRPC listener'
+        exit 2
+        """
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    if losses == 1:
+        async with DevServer() as server:
+            assert await Client.connect(server.address)
+    else:
+        with pytest.raises(ConnectionFailed, match="ended at once"):
+            await DevServer().__aenter__()
+    assert len((tmp_path / "starts").read_text().splitlines()) == min(losses + 1, 3)
+
+
+@pytest.mark.server
 async def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     broken = tmp_path / "temporal.db"
     broken.write_text("this is no database, and long enough to be refused as one")

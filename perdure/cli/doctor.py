@@ -10,7 +10,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, connection_options, json_option
-from perdure.cli.output import say, show_json
+from perdure.cli.output import say, say_labelled, show_json
 from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
@@ -92,7 +92,6 @@ def _show(check: Check, *, as_json: bool) -> None:
     if as_json:
         show_json(check)
         return
-    verdict = click.style(f"{check.verdict:<8}", fg=_COLOURS[check.verdict])
-    say(f"{verdict} {check.name:<18} {check.words}")
+    say_labelled(f"{check.verdict:<8}", _COLOURS[check.verdict], f"{check.name:<18} {check.words}")
     if check.remedy is not None:
         say(f"{'':<27} remedy: {check.remedy}")

@@ -39,6 +39,11 @@ def say(text: str = "", *, err: bool = False, lines: bool = False, end: str = "\
     click.echo(escaped(text, lines=lines) + end, err=err, nl=False)
 
 
+def say_labelled(label: str, colour: str | None, text: str) -> None:
+    """Print a line that begins with a label in a colour, where standard output is a terminal."""
+    click.echo(f"{click.style(escaped(label), fg=colour)} {escaped(text)}")
+
+
 def say_json(text: str) -> None:
     """Print a line of JSON that a terminal can show."""
     click.echo(escaped_json(text))

@@ -160,7 +160,7 @@ async def test_an_export_without_the_journal_is_the_log(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["", "{", "[]\n", '{"perdure": {"format": 99}}\n', "\ud800".encode("utf-8", "surrogatepass")]
+    "body", ["", "{", "[[]]\n", '{"perdure": {"format": 99}}\n', "\ud800".encode("utf-8", "surrogatepass")]
 )
 async def test_what_is_no_export_is_refused(api: Api, body: str | bytes) -> None:
     answer = await api.http.post(f"/v1/apps/{api.app}/users/bea/imports", content=body)

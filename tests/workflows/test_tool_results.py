@@ -390,7 +390,7 @@ async def test_a_store_that_hangs_runs_no_tool_again(client: Client, app_name: s
     async with serving(client, make_app(app_name, clerk), artifacts=_Hanging(tmp_path)) as user:
         await _finished(user, "normal")
         [told] = responses(await user.events(), "fetch")
-        assert "the rest was not kept: TimeoutError: it took longer than there was time left" in told["note"]
+        assert told["note"].endswith("the rest was not kept: TimeoutError.")
         assert len(fetch.keys) == 1
 
 
