@@ -87,13 +87,7 @@ if TYPE_CHECKING:
         AnswerWith,
         FailInvocation,
     )
-    from perdure.messages import (
-        Effect,
-        InvocationResult,
-        InvocationView,
-        PendingCall,
-        SessionView,
-    )
+    from perdure.messages import Effect, InvocationResult, InvocationView, SessionView
     from perdure.models.base import (
         BaseLlm,
         LLMRegistry,
@@ -106,6 +100,7 @@ if TYPE_CHECKING:
     from perdure.models.scripted import (
         ScriptedModel,
     )
+    from perdure.open_calls import PendingCall
     from perdure.sessions import (
         ListedSession,
     )

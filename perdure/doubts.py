@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.genai import types
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import from_json
 
-from perdure.errors import InvalidMessage
-from perdure.events import REQUEST_RECONCILE, Event, asked_about
+from perdure.events import REQUEST_RECONCILE, Event
 from perdure.journal import ToolOutput
 from perdure.messages import NOT_REGISTERED
 from perdure.plan import ToolPlan
@@ -43,11 +40,6 @@ NOT_CLAIMED = "NotClaimed"
 
 NOT_STARTED = frozenset({NOT_REGISTERED, NOT_CLAIMED})
 """Types of the errors of calls of which it is known that they were not started: neither the tool's, nor in doubt."""
-
-_EXPECTED = (
-    'a call in doubt takes {"happened": true, "result": …} (it took effect; the model gets the result),'
-    ' {"happened": false} (it did not; the model is told so), or {"run_again": true} (run it again)'
-)
 
 
 def is_silent(error_type: str | None, *, timed_out: bool) -> bool:
@@ -88,49 +80,6 @@ class Doubt:
     """The open `perdure_reconcile` call about it, if there is one already."""
 
 
-class Verdict(BaseModel):
-    """A person's word on a call in doubt."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    happened: bool | None = None
-    result: Any = None
-    run_again: bool | None = None
-
-
-def parse_verdict(response: Mapping[str, Any]) -> Verdict:
-    """Return the verdict in an answer; ADK's web page wraps it as text under `response`.
-
-    Raises:
-        InvalidMessage: The answer does not say what happened; the message says what is expected.
-    """
-    data: Any = response
-    wrapped = response.get("response")
-    try:
-        if set(response) == {"response"} and isinstance(wrapped, str):
-            # Not `json.loads`: it takes half characters (lone surrogates), which no journal could hold.
-            data = from_json(wrapped)
-        verdict = Verdict.model_validate(data)
-    except (ValueError, ValidationError) as error:
-        raise InvalidMessage(_EXPECTED) from error
-    given = verdict.model_fields_set
-    if given not in ({"happened"}, {"happened", "result"}, {"run_again"}):
-        raise InvalidMessage(_EXPECTED)
-    if verdict.happened is None and verdict.run_again is not True:
-        raise InvalidMessage(_EXPECTED)
-    if verdict.happened is False and "result" in given:
-        raise InvalidMessage(f"{_EXPECTED}; a call that did not happen has no result")
-    return verdict
-
-
-def lets_run_again(response: Mapping[str, Any]) -> bool:
-    """Return whether an answer lets the call start again; a malformed one does not."""
-    try:
-        return parse_verdict(response).run_again is True
-    except InvalidMessage:
-        return False
-
-
 def doubt_request(doubts: Sequence[Doubt], ids: Iterable[str]) -> Event:
     """Return the event that asks about calls in doubt: one `perdure_reconcile` call for each."""
     requests = [
@@ -162,33 +111,3 @@ def reconciled_output(output: ToolOutput) -> ToolOutput | None:
             return ToolOutput(result=dict(NOT_HAPPENED))
         case _:
             return None
-
-
-def is_doubt_request(event: Event) -> bool:
-    """Return whether an event asks about calls in doubt."""
-    return any(_asks(event, call) for call in event.get_function_calls())
-
-
-def last_request(requests: Iterable[Event], call_id: str) -> str | None:
-    """Return the id of the newest request about a call, if there is one."""
-    found: str | None = None
-    for event in requests:
-        for call in event.get_function_calls():
-            if _asks(event, call) and target_of(call.args or {}) == call_id:
-                found = call.id
-    return found
-
-
-def times_asked(events: Iterable[Event], call_id: str) -> int:
-    """Return how often it was asked what became of a call."""
-    calls = (call for event in events for call in event.get_function_calls() if call.name == REQUEST_RECONCILE)
-    return sum(target_of(call.args or {}) == call_id for call in calls)
-
-
-def target_of(args: Mapping[str, Any]) -> str:
-    """Return the id of the tool call that a request is about, from the request's arguments."""
-    return str(asked_about(args).get("id", ""))
-
-
-def _asks(event: Event, call: types.FunctionCall) -> bool:
-    return call.name == REQUEST_RECONCILE and call.id in (event.long_running_tool_ids or ())

@@ -8,7 +8,6 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.doubts import is_doubt_request
 from perdure.errors import InvalidTrajectory, RequestRefused
 from perdure.events import USER, Event
 from perdure.imports import LogChecks, unanswered
@@ -27,8 +26,8 @@ from perdure.journal import (
 from perdure.live_events import live_indexes
 from perdure.messages import AnswerInput, MessageInput
 from perdure.projection import Invocation, Projection
+from perdure.questions import is_confirmation_request, is_doubt_request
 from perdure.requests import check_answer, check_message, is_state_event
-from perdure.responses import is_confirmation_request
 from perdure.trajectory import CUT_OFF, FreshId, Trajectory, completed, is_resumable, read_log
 
 

@@ -27,7 +27,4 @@ class FailInvocation:
     """The invocation fails, and names tool and deadline. A resume waits for the answer again, without a deadline."""
 
 
-DEADLINE_SUMMARY = "deadline of an answer"
-"""Summary of the timers that watch deadlines, by which a history's reader tells them from those of agents."""
-
 OnExpiry = AnswerWith | AnswerError | FailInvocation

@@ -14,7 +14,8 @@ from perdure.budget import is_at_limit
 from perdure.errors import InvocationNotFound, RequestRefused
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.journal import Failure, InvocationSettled
-from perdure.messages import InvocationInput, InvocationStatus, PendingCall, SessionStatus
+from perdure.messages import InvocationInput
+from perdure.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.outlook import AgentStep, look_ahead
 from perdure.projection import Invocation, Projection
 from perdure.requests import check_resume

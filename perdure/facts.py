@@ -12,7 +12,7 @@ from perdure.invocations import Call, Invocation, Turn
 from perdure.journal import Entry
 from perdure.ledger import ToolRuns
 from perdure.live_events import live_events
-from perdure.messages import PendingCall
+from perdure.open_calls import PendingCall
 from perdure.plan import LlmNode, Plan
 
 TEMP = "temp:"

@@ -12,7 +12,6 @@ from google.genai import types
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
-from perdure.doubts import is_doubt_request, target_of
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.events import QUESTIONS, USER, Event, asked_about
 from perdure.facts import TEMP, stored_part
@@ -20,7 +19,7 @@ from perdure.journal import MAX_EVENT_BYTES, EventLogged, payload_size
 from perdure.levels import MAX_LOGGED_LEVELS, is_too_deep
 from perdure.plan import CustomNode, LlmNode, LoopNode, Plan
 from perdure.projection import Invocation, Projection
-from perdure.responses import is_confirmation_request
+from perdure.questions import is_confirmation_request, is_doubt_request, target_of
 from perdure.runs import is_state
 from perdure.views import LAST_TIME
 

@@ -11,14 +11,8 @@ from temporalio.client import Client
 from perdure.events import Event
 from perdure.explaining import EXPLAINED, SessionExplanation, explain_session
 from perdure.logs import get_logger
-from perdure.messages import (
-    Effect,
-    EffectsPage,
-    InvocationView,
-    PendingCall,
-    SessionStatus,
-    SessionView,
-)
+from perdure.messages import Effect, EffectsPage, InvocationView, SessionView
+from perdure.open_calls import PendingCall, SessionStatus
 from perdure.plan import Plan
 from perdure.reading import LogReader
 from perdure.sessions import ListedSession, Sessions

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from perdure.events import Event
 from perdure.journal import Failure, RunEntry, ToolOutput, ToolStarted
-from perdure.messages import InvocationStatus, PendingCall
+from perdure.open_calls import InvocationStatus, PendingCall
 from perdure.plan import CallLimit, Expiry, LlmNode, Plan
 
 RunKey = tuple[str, str | None, str]

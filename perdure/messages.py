@@ -18,6 +18,7 @@ from perdure.brevity import briefly, unsaid
 from perdure.events import Event, ToolConfirmation
 from perdure.journal import Entry, Failure
 from perdure.ledger import Outcome, idempotency_key
+from perdure.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.packing import unpack
 from perdure.plan import CallLimit, Plan
 from perdure.run_paths import RunPath
@@ -53,9 +54,6 @@ LOADING = "the session's journal is on its way"
 
 PAGE_BYTES = 480_000
 """Size of a page of events; Temporal refuses answers of queries over 2 MB, and warns of those over half a megabyte."""
-
-InvocationStatus = Literal["queued", "running", "waiting", "failed", "stopped", "finished"]
-SessionStatus = Literal["running", "failed", "waiting", "stopped", "idle"]
 
 
 class _Message(BaseModel):
@@ -151,21 +149,6 @@ class InvocationInput(_Message):
     """Of a resume: a second one of one request id runs nothing on, and is told the same."""
     max_llm_calls: CallLimit | None = None
     """Of a resume: model calls from then on. Default: as many as the message, or else the app, says."""
-
-
-class PendingCall(_Message):
-    """A long-running call that waits for the user's answer."""
-
-    id: str
-    name: str
-    args: dict[str, Any] = Field(default_factory=dict[str, Any])
-    agent: str
-    invocation_id: str
-    branch: str | None = None
-    since: float
-    """Seconds since the epoch at which the call was logged."""
-    deadline: float | None = None
-    """Seconds since the epoch at which the session answers for the person, or fails the invocation."""
 
 
 class InvocationView(_Message):
@@ -439,3 +422,7 @@ class CodeOutput(_Message):
     """What a function of `App(activities=[…])` returned."""
 
     result: Any = None
+
+
+DEADLINE_SUMMARY = "deadline of an answer"
+"""Summary of the timers that watch deadlines, by which a history's reader tells them from those of agents."""

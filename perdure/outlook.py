@@ -13,13 +13,13 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict
 
 from perdure.answers import instant_output
-from perdure.doubts import last_request, lets_run_again
 from perdure.errors import InvalidMessage
 from perdure.events import Event
 from perdure.invocations import Invocation
 from perdure.plan import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode, ToolPlan
 from perdure.projection import Projection
-from perdure.responses import confirmation_targets, parse_confirmation, requested_confirmation
+from perdure.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
+from perdure.responses import requested_confirmation
 from perdure.run_tree import build_runs
 from perdure.runs import Run, Standing, current_child, last_step, times_looped
 

@@ -10,7 +10,6 @@ from typing import Any, assert_never
 
 from google.genai import types
 
-from perdure.doubts import lets_run_again, target_of
 from perdure.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
 from perdure.facts import SHARED, TEMP, SessionFacts, stored_part
 from perdure.field_sets import share_field_sets
@@ -44,9 +43,10 @@ from perdure.journal import (
     ToolStarted,
 )
 from perdure.ledger import add_run
-from perdure.messages import PendingCall
 from perdure.no_answers import is_refused
+from perdure.open_calls import PendingCall
 from perdure.plan import Plan
+from perdure.questions import lets_run_again, target_of
 
 
 class Projection(SessionFacts):

@@ -11,7 +11,6 @@ from typing import Any
 from google.genai import types
 
 from perdure.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_json, check_keys
-from perdure.doubts import parse_verdict
 from perdure.errors import (
     CallAnswered,
     CallNotFound,
@@ -25,9 +24,11 @@ from perdure.errors import (
 )
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
 from perdure.large_results import MAX_RESULT_BYTES
-from perdure.messages import AnswerInput, InvocationInput, MessageInput, PendingCall
+from perdure.messages import AnswerInput, InvocationInput, MessageInput
+from perdure.open_calls import PendingCall
 from perdure.projection import Call, Invocation, Projection, split_state_delta
-from perdure.responses import parse_confirmation, wrap_result
+from perdure.questions import parse_confirmation, parse_verdict
+from perdure.responses import wrap_result
 from perdure.state_messages import StateChangeInput
 
 _SAID_BY_USERS = frozenset(

@@ -9,11 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.genai import types
-from pydantic import ValidationError
-from pydantic_core import from_json
 
-from perdure.errors import InvalidMessage
-from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation, asked_about
+from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
 from perdure.journal import ToolOutput
 
 _AWAITS_CONFIRMATION = {"error": "This tool call requires confirmation, please approve or reject."}
@@ -141,42 +138,3 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
             _merge(old, value)  # pyright: ignore[reportUnknownArgumentType] -- JSON
         else:
             into[key] = value
-
-
-def is_confirmation_request(event: Event) -> bool:
-    """Return whether an event asks for confirmations; a model that makes such a call by itself asks for none."""
-    return any(_asks(event, call) for call in event.get_function_calls())
-
-
-def _asks(event: Event, call: types.FunctionCall) -> bool:
-    return call.name == REQUEST_CONFIRMATION and call.id in (event.long_running_tool_ids or ())
-
-
-def confirmation_targets(requests: Iterable[Event]) -> dict[str, str]:
-    """Return, by the id of each confirmation request, the id of the tool call that it asks about."""
-    return {
-        call.id or "": str(asked_about(call.args).get("id", ""))
-        for request in requests
-        for call in request.get_function_calls()
-        if _asks(request, call)
-    }
-
-
-def parse_confirmation(response: Mapping[str, Any]) -> ToolConfirmation:
-    """Return the decision in a person's answer; ADK's web page wraps it as text under `response`.
-
-    Raises:
-        InvalidMessage: The answer does not say whether the call is confirmed.
-    """
-    data: Any = response
-    wrapped = response.get("response")
-    try:
-        if "confirmed" not in response and isinstance(wrapped, str):
-            # Not `json.loads`: it takes half characters (lone surrogates), which no journal could hold.
-            data = from_json(wrapped)
-        decision = ToolConfirmation.model_validate(data, strict=True)
-    except (ValueError, ValidationError) as error:
-        raise InvalidMessage('a confirmation takes {"confirmed": true} or {"confirmed": false}') from error
-    if "confirmed" not in decision.model_fields_set:
-        raise InvalidMessage('a confirmation takes {"confirmed": true} or {"confirmed": false}; "confirmed" is missing')
-    return decision

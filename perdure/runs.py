@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.doubts import is_doubt_request
 from perdure.events import USER, Event
 from perdure.journal import ActivityKept, FailureCaught
 from perdure.no_answers import is_refused
-from perdure.responses import is_confirmation_request
+from perdure.questions import is_confirmation_request, is_doubt_request
 from perdure.run_paths import MAX_RUN_PATH, MAX_RUNS
 
 

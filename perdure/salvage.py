@@ -15,6 +15,7 @@ from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.answers import derived_id
+from perdure.doubt_questions import Questions
 from perdure.doubts import NOT_STARTED
 from perdure.errors import LogError, RequestRefused
 from perdure.failures import failure_text
@@ -38,7 +39,6 @@ from perdure.messages import (
 )
 from perdure.packing import unpack
 from perdure.projection import Invocation, Projection
-from perdure.questions import Questions
 from perdure.rebuilding import Rebuilder, model_called
 from perdure.rebuilt_failures import tool_failed
 from perdure.repeats import accept_resume

@@ -42,16 +42,15 @@ from perdure.messages import (
     InvocationView,
     JournalPage,
     PageInput,
-    PendingCall,
     PendingView,
     PlanInput,
     PlanView,
     SessionInput,
-    SessionStatus,
     SessionView,
     split_workflow_id,
     workflow_id,
 )
+from perdure.open_calls import PendingCall, SessionStatus
 from perdure.plan import Plan
 from perdure.projection import Projection, split_state_delta
 from perdure.requests import check_ids

@@ -10,11 +10,10 @@ from pydantic import ValidationError
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
+from perdure.doubt_questions import Questions
 from perdure.doubts import NOT_STARTED
-from perdure.expiry import DEADLINE_SUMMARY
 from perdure.journal import ToolOutput
-from perdure.messages import ToolInput
-from perdure.questions import Questions
+from perdure.messages import DEADLINE_SUMMARY, ToolInput
 from perdure.rebuilding import Rebuilder
 
 _KINDS = ("tool", "reconcile", "reminder")

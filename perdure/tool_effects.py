@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from google.genai import types
 
-from perdure.doubts import is_doubt_request, target_of
 from perdure.events import QUESTIONS, USER, Event
 from perdure.journal import take
 from perdure.ledger import Outcome, idempotency_key
 from perdure.messages import Effect, EffectsPage, PageInput
 from perdure.plan import EXIT_LOOP, TRANSFER, LlmNode, ToolPlan
 from perdure.projection import Invocation, Projection
-from perdure.responses import confirmation_targets, is_confirmation_request
+from perdure.questions import confirmation_targets, is_confirmation_request, is_doubt_request, target_of
 
 
 def effects_page(projection: Projection, request: PageInput) -> EffectsPage:

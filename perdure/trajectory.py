@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.doubts import is_doubt_request
 from perdure.errors import InvalidTrajectory
 from perdure.events import USER, Event
 from perdure.facts import stored_part
@@ -38,8 +37,8 @@ from perdure.journal import (
 from perdure.live_events import live_indexes
 from perdure.no_answers import is_refused
 from perdure.projection import Invocation, Projection
+from perdure.questions import confirmation_targets, is_confirmation_request, is_doubt_request
 from perdure.requests import is_state_event
-from perdure.responses import confirmation_targets, is_confirmation_request
 from perdure.runs import is_failure, is_state
 
 FreshId = Callable[[], str]

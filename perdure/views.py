@@ -23,12 +23,11 @@ from perdure.messages import (
     InvocationView,
     JournalPage,
     PageInput,
-    PendingCall,
     PendingView,
     PlanView,
-    SessionStatus,
     SessionView,
 )
+from perdure.open_calls import PendingCall, SessionStatus
 from perdure.packing import pack_part
 from perdure.projection import Call, Invocation, Projection
 from perdure.tool_effects import effects_page

@@ -24,7 +24,8 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import InvalidMessage, PerdureError, SessionNotFound
-from perdure.messages import PENDING, PendingCall, PendingView, split_workflow_id, workflow_id
+from perdure.messages import PENDING, PendingView, split_workflow_id, workflow_id
+from perdure.open_calls import PendingCall
 from perdure.payloads import adapt
 from perdure.search import PENDING_TOOLS, STATUS, USER_ID
 from perdure.sessions import ListedSession, Sessions, listed

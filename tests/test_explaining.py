@@ -26,7 +26,7 @@ from perdure.journal import (
 from perdure.outlook import AgentStep, look_ahead
 from perdure.plan import LlmNode, Plan, ToolOptions, ToolPlan
 from perdure.projection import Projection
-from perdure.responses import is_confirmation_request
+from perdure.questions import is_confirmation_request
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios
 from tests.conformance.scenario import Scenario

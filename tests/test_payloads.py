@@ -18,7 +18,8 @@ from temporalio.converter import DataConverter, PayloadCodec
 from perdure import messages, sent_ahead, state_messages
 from perdure.events import Event, EventActions, ToolConfirmation
 from perdure.journal import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept
-from perdure.messages import InvocationView, JournalSlice, PendingCall
+from perdure.messages import InvocationView, JournalSlice
+from perdure.open_calls import PendingCall
 from perdure.packing import pack, unpack
 from perdure.payloads import adapt, data_converter
 from perdure.plan import LlmNode, Plan, SequentialNode, ToolOptions, ToolPlan

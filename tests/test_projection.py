@@ -21,7 +21,7 @@ from perdure.journal import (
     ToolKept,
     ToolOutput,
 )
-from perdure.messages import SessionStatus
+from perdure.open_calls import SessionStatus
 from perdure.plan import SequentialNode
 from perdure.projection import Projection, split_state_delta
 from perdure.views import invocation_view, session_status

@@ -21,7 +21,8 @@ from perdure.api.veil import VeiledRunner, veiled
 from perdure.claims import claims_id
 from perdure.client import Runner
 from perdure.health import Pulse
-from perdure.messages import PendingCall, SessionView, workflow_id
+from perdure.messages import SessionView, workflow_id
+from perdure.open_calls import PendingCall
 from perdure.plan import Plan
 from perdure.sessions import Sessions, list_apps
 from perdure.streams.hub import TokenHub

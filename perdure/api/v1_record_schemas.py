@@ -9,7 +9,7 @@ from pydantic import WithJsonSchema
 from perdure.api.v1_schemas import FailureOf, Invocation, Pending, Resource
 from perdure.explaining import Awaited, InvocationExplanation, SessionExplanation, Takes
 from perdure.ledger import Outcome
-from perdure.messages import InvocationStatus, SessionStatus
+from perdure.open_calls import InvocationStatus, SessionStatus
 from perdure.outlook import CallNext
 from perdure.plan import Plan
 from perdure.plan_diff import Change

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, alias_generators, model_validator
 
 from perdure.api.schemas import Body, Message, Metadata
 from perdure.events import Event
-from perdure.messages import InvocationResult, InvocationStatus, InvocationView, PendingCall, SessionStatus
+from perdure.messages import InvocationResult, InvocationView
+from perdure.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.plan import MaxLlmCalls
 from perdure.views import awaited_tool
 

@@ -19,7 +19,8 @@ from perdure.errors import InvocationFailed
 from perdure.events import REQUEST_RECONCILE, Event, asked_about
 from perdure.failures import public_text, reference
 from perdure.journal import Failure
-from perdure.messages import Effect, PendingCall
+from perdure.messages import Effect
+from perdure.open_calls import PendingCall
 from perdure.plan import Plan
 
 __all__ = ["VeiledRunner", "veiled"]

@@ -21,7 +21,8 @@ from perdure.escapes import escaped, escaped_json
 if TYPE_CHECKING:
     from perdure.cli.options import Connection, SessionName
     from perdure.events import Event
-    from perdure.messages import Effect, InvocationView, PendingCall
+    from perdure.messages import Effect, InvocationView
+    from perdure.open_calls import PendingCall
     from perdure.sessions import ListedSession
 
 _MAX_JSON = 400

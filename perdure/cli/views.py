@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from perdure.client import Runner
-    from perdure.messages import PendingCall, SessionStatus
+    from perdure.open_calls import PendingCall, SessionStatus
     from perdure.sessions import ListedSession
     from perdure.waiting import WaitingPage, Wanted
 

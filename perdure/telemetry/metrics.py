@@ -14,8 +14,8 @@ from temporalio.service import RPCError
 
 from perdure.errors import DefinitionError
 from perdure.logs import get_logger
-from perdure.messages import SessionStatus
 from perdure.metering import HTTP_DURATION
+from perdure.open_calls import SessionStatus
 from perdure.plan import LlmNode, Plan, ToolPlan
 from perdure.search import APP, PENDING_TOOLS, STATUS
 

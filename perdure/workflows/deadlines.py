@@ -10,9 +10,8 @@ from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.expiry import DEADLINE_SUMMARY
 from perdure.journal import CallExpired, CallReminded
-from perdure.messages import AnswerInput, ToolInput
+from perdure.messages import DEADLINE_SUMMARY, AnswerInput, ToolInput
 from perdure.plan import LlmNode, Plan, ToolPlan
 from perdure.projection import Call
 from perdure.requests import expired_answer

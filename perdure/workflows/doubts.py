@@ -7,25 +7,13 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.doubts import (
-    CUT_OFF,
-    NOT_HAPPENED,
-    UNDECIDED,
-    Doubt,
-    Verdict,
-    doubt_request,
-    last_request,
-    leaves_doubt,
-    lets_run_again,
-    parse_verdict,
-    reconciled_output,
-    times_asked,
-)
+from perdure.doubts import CUT_OFF, NOT_HAPPENED, UNDECIDED, Doubt, doubt_request, leaves_doubt, reconciled_output
 from perdure.errors import EffectFailed, InvalidMessage
 from perdure.journal import AnswerAccepted, ToolOutput
 from perdure.ledger import idempotency_key
 from perdure.messages import ToolInput
 from perdure.plan import ToolOptions, ToolPlan
+from perdure.questions import Verdict, last_request, lets_run_again, parse_verdict, times_asked
 from perdure.runs import Run, Standing
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_runs import run_tool

@@ -9,7 +9,7 @@ from perdure.journal import ModelCalled, RunBegan
 from perdure.messages import ModelInput
 from perdure.no_answers import Judgment, failure_of, judge
 from perdure.plan import TRANSFER, LlmNode
-from perdure.responses import confirmation_targets, is_confirmation_request
+from perdure.questions import confirmation_targets, is_confirmation_request
 from perdure.runs import Run, Standing, last_step
 from perdure.workflows.scope import Scope
 from perdure.workflows.tool_calls import ToolCalls

@@ -16,15 +16,8 @@ from perdure.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfir
 from perdure.journal import ToolOutput
 from perdure.messages import ToolInput
 from perdure.plan import LlmNode, ToolPlan
-from perdure.responses import (
-    REJECTED,
-    confirmation_request,
-    confirmation_targets,
-    parse_confirmation,
-    requested_confirmation,
-    response_event,
-    silent_calls,
-)
+from perdure.questions import confirmation_targets, parse_confirmation
+from perdure.responses import REJECTED, confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.runs import Run, Standing
 from perdure.workflows.doubts import ask, is_up_to_a_person, run_once
 from perdure.workflows.large_responses import fit

@@ -14,11 +14,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure.activities.claims import ClaimDesk
 from perdure.agents import App, FunctionTool, ParallelAgent, ToolContext
 from perdure.client import Runner
-from perdure.doubts import NOT_HAPPENED, Reconciled, parse_verdict
+from perdure.doubts import NOT_HAPPENED, Reconciled
 from perdure.errors import InvalidMessage
 from perdure.events import REQUEST_RECONCILE, Event
 from perdure.lifecycle import Lifecycle
-from perdure.messages import PendingCall, Trial
+from perdure.messages import Trial
+from perdure.open_calls import PendingCall
+from perdure.questions import parse_verdict
 from perdure.responses import wrap_result
 from tests.workflows.support import (
     Counted,

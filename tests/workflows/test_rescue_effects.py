@@ -13,11 +13,12 @@ from temporalio.client import Client
 
 from perdure import packing
 from perdure.agents import FunctionTool, ToolContext
-from perdure.doubts import Reconciled, is_doubt_request
+from perdure.doubts import Reconciled
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER
 from perdure.expiry import AnswerWith, FailInvocation
 from perdure.journal import CallReminded, ToolRan, ToolStarted
 from perdure.lifecycle import Lifecycle
+from perdure.questions import is_doubt_request
 from tests.workflows.support import (
     Counted,
     Gate,

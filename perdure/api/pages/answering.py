@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
 from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
-from perdure.messages import PendingCall
+from perdure.open_calls import PendingCall
 from perdure.plan import LlmNode, Plan
 from perdure.responses import confirmation_hint
 from perdure.views import awaited_tool

@@ -21,7 +21,7 @@ from perdure.api.pages.tree import Agent, agent_tree
 from perdure.errors import PerdureError
 from perdure.events import QUESTIONS, USER, Event
 from perdure.explaining import InvocationExplanation, SessionExplanation
-from perdure.messages import PendingCall
+from perdure.open_calls import PendingCall
 from perdure.plan import Plan
 from perdure.sessions import ListedSession
 from perdure.waiting import Found, Wanted, ask_waiting

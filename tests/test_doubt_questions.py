@@ -8,12 +8,12 @@ import pytest
 from google.genai import types
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure, TimeoutFailureInfo
 
+from perdure.doubt_questions import Questions
 from perdure.doubts import ALREADY_STARTED, LOST_START, NOT_CLAIMED
 from perdure.events import REQUEST_RECONCILE
 from perdure.journal import ToolRan, ToolStarted
 from perdure.messages import NOT_REGISTERED, ToolInput
 from perdure.plan import LlmNode, Plan, ToolPlan
-from perdure.questions import Questions
 from perdure.rebuilding import Rebuilder
 from tests.journal_entries import called, fold, message, started
 

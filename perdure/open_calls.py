@@ -1,0 +1,29 @@
+"""A long-running call that waits for an answer, and what an invocation and a session can be. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+InvocationStatus = Literal["queued", "running", "waiting", "failed", "stopped", "finished"]
+
+
+SessionStatus = Literal["running", "failed", "waiting", "stopped", "idle"]
+
+
+class PendingCall(BaseModel):
+    """A long-running call that waits for the user's answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    name: str
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+    agent: str
+    invocation_id: str
+    branch: str | None = None
+    since: float
+    """Seconds since the epoch at which the call was logged."""
+    deadline: float | None = None
+    """Seconds since the epoch at which the session answers for the person, or fails the invocation."""
