@@ -32,12 +32,12 @@ from perdure.agents import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
-from perdure.event_loop import run_serving
-from perdure.http_server import listen, serve, url_of
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
 from perdure.models.base import BaseLlm
 from perdure.models.scripted import ScriptedModel
+from perdure.serving.dev_server import DevServer, DevServerConfig
+from perdure.serving.event_loop import run_serving
+from perdure.serving.http_server import listen, serve, url_of
 from perdure.worker import create_workers
 
 APP = "bench_followers"

@@ -27,10 +27,10 @@ from perdure.agents.definitions import App, LlmAgent
 from perdure.agents.tools import ToolContext
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.devserver import DevServer
-from perdure.event_loop import run_serving
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
 from perdure.models.scripted import ScriptedModel
+from perdure.serving.dev_server import DevServer
+from perdure.serving.event_loop import run_serving
 from perdure.worker import create_workers
 
 Row = dict[str, float]

@@ -33,10 +33,10 @@ from bench.processes import print_report, process, read_line, ready
 from perdure.agents import App, FunctionTool, LlmAgent
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
-from perdure.event_loop import run_serving
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
 from perdure.models.scripted import ScriptedModel
+from perdure.serving.dev_server import DevServer, DevServerConfig
+from perdure.serving.event_loop import run_serving
 from perdure.worker import create_workers
 
 APP = "bench_plugins"

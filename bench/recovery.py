@@ -38,11 +38,11 @@ from bench.processes import cpu_seconds, print_report, process, ready, tell_read
 from perdure.agents import App, FunctionTool, LlmAgent, ResumabilityConfig, ToolContext
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
 from perdure.errors import SessionStuck
-from perdure.event_loop import run_serving
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
+from perdure.serving.dev_server import DevServer, DevServerConfig
+from perdure.serving.event_loop import run_serving
 from perdure.worker import create_workers
 
 APP = "bench_recovery"

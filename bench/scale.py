@@ -37,9 +37,9 @@ with workflow.unsafe.imports_passed_through():
     from perdure.agents import App, FunctionTool, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
     from perdure.client import Runner
     from perdure.config import ConnectionConfig, WorkerConfig, connect
-    from perdure.devserver import DevServer, DevServerConfig
-    from perdure.event_loop import run_serving
     from perdure.models.scripted import ScriptedModel
+    from perdure.serving.dev_server import DevServer, DevServerConfig
+    from perdure.serving.event_loop import run_serving
     from perdure.worker import create_workers
 
 TURN_APP = "bench_scale_turn"

@@ -30,9 +30,9 @@ with workflow.unsafe.imports_passed_through():
     from perdure.agents.tools import FunctionTool
     from perdure.client import Runner
     from perdure.config import ConnectionConfig, connect
-    from perdure.devserver import DevServer
-    from perdure.event_loop import run_serving
     from perdure.models.scripted import ScriptedModel
+    from perdure.serving.dev_server import DevServer
+    from perdure.serving.event_loop import run_serving
     from perdure.worker import create_workers
 
 APP = "bench_steps"

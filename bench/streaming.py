@@ -33,11 +33,11 @@ from perdure.agents.definitions import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
-from perdure.devserver import DevServer
-from perdure.event_loop import run_serving
-from perdure.http_server import listen, serve, url_of
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.serving.dev_server import DevServer
+from perdure.serving.event_loop import run_serving
+from perdure.serving.http_server import listen, serve, url_of
 from perdure.streams import wire
 from perdure.streams.hub import TokenHub
 from perdure.streams.remote import StreamClient, split_address

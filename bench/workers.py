@@ -27,10 +27,10 @@ from bench.processes import cpu_seconds, print_report, process, ready, tell_read
 from perdure.agents import App, LlmAgent, ResumabilityConfig
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
-from perdure.event_loop import run_serving
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
 from perdure.models.scripted import ScriptedModel
+from perdure.serving.dev_server import DevServer, DevServerConfig
+from perdure.serving.event_loop import run_serving
 from perdure.worker import run_workers
 
 _RESULT_BYTES = 50

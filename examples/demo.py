@@ -22,8 +22,8 @@ from examples.models import GEMINI, on_gemini
 from examples.picker.agent import THINKING
 from examples.show import describe, show
 from perdure import ConnectionConfig, Event, InvocationView, PendingCall, Runner, connect
-from perdure.devserver import DevServer, DevServerConfig
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
+from perdure.serving.dev_server import DevServer, DevServerConfig
 
 PICKER = Path(__file__).parent / "picker"
 MESSAGE = "I need a notebook."

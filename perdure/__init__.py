@@ -28,6 +28,11 @@ if TYPE_CHECKING:
         load_artifacts,
         transfer_to_agent,
     )
+    from perdure.agents.expiry import (
+        AnswerError,
+        AnswerWith,
+        FailInvocation,
+    )
     from perdure.artifacts import (
         ArtifactService,
         ArtifactVersion,
@@ -41,9 +46,6 @@ if TYPE_CHECKING:
         ConnectionConfig,
         WorkerConfig,
         connect,
-    )
-    from perdure.doubts import (
-        Reconciled,
     )
     from perdure.errors import (
         ArtifactError,
@@ -77,31 +79,25 @@ if TYPE_CHECKING:
         SessionUnreadable,
         SharedStateFull,
     )
-    from perdure.events import (
+    from perdure.journal.events import (
         Event,
         EventActions,
         ToolConfirmation,
     )
-    from perdure.expiry import (
-        AnswerError,
-        AnswerWith,
-        FailInvocation,
-    )
-    from perdure.messages import Effect, InvocationResult, InvocationView, SessionView
-    from perdure.models.base import (
-        BaseLlm,
-        LLMRegistry,
-        LlmRequest,
-        LlmResponse,
-    )
+    from perdure.journal.open_calls import PendingCall
+    from perdure.messages.session import Effect, InvocationResult, InvocationView, SessionView
+    from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
     from perdure.models.gemini import (
         Gemini,
     )
+    from perdure.models.registry import LLMRegistry
     from perdure.models.scripted import (
         ScriptedModel,
     )
-    from perdure.open_calls import PendingCall
-    from perdure.sessions import (
+    from perdure.rules.in_doubt import (
+        Reconciled,
+    )
+    from perdure.sessions.sessions import (
         ListedSession,
     )
     from perdure.worker import (
@@ -202,7 +198,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "perdure.artifacts": ("ArtifactService", "ArtifactVersion", "BlobArtifactService", "FileArtifactService"),
     "perdure.client": ("Runner",),
     "perdure.config": ("ConnectionConfig", "WorkerConfig", "connect"),
-    "perdure.doubts": ("Reconciled",),
+    "perdure.rules.in_doubt": ("Reconciled",),
     "perdure.errors": (
         "ArtifactError", "CallAnswered", "CallNotFound", "ConnectionFailed", "DefinitionError", "DefinitionWarning",
         "EffectFailed", "EncryptionError", "HistoryDiffers", "InvalidArguments", "InvalidMessage",
@@ -211,13 +207,15 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "RequestIdTaken", "RequestRefused", "SessionExists", "SessionFull", "SessionNotFound", "SessionStuck",
         "SessionUnreadable", "SharedStateFull",
     ),
-    "perdure.events": ("Event", "EventActions", "ToolConfirmation"),
-    "perdure.expiry": ("AnswerError", "AnswerWith", "FailInvocation"),
-    "perdure.messages": ("Effect", "InvocationResult", "InvocationView", "PendingCall", "SessionView"),
-    "perdure.models.base": ("BaseLlm", "LLMRegistry", "LlmRequest", "LlmResponse"),
+    "perdure.journal.events": ("Event", "EventActions", "ToolConfirmation"),
+    "perdure.journal.open_calls": ("PendingCall",),
+    "perdure.agents.expiry": ("AnswerError", "AnswerWith", "FailInvocation"),
+    "perdure.messages.session": ("Effect", "InvocationResult", "InvocationView", "SessionView"),
+    "perdure.models.base": ("BaseLlm", "LlmRequest", "LlmResponse"),
+    "perdure.models.registry": ("LLMRegistry",),
     "perdure.models.gemini": ("Gemini",),
     "perdure.models.scripted": ("ScriptedModel",),
-    "perdure.sessions": ("ListedSession",),
+    "perdure.sessions.sessions": ("ListedSession",),
     "perdure.worker": ("create_workers", "run_workers"),
 }
 # fmt: on

@@ -14,9 +14,8 @@ from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import InvalidMessage, InvocationRunning, SessionNotFound
-from perdure.events import USER, Event, user_content
-from perdure.inspecting import Inspecting, SessionKeys
-from perdure.messages import (
+from perdure.journal.events import USER, Event, user_content
+from perdure.messages.session import (
     RESPOND,
     RESUME,
     SEND_MESSAGE,
@@ -28,13 +27,14 @@ from perdure.messages import (
     SessionView,
     Trial,
 )
-from perdure.payloads import adapt
-from perdure.plan import CallLimit
-from perdure.reading import LogReader
-from perdure.requests import response_part
-from perdure.sessions import Sessions
+from perdure.plan.nodes import CallLimit
+from perdure.rules.intake import response_part
+from perdure.sessions.inspecting import Inspecting, SessionKeys
+from perdure.sessions.log_reader import LogReader
+from perdure.sessions.sessions import Sessions
+from perdure.sessions.transfers import Transferring, Transfers
 from perdure.streams.hub import TokenHub
-from perdure.transfers import Transferring, Transfers
+from perdure.temporal.payloads import adapt
 
 
 class Runner(Transferring, Inspecting):

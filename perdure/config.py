@@ -28,8 +28,8 @@ from temporalio.service import GrpcCompression, TLSConfig
 
 from perdure.errors import ConnectionFailed, DefinitionError
 from perdure.logs import redact_logs
-from perdure.payloads import BoundedFailureConverterWithEncodedAttributes, data_converter
 from perdure.redaction import Redact, redacting, safely
+from perdure.temporal.payloads import BoundedFailureConverterWithEncodedAttributes, data_converter
 
 if TYPE_CHECKING:
     from perdure.artifacts.service import ArtifactService
@@ -69,7 +69,7 @@ class ConnectionConfig:
     """Where large payloads are kept instead of in Temporal's histories: Temporal's own `ExternalStorage`, with its
     driver for S3, Google Cloud Storage, or one of yours. The same for every client and worker. Default: none."""
     payload_codec: PayloadCodec | None = field(default=None, repr=False)
-    """Encrypts what histories hold, errors too: an `EncryptionCodec` of `perdure.encryption`, or a `PayloadCodec`
+    """Encrypts what histories hold, errors too: an `EncryptionCodec` of `perdure.encryption.codec`, or a `PayloadCodec`
     of yours. The same for every client and worker. Default: none."""
     redact: Redact | None = field(default=None, repr=False)
     """Sees every text that this client writes into a history (messages, answers, state), and a worker that uses it, and

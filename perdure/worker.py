@@ -14,25 +14,25 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from perdure.activities.claims import ClaimDesk
-from perdure.activities.code import CodeRunner
+from perdure.activities.journal_cache import JournalActivity, JournalCache
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
 from perdure.activities.plan import PlanActivities, SearchAttributes
 from perdure.activities.results import ToolResults
-from perdure.activities.session import JournalActivity, JournalCache
 from perdure.activities.tools import ToolActivity
+from perdure.activities.user_code import CodeRunner
 from perdure.agents.definitions import App
-from perdure.agents.registry import Registry, register
 from perdure.artifacts.sealing import SealedArtifacts
+from perdure.compiler.registry import Registry, register
 from perdure.config import WorkerConfig
-from perdure.detours import Detours
 from perdure.logs import redact_logs
-from perdure.metering import StepMeter
-from perdure.payloads import adapt
+from perdure.messages.rollout import Rollout
 from perdure.redaction import RedactingCodec, safely
-from perdure.rollout import Rollout
-from perdure.sandbox import workflow_runner
 from perdure.streams.hub import TokenHub
+from perdure.telemetry.step_meter import StepMeter
+from perdure.temporal.any_worker import Detours
+from perdure.temporal.payloads import adapt
+from perdure.temporal.sandbox import workflow_runner
 from perdure.workflows.claims import ClaimsWorkflow
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow

@@ -17,7 +17,7 @@ from google.genai import types
 
 from perdure.agents import App, FunctionTool, LlmAgent, LongRunningFunctionTool, ResumabilityConfig, SequentialAgent
 from perdure.agents.context import ToolContext
-from perdure.events import Event
+from perdure.journal.events import Event
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 
 FOLDER = Path(__file__).parent / "data" / "adk_sessions"

@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
+from perdure.serving.dev_server import DevServer, DevServerConfig
 
 pytest_plugins = ["tests.unforgiving"]
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from perdure.cli.main import main
-from perdure.loading import load_app
+from perdure.compiler.loading import load_app
 
 ROOT = Path(__file__).parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())

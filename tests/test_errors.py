@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import MAX_ERROR_TEXT, error_text, message_of, shortened
-from perdure.failures import error_text as failure_text
+from perdure.rules.failures import error_text as failure_text
 
 
 class Odd(Exception):

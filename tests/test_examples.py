@@ -19,8 +19,8 @@ from temporalio.client import Client
 from examples import demo
 from examples.story_flow.flow import Step
 from perdure import Event, InvocationFailed, Runner
-from perdure.loading import load_app
-from perdure.messages import InvocationResult
+from perdure.compiler.loading import load_app
+from perdure.messages.session import InvocationResult
 from tests.workflows.support import serving
 
 ROOT = Path(__file__).parent.parent

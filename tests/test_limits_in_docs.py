@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perdure.activities.limits import MAX_LOCAL_BYTES
-from perdure.journal import MAX_EVENT_BYTES
-from perdure.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES
-from perdure.levels import MAX_LEVELS
+from perdure.activities.payload_checks import MAX_LOCAL_BYTES
+from perdure.journal.entries import MAX_EVENT_BYTES
+from perdure.journal.nesting import MAX_LEVELS
+from perdure.rules.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES
 
 ROOT = Path(__file__).parent.parent
 

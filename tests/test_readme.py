@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perdure.cli import run_command
-from perdure.devserver import find_temporal
+from perdure.serving.dev_server import find_temporal
 from tests.test_examples import free_port
 
 README = Path(__file__).parent.parent / "README.md"

@@ -13,14 +13,20 @@ import pytest
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 
-from perdure import claims, journal, messages, result_messages, rollout, sent_ahead, state_messages, tool_output
-from perdure.messages import JournalSlice, SessionInput
-from perdure.packing import unpack
-from perdure.payloads import data_converter
-from perdure.plan import Plan
+from perdure.journal import entries as journal
+from perdure.journal import tool_output
+from perdure.journal.packing import unpack
+from perdure.messages import claims, rollout
+from perdure.messages import kept_results as result_messages
+from perdure.messages import large_requests as sent_ahead
+from perdure.messages import session as messages
+from perdure.messages import shared_state as state_messages
+from perdure.messages.session import JournalSlice, SessionInput
+from perdure.plan.nodes import Plan
 from perdure.redaction import RedactingCodec
-from tests.test_journal import ONE_OF_EACH
-from tests.test_payloads import OUTPUT, SAMPLES
+from perdure.temporal.payloads import data_converter
+from tests.journal.test_entries import ONE_OF_EACH
+from tests.temporal.test_payloads import OUTPUT, SAMPLES
 
 MODULES = (messages, sent_ahead, state_messages, claims, result_messages, rollout, tool_output, journal)
 

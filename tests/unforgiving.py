@@ -14,7 +14,7 @@ from collections.abc import Generator
 import pytest
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from perdure.core_log import core_logging
+from perdure.temporal.core_log import core_logging
 
 NEVER_AGAIN = "perdure/never-again"
 """Where pytest's cache has the tests of the last run that failed of it."""

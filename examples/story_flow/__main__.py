@@ -8,7 +8,7 @@ import sys
 from examples.show import show
 from examples.story_flow.agent import app
 from perdure import ConnectionConfig, Runner, connect, create_workers
-from perdure.devserver import DevServer, DevServerConfig
+from perdure.serving.dev_server import DevServer, DevServerConfig
 
 
 async def main(message: str) -> None:

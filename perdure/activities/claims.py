@@ -21,12 +21,12 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.activities.code import beating
-from perdure.activities.session import JournalCache
-from perdure.claims import CLAIM, CLAIMS_WORKFLOW, Claim, ClaimInput, ClaimResult, ClaimsInput, claims_id
-from perdure.doubts import ALREADY_STARTED, LOST_START, NOT_CLAIMED
-from perdure.journal import ToolStarted
-from perdure.messages import JournalSlice, ToolInput
+from perdure.activities.journal_cache import JournalCache
+from perdure.activities.user_code import beating
+from perdure.journal.entries import ToolStarted
+from perdure.messages.claims import CLAIM, CLAIMS_WORKFLOW, Claim, ClaimInput, ClaimResult, ClaimsInput, claims_id
+from perdure.messages.session import JournalSlice, ToolInput
+from perdure.rules.in_doubt import ALREADY_STARTED, LOST_START, NOT_CLAIMED
 
 __all__ = ["ClaimDesk"]
 

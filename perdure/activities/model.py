@@ -11,27 +11,27 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.artifacts import offered_artifacts, placeholder_texts
-from perdure.activities.code import CodeRunner, telling
-from perdure.activities.limits import check_bytes, check_size, not_registered, told
-from perdure.activities.prompt import build_config, build_contents, without_session_ids
-from perdure.activities.session import JournalCache, Snapshot
+from perdure.activities.journal_cache import JournalCache, Snapshot
+from perdure.activities.payload_checks import check_bytes, check_size, not_registered, told
+from perdure.activities.user_code import CodeRunner, telling
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.custom import ReadonlyContext
 from perdure.agents.placeholders import artifact_names, resolve_instruction
-from perdure.agents.registry import NotRegistered, Registry
-from perdure.answers import derived_id, logged_size
 from perdure.artifacts.service import ArtifactService
+from perdure.compiler.registry import NotRegistered, Registry
 from perdure.errors import ArtifactError, DefinitionError, ModelError, message_of
-from perdure.events import Event, ModelAnswer
-from perdure.journal import MAX_EVENT_BYTES
+from perdure.journal.entries import MAX_EVENT_BYTES
+from perdure.journal.events import Event, ModelAnswer
+from perdure.journal.projection import Projection
 from perdure.logs import bound
-from perdure.messages import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
+from perdure.messages.rollout import Rollout
+from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
-from perdure.observing import tell, tell_provider
-from perdure.plan import LlmNode, Plan
-from perdure.projection import Projection
-from perdure.rollout import Rollout
+from perdure.plan.nodes import LlmNode, Plan
+from perdure.rules.model_answers import derived_id, logged_size
+from perdure.steps.prompt import build_config, build_contents, without_session_ids
 from perdure.streams.hub import Draft, Piece, TokenHub, Writer
+from perdure.telemetry.step import tell, tell_provider
 
 _DEFECT_ATTEMPTS = 3
 _MAX_VALUE = 100

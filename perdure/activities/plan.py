@@ -12,23 +12,23 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.activities.code import beating
-from perdure.activities.limits import MAX_LOCAL_BYTES
-from perdure.agents.registry import Registry
+from perdure.activities.payload_checks import MAX_LOCAL_BYTES
+from perdure.activities.user_code import beating
+from perdure.compiler.registry import Registry
 from perdure.errors import SharedStateFull
-from perdure.journal import payload_size
+from perdure.journal.entries import payload_size
 from perdure.logs import get_logger
-from perdure.messages import (
+from perdure.messages.search_attributes import KEYS
+from perdure.messages.session import (
     LOAD_PLAN,
     LoadPlanInput,
     LoadPlanOutput,
 )
-from perdure.search import KEYS
-from perdure.sharing import read_state, share_state
-from perdure.state_messages import (
+from perdure.messages.shared_state import (
     SHARE_STATE,
     ShareStateInput,
 )
+from perdure.sessions.shared_state import read_state, share_state
 
 _log = get_logger("perdure.worker")
 

@@ -17,21 +17,21 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 from temporalio import activity
 
-from perdure.activities.code import CodeRunner
-from perdure.activities.limits import MAX_LOCAL_BYTES
+from perdure.activities.payload_checks import MAX_LOCAL_BYTES
+from perdure.activities.user_code import CodeRunner
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
-from perdure.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
 from perdure.errors import ArtifactError
-from perdure.events import EventActions
-from perdure.journal import payload_size
-from perdure.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES, NO_STORE, as_text, in_words, shortened
+from perdure.journal.entries import payload_size
+from perdure.journal.events import EventActions
+from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.logs import get_logger
-from perdure.messages import split_workflow_id
-from perdure.plain import NotPlain, to_plain
-from perdure.responses import told_beside
-from perdure.result_messages import KEEP_RESULT, KeepResultInput
-from perdure.tool_output import RunTimes, ToolOutput
+from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
+from perdure.messages.session import split_workflow_id
+from perdure.rules.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
+from perdure.rules.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES, NO_STORE, as_text, in_words, shortened
+from perdure.rules.tool_responses import told_beside
+from perdure.steps.plain_values import NotPlain, to_plain
 
 _log = get_logger("perdure.worker")
 

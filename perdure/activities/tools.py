@@ -12,22 +12,22 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.claims import ClaimDesk
-from perdure.activities.code import CodeRunner, telling
-from perdure.activities.limits import check_size, not_registered, told
+from perdure.activities.journal_cache import JournalCache
+from perdure.activities.payload_checks import check_size, not_registered, told
 from perdure.activities.results import ToolResults, handing_in_until
-from perdure.activities.session import JournalCache
+from perdure.activities.user_code import CodeRunner, telling
 from perdure.agents.artifacts import SessionArtifacts
-from perdure.agents.registry import NotRegistered, Registry
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.artifacts.service import ArtifactService
-from perdure.doubts import Reconciled
+from perdure.compiler.registry import NotRegistered, Registry
 from perdure.errors import ArtifactError, InvalidArguments
+from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound, get_logger
-from perdure.messages import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
-from perdure.observing import tell
-from perdure.plain import NotPlain, to_plain
-from perdure.rollout import Rollout
-from perdure.tool_output import LocalCall, RunTimes, ToolOutput
+from perdure.messages.rollout import Rollout
+from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
+from perdure.rules.in_doubt import Reconciled
+from perdure.steps.plain_values import NotPlain, to_plain
+from perdure.telemetry.step import tell
 
 _log = get_logger("perdure.worker")
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.artifacts.service import ArtifactVersion
-from perdure.events import EventActions, ToolConfirmation
+from perdure.journal.events import EventActions, ToolConfirmation
 
 _T = TypeVar("_T")
 

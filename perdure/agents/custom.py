@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 from perdure.agents.context import ReadonlyContext, ReadonlyState
 from perdure.agents.validation import Definition, check_agent_name
 from perdure.errors import DefinitionError
-from perdure.events import Event, EventActions
+from perdure.journal.events import Event, EventActions
 
 __all__ = [
     "BaseAgent",

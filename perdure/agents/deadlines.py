@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from perdure.agents.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
 from perdure.errors import DefinitionError
-from perdure.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
-from perdure.plan import Expiry
+from perdure.plan.nodes import Expiry
 
 _LONGEST = timedelta(days=36_500)
 

@@ -15,9 +15,9 @@ from perdure.agents.custom import BaseAgent
 from perdure.agents.tools import FunctionTool
 from perdure.agents.validation import Definition
 from perdure.errors import DefinitionError
-from perdure.events import USER
+from perdure.journal.events import USER
 from perdure.models.base import BaseLlm
-from perdure.plan import MAX_LLM_CALLS, MaxLlmCalls
+from perdure.plan.nodes import MAX_LLM_CALLS, MaxLlmCalls
 
 InstructionProvider = Callable[[ReadonlyContext], str | Awaitable[str]]
 """A function that returns an instruction; it runs in an activity, before each model call."""

@@ -12,6 +12,7 @@ from temporalio.common import RetryPolicy
 
 from perdure.agents.context import State, ToolActions, ToolContext
 from perdure.agents.deadlines import check_reminder, plan_expiry
+from perdure.agents.expiry import OnExpiry
 from perdure.agents.signature import (
     Interest,
     Signature,
@@ -25,8 +26,7 @@ from perdure.agents.signature import (
     schema_of,
 )
 from perdure.errors import DefinitionError
-from perdure.expiry import OnExpiry
-from perdure.plan import ToolOptions, ToolPlan
+from perdure.plan.nodes import ToolOptions, ToolPlan
 
 __all__ = [
     "FunctionTool",

@@ -10,8 +10,8 @@ from typing import Any, Self, cast
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from perdure.errors import DefinitionError, shortened
-from perdure.events import REQUEST_RECONCILE, USER
-from perdure.plan import TRANSFER, ToolPlan
+from perdure.journal.events import REQUEST_RECONCILE, USER
+from perdure.plan.nodes import TRANSFER, ToolPlan
 
 
 class Definition(BaseModel):

@@ -12,20 +12,23 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App
-from perdure.api import artifacts, health, run, service, sessions, sign_in, v1
-from perdure.api.access import check_users
-from perdure.api.auth import OPEN_PATHS, Authentication
-from perdure.api.auth_watch import AuthWatch
-from perdure.api.backend import Backend
-from perdure.api.bodies import describe
-from perdure.api.config import ApiConfig
-from perdure.api.document import DocumentedApi
-from perdure.api.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
-from perdure.api.metering import RequestMeter, meter_of
+from perdure.api.adk import artifacts, run, sessions
+from perdure.api.auth import sign_in
+from perdure.api.auth.access import check_users
+from perdure.api.auth.middleware import OPEN_PATHS, Authentication
+from perdure.api.auth.watch import AuthWatch
+from perdure.api.base import health, service
+from perdure.api.base.backend import Backend
+from perdure.api.base.bodies import describe
+from perdure.api.base.config import ApiConfig
+from perdure.api.base.document import DocumentedApi
+from perdure.api.base.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
+from perdure.api.base.metering import RequestMeter, meter_of
+from perdure.api.base.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.api.pages import routes as pages
-from perdure.api.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
+from perdure.api.v1 import routes as v1
+from perdure.compiler.compile import compile_app
 from perdure.errors import PerdureError
 from perdure.streams.hub import TokenHub
 

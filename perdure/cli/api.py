@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from perdure.agents.definitions import App
-    from perdure.api.auth_config import AuthConfig
-    from perdure.api.backend import Backend
-    from perdure.api.config import ApiConfig
+    from perdure.api.auth.config import AuthConfig
+    from perdure.api.base.backend import Backend
+    from perdure.api.base.config import ApiConfig
     from perdure.logs import Level
     from perdure.streams.hub import TokenHub
 
@@ -124,14 +124,14 @@ def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, 
       perdure api travel.agent:app --stream-from workers:7400
       curl http://localhost:8000/list-apps
     """
-    from perdure.event_loop import run_serving
+    from perdure.serving.event_loop import run_serving
 
     return run_serving(_api(targets, host, port, connection, options))
 
 
 async def _api(targets: Sequence[str], host: str, port: int, connection: Connection, options: dict[str, Any]) -> int:
+    from perdure.compiler.loading import load_app
     from perdure.config import connect
-    from perdure.loading import load_app
     from perdure.logs import configure_logging
 
     stop = stop_on_signal()
@@ -161,9 +161,9 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         click.ClickException: The extra is not installed.
     """
     try:
-        from perdure.api.config import ApiConfig
-        from perdure.api.guard import split_origins
-        from perdure.http_server import is_loopback
+        from perdure.api.base.config import ApiConfig
+        from perdure.api.base.guard import split_origins
+        from perdure.serving.http_server import is_loopback
     except ModuleNotFoundError as error:
         raise _explained(error) from error
     try:
@@ -190,8 +190,8 @@ def _auth(file: Path | None) -> AuthConfig | None:
     if file is None:
         return None
     try:
-        from perdure.api.auth_config import read_auth
-        from perdure.api.authenticator import Authenticator
+        from perdure.api.auth.authenticator import Authenticator
+        from perdure.api.auth.config import read_auth
     except ModuleNotFoundError as error:
         raise _explained(error) from error
     try:
@@ -217,7 +217,7 @@ def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket
         click.ClickException: The address cannot be had, or the extra is not installed.
     """
     try:
-        from perdure.http_server import listen
+        from perdure.serving.http_server import listen
     except ModuleNotFoundError as error:
         raise _explained(error) from error
     with taking(f"{what} cannot listen on {host}:{port}", "name another port by --port"):
@@ -226,14 +226,14 @@ def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket
 
 def url_of(listener: socket.socket) -> str:
     """Return where a browser finds the API."""
-    from perdure.http_server import url_of
+    from perdure.serving.http_server import url_of
 
     return url_of(listener)
 
 
 def warn_of(host: str, config: ApiConfig) -> None:
     """Warn if others than this machine can reach the API."""
-    from perdure.http_server import is_loopback
+    from perdure.serving.http_server import is_loopback
 
     if is_loopback(host):
         return
@@ -265,7 +265,7 @@ async def serve(
 ) -> None:
     """Serve the API until `stop` is set; then it is not ready any more, and ends `drain` seconds later."""
     from perdure.api.app import create_app
-    from perdure.http_server import serve
+    from perdure.serving.http_server import serve
 
     app = create_app(client, apps, config, streams=streams)
     watched.watch_requests(app)

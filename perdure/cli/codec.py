@@ -65,7 +65,7 @@ def codec(
     if found is None:
         raise click.UsageError("give the keys: --keys FILE, or PERDURE_ENCRYPTION_KEYS")
     try:
-        from perdure.codec_server import CodecServerConfig, create_codec_app, read_tokens
+        from perdure.encryption.codec_server import CodecServerConfig, create_codec_app, read_tokens
     except ImportError as error:
         raise click.UsageError("the codec endpoint needs more packages: pip install 'perdure[api]'") from error
     try:
@@ -73,7 +73,7 @@ def codec(
         config = CodecServerConfig(tokens=tokens, origins=tuple(url.rstrip("/") for url in origins), host=host)
     except DefinitionError as error:
         raise click.UsageError(str(error)) from error
-    from perdure.event_loop import run_serving
+    from perdure.serving.event_loop import run_serving
 
     app = create_codec_app(found, config)
     with listening(host, port, "the codec endpoint") as listener:
@@ -83,6 +83,6 @@ def codec(
 
 
 async def _serve(app: FastAPI, listener: socket.socket) -> None:
-    from perdure.http_server import serve
+    from perdure.serving.http_server import serve
 
     await serve(app, listener, stop_on_signal())

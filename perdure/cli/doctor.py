@@ -15,7 +15,7 @@ from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
     from perdure.doctor.checks import Check
-    from perdure.plan import Plan
+    from perdure.plan.nodes import Plan
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "skipped": None}
 
@@ -68,9 +68,9 @@ def doctor(target: str | None, app: str | None, as_json: bool, connection: Conne
 
 def _compile(target: str | None) -> tuple[Plan | None, Check | None]:
     """Return the target's plan, and whether it compiles."""
-    from perdure.agents.compile import compile_app
+    from perdure.compiler.compile import compile_app
+    from perdure.compiler.loading import load_app
     from perdure.doctor.checks import Check
-    from perdure.loading import load_app
 
     if target is None:
         return None, None

@@ -16,8 +16,8 @@ from perdure.errors import InvocationNotFound, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.client import Runner
-    from perdure.explaining import Awaited, InvocationExplanation, ResumeOutlook, SessionExplanation
-    from perdure.outlook import AgentStep
+    from perdure.views.explanation import Awaited, InvocationExplanation, ResumeOutlook, SessionExplanation
+    from perdure.views.next_steps import AgentStep
 
 _TAKES = {
     "value": "a value: any JSON, which becomes the tool's response",
@@ -106,7 +106,7 @@ def _describe(session: SessionExplanation, flags: str) -> Iterator[str]:
 
 
 def _describe_invocation(invocation: InvocationExplanation, flags: str) -> Iterator[str]:
-    from perdure.failures import reference
+    from perdure.rules.failures import reference
 
     agent = f", begun by agent {invocation.agent}" if invocation.agent else ""
     yield f"invocation {invocation.id} is {invocation.status}{agent}"

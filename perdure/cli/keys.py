@@ -38,7 +38,7 @@ def new(file: Path | None, id: str | None, standby: bool, as_json: bool) -> int:
       perdure keys new --file keys.txt --id 2026-11 --standby
       export PERDURE_ENCRYPTION_KEYS="$(perdure keys new)"
     """
-    from perdure.keys import Key, add_key
+    from perdure.encryption.keys import Key, add_key
 
     key = Key.new(id)
     if file is None:
@@ -69,7 +69,7 @@ def list_(file: Path, as_json: bool) -> int:
     Example:
       perdure keys list keys.txt
     """
-    from perdure.keys import KeyRing
+    from perdure.encryption.keys import KeyRing
 
     ring = KeyRing.from_file(file)
     if as_json:

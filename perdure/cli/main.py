@@ -14,17 +14,17 @@ from perdure.cli.codec import codec
 from perdure.cli.doctor import doctor
 from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
+from perdure.cli.invocations import respond, run, stop
 from perdure.cli.keys import keys
+from perdure.cli.listings import effects, events, pending, sessions
 from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
-from perdure.cli.processes import dev, worker
 from perdure.cli.prove import prove
 from perdure.cli.replays import replay
-from perdure.cli.resuming import resume
+from perdure.cli.resume import resume
+from perdure.cli.serve import dev, worker
 from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
-from perdure.cli.turns import respond, run, stop
-from perdure.cli.views import effects, events, pending, sessions
 from perdure.errors import ConnectionFailed, PerdureError
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from temporalio.converter import PayloadCodec
 
     from perdure.config import ConnectionConfig
-    from perdure.inspecting import SessionKeys
-    from perdure.keys import KeyRing
+    from perdure.encryption.keys import KeyRing
     from perdure.redaction import Redact
+    from perdure.sessions.inspecting import SessionKeys
 
 _T = TypeVar("_T")
 
@@ -90,7 +90,7 @@ class Connection:
         if codec is not None:
             raise click.UsageError("encryption keys and --payload-codec both say how to encrypt; give one")
         try:
-            from perdure.encryption import EncryptionCodec
+            from perdure.encryption.codec import EncryptionCodec
         except ImportError as error:
             raise click.UsageError("encryption needs more packages: pip install 'perdure[encryption]'") from error
         return EncryptionCodec(keys)
@@ -107,7 +107,7 @@ class Connection:
         Raises:
             EncryptionError: They cannot be read.
         """
-        from perdure.keys import KeyRing
+        from perdure.encryption.keys import KeyRing
 
         return KeyRing.from_file(self.encryption_keys) if self.encryption_keys else KeyRing.from_environment()
 

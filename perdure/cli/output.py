@@ -20,10 +20,10 @@ from perdure.escapes import escaped, escaped_json
 
 if TYPE_CHECKING:
     from perdure.cli.options import Connection, SessionName
-    from perdure.events import Event
-    from perdure.messages import Effect, InvocationView
-    from perdure.open_calls import PendingCall
-    from perdure.sessions import ListedSession
+    from perdure.journal.events import Event
+    from perdure.journal.open_calls import PendingCall
+    from perdure.messages.session import Effect, InvocationView
+    from perdure.sessions.sessions import ListedSession
 
 _MAX_JSON = 400
 
@@ -200,8 +200,8 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def call_text(call: PendingCall) -> str:
     """Return an open call in words: the tool and its arguments; of an approval, those that it is about."""
-    from perdure.events import asked_about
-    from perdure.views import QUESTION_WORDS
+    from perdure.journal.events import asked_about
+    from perdure.views.pages import QUESTION_WORDS
 
     what, asked = QUESTION_WORDS.get(call.name), asked_about(call.args)
     if not what or not asked:
@@ -220,7 +220,7 @@ def _short(value: Any) -> str:
 
 def answer_text(call: PendingCall) -> str:
     """Return an answer of the right form, quoted for a shell."""
-    from perdure.views import example_answer
+    from perdure.views.pages import example_answer
 
     return shlex.quote(json.dumps(example_answer(call), ensure_ascii=False))
 

@@ -14,8 +14,8 @@ from perdure.cli.output import say, show_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perdure.messages import InvocationView
-    from perdure.plan import Plan
+    from perdure.messages.session import InvocationView
+    from perdure.plan.nodes import Plan
 
 
 @click.command()
@@ -39,9 +39,9 @@ def plan(
       perdure plan travel.agent:app
       perdure plan travel.agent:app --diff trip-1 --user ada
     """
-    from perdure.agents.compile import compile_app
-    from perdure.loading import load_app
-    from perdure.plan_diff import describe_plan
+    from perdure.compiler.compile import compile_app
+    from perdure.compiler.loading import load_app
+    from perdure.plan.diff import describe_plan
 
     compiled = compile_app(load_app(target))
     if session is not None:
@@ -89,7 +89,7 @@ def _chosen(invocations: Sequence[InvocationView], invocation: str | None) -> li
 
 def _show(pinned: Plan, code: Plan, ids: Sequence[str], *, as_json: bool) -> bool:
     """Print how a pinned plan differs from the code's; returns whether it does."""
-    from perdure.plan_diff import describe_change, diff_plans
+    from perdure.plan.diff import describe_change, diff_plans
 
     changes = diff_plans(pinned, code)
     if as_json:

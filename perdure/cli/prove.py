@@ -50,8 +50,8 @@ def prove(target: str, scenarios: tuple[Path, ...], modes: tuple[Mode, ...], at_
 
 
 async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_once: int, *, as_json: bool) -> int:
-    from perdure.agents.compile import compile_app
-    from perdure.loading import load_app
+    from perdure.compiler.compile import compile_app
+    from perdure.compiler.loading import load_app
     from perdure.prove.proof import ProofConfig, Prover, proof_server
     from perdure.prove.report import Report, Verdict
     from perdure.prove.scenario import load_scenario

@@ -42,9 +42,9 @@ def replay(
       perdure replay trip-1.json --app travel.agent:app
       perdure replay travel/ada/trip-1 --app travel.agent:app
     """
+    from perdure.compiler.loading import load_app
     from perdure.errors import HistoryDiffers
-    from perdure.loading import load_app
-    from perdure.replay import read_history, replay_history
+    from perdure.prove.replay import read_history, replay_history
 
     apps = [load_app(target) for target in targets]
     path = Path(history)

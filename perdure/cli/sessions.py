@@ -12,7 +12,7 @@ from perdure.cli.options import Connection, SessionName, connection_options, jso
 from perdure.cli.output import call_text, clock, confirm, say, say_json, show_json
 
 if TYPE_CHECKING:
-    from perdure.messages import InvocationView, SessionView
+    from perdure.messages.session import InvocationView, SessionView
 
 
 @click.command()
@@ -30,7 +30,7 @@ def apps(as_json: bool, connection: Connection) -> int:
         from temporalio.service import RPCError
 
         from perdure.config import connect
-        from perdure.sessions import list_apps
+        from perdure.sessions.sessions import list_apps
 
         try:
             names = await list_apps(await connect(connection.config()))
@@ -196,8 +196,8 @@ def _show_invocation(view: InvocationView) -> None:
 
 
 def _show_plan(found: object, *, as_json: bool) -> int:
-    from perdure.plan import Plan
-    from perdure.plan_diff import describe_plan
+    from perdure.plan.diff import describe_plan
+    from perdure.plan.nodes import Plan
 
     if not isinstance(found, Plan):
         say("the invocation is pinned to no plan yet; it takes the newest when it starts", err=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from temporalio.converter import PayloadCodec
 
     from perdure.config import ConnectionConfig
-    from perdure.events import Event
+    from perdure.journal.events import Event
     from perdure.streams.hub import TokenHub
 
 _KEY = "PERDURE_STREAM_KEY"

@@ -104,7 +104,7 @@ class Telemetry:
         if self.runtime is None or not self.counts or not apps:
             yield
             return
-        from perdure.agents.compile import compile_app
+        from perdure.compiler.compile import compile_app
         from perdure.telemetry.metrics import SessionCount
 
         count = SessionCount(client, [compile_app(app) for app in apps], self.runtime.metric_meter)
@@ -146,8 +146,8 @@ def _runtime(metrics: str | None, on_lost_step: Callable[[], None] | None) -> Ru
         return None
     from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 
-    from perdure.core_log import core_logging
     from perdure.telemetry.metrics import prometheus_runtime
+    from perdure.temporal.core_log import core_logging
 
     logging = core_logging(on_lost_step) if on_lost_step is not None else LoggingConfig.default
     if metrics is None:

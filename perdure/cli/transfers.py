@@ -14,7 +14,7 @@ from perdure.cli.options import Connection, SessionName, connection_options, jso
 from perdure.cli.output import say, say_line_of_file, show_json
 
 if TYPE_CHECKING:
-    from perdure.transfers import ImportedSession
+    from perdure.sessions.transfers import ImportedSession
 
 
 @click.command()
@@ -77,7 +77,7 @@ def import_(
     async def read(text: bytes) -> int:
         from perdure.client import Runner
         from perdure.errors import InvalidMessage
-        from perdure.given_logs import read_given
+        from perdure.trajectories.given_logs import read_given
 
         log = await asyncio.to_thread(read_given, text, damaged=damaged)
         if (name := app or log.app) is None:
@@ -93,7 +93,7 @@ def import_(
         return ExitCode.FINISHED
 
     with click.open_file(str(file), "rb") as stream:
-        from perdure.imports import MAX_IMPORT_BYTES
+        from perdure.trajectories.checks import MAX_IMPORT_BYTES
 
         # One byte more than an import may have, so that a file without an end is refused and not read.
         text = stream.read(MAX_IMPORT_BYTES + 1)

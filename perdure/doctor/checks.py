@@ -13,10 +13,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from perdure.devserver import find_temporal
+from perdure.encryption.keys import KeyRing
 from perdure.errors import ConnectionFailed, EncryptionError
-from perdure.keys import KeyRing
-from perdure.plan import LlmNode, Plan
+from perdure.plan.nodes import LlmNode, Plan
+from perdure.serving.dev_server import find_temporal
 
 Verdict = Literal["ok", "warning", "failure", "skipped"]
 

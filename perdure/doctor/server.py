@@ -21,10 +21,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure.config import ConnectionConfig, connect
 from perdure.doctor.checks import Check
 from perdure.errors import ConnectionFailed
-from perdure.journal import MAX_PAYLOAD_BYTES
-from perdure.large_results import MAX_RESULT_BYTES
-from perdure.plan import Plan
-from perdure.search import KEYS
+from perdure.journal.entries import MAX_PAYLOAD_BYTES
+from perdure.messages.search_attributes import KEYS
+from perdure.plan.nodes import Plan
+from perdure.rules.large_results import MAX_RESULT_BYTES
 
 _POLL_SECONDS = 90
 """A worker asks for work at least this often; the server remembers one that is gone for some minutes."""

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perdure.driven_log import drive_log
 from perdure.errors import InvalidTrajectory
-from perdure.events import USER, Event
-from perdure.journal import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled
-from perdure.projection import Projection
+from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled
+from perdure.journal.events import USER, Event
+from perdure.journal.projection import Projection
 from perdure.prove.done import done_in
 from perdure.prove.outcome import Key, Outcome
-from perdure.trajectory import read_log
+from perdure.trajectories.bare_log import read_log
+from perdure.trajectories.driven_log import drive_log
 
 TOOL_AGAIN = "a tool or a function ran once more"
 FAILURE_OVER = "failures before the cut were not reached again"

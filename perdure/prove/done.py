@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from perdure.events import Event
-from perdure.journal import (
+from perdure.journal.entries import (
     ActivityKept,
     Entry,
     EventLogged,
@@ -19,7 +18,8 @@ from perdure.journal import (
     ToolKept,
     ToolRan,
 )
-from perdure.plan import Plan
+from perdure.journal.events import Event
+from perdure.plan.nodes import Plan
 from perdure.prove.ledger import Step
 from perdure.prove.outcome import Key, effects
 

@@ -19,7 +19,7 @@ from temporalio import activity, client, worker
 from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
-from perdure.messages import CALL_MODEL, CodeInput, ModelInput, ToolInput
+from perdure.messages.session import CALL_MODEL, CodeInput, ModelInput, ToolInput
 
 When = Literal["start", "end"]
 """`start`: as a step is about to start; `end`: as it is done, before the server hears of it."""

@@ -15,12 +15,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure.errors import InvocationFailed, PerdureError, error_text
-from perdure.journal import Entry, EventLogged, FailureCaught, InvocationSettled
-from perdure.lifecycle import whole_steps
-from perdure.messages import Trial
-from perdure.no_answers import is_refused
-from perdure.plan import Plan
-from perdure.projection import SHARED, Projection
+from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled
+from perdure.journal.no_answers import is_refused
+from perdure.journal.projection import SHARED, Projection
+from perdure.messages.session import Trial
+from perdure.messages.shared_state import ShareStateInput, state_workflow_id
+from perdure.plan.nodes import Plan
 from perdure.prove.bare_logs import NOT_PENDING, BareCut, bare_cuts, without_pending
 from perdure.prove.done import done_in
 from perdure.prove.ledger import Kill, Ledger, When
@@ -38,8 +38,8 @@ from perdure.prove.outcome import (
 from perdure.prove.player import Player, accepted_at
 from perdure.prove.process import Source, Work, WorkerProcess
 from perdure.prove.scenario import ProofScenario
-from perdure.sharing import share_state
-from perdure.state_messages import ShareStateInput, state_workflow_id
+from perdure.sessions.lifecycle import whole_steps
+from perdure.sessions.shared_state import share_state
 
 _P = TypeVar("_P")
 _Way = tuple[Callable[..., Coroutine[Any, Any, "Cut"]], "int | BareCut"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.events import REQUEST_CONFIRMATION, USER, Event, EventActions, asked_about, is_on_branch
+from perdure.journal.events import REQUEST_CONFIRMATION, USER, Event, EventActions, asked_about, is_on_branch
 
 Item = dict[str, Any]
 """An event in normal form, or `FAILED`."""

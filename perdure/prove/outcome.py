@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.events import USER, Event
-from perdure.facts import stored_part
-from perdure.journal import Entry
-from perdure.plan import Plan
-from perdure.projection import Projection
+from perdure.journal.entries import Entry
+from perdure.journal.events import USER, Event
+from perdure.journal.facts import stored_part
+from perdure.journal.projection import Projection
+from perdure.plan.nodes import Plan
 from perdure.prove.ledger import Step
 from perdure.prove.normal_form import Item, Names, diff, fixed_order, normalize_event
 

@@ -11,13 +11,13 @@ from temporalio.client import Client, WorkflowHandle
 
 from perdure.client import Runner
 from perdure.errors import InvocationFailed, PerdureError, RequestRefused
-from perdure.events import USER, Event, user_content
-from perdure.inspecting import SessionKeys
-from perdure.journal import AnswerAccepted, Entry, MessageAccepted, ResumeAccepted
-from perdure.lifecycle import Lifecycle
-from perdure.messages import Trial, workflow_id
+from perdure.journal.entries import AnswerAccepted, Entry, MessageAccepted, ResumeAccepted
+from perdure.journal.events import USER, Event, user_content
+from perdure.messages.session import Trial, workflow_id
 from perdure.prove.outcome import Outcome, Place, places
 from perdure.prove.scenario import Answer, Turn
+from perdure.sessions.inspecting import SessionKeys
+from perdure.sessions.lifecycle import Lifecycle
 
 
 class TurnImpossible(PerdureError):

@@ -15,7 +15,6 @@ from temporalio.client import Client
 
 from perdure.agents.definitions import App
 from perdure.config import ConnectionConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
 from perdure.errors import PerdureError, error_text
 from perdure.prove.modes import MODES, Mode, Stage
 from perdure.prove.outcome import Check, differences
@@ -24,6 +23,7 @@ from perdure.prove.report import Report, Verdict
 from perdure.prove.scenario import ProofScenario, load_scenario, parse_scenario
 from perdure.prove.target import TargetSource, target_of
 from perdure.prove.watched_models import refused_requests
+from perdure.serving.dev_server import DevServer, DevServerConfig
 
 ALL_MODES: tuple[Mode, ...] = get_args(Mode)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from perdure.agents.custom import walk
 from perdure.agents.definitions import App, LlmAgent
+from perdure.compiler.loading import load_app
 from perdure.errors import DefinitionError
-from perdure.loading import load_app
 from perdure.models.scripted import ScriptedModel
 from perdure.prove.ledger import Ledger
 

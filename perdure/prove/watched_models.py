@@ -8,7 +8,8 @@ from pathlib import Path
 from perdure.agents.custom import walk
 from perdure.agents.definitions import App, LlmAgent
 from perdure.errors import DefinitionError
-from perdure.models.base import BaseLlm, LLMRegistry, LlmRequest, LlmResponse
+from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.models.registry import LLMRegistry
 from perdure.prove.conversations import refusals
 from perdure.prove.ledger import Ledger
 

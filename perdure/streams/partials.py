@@ -11,7 +11,7 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.events import Event
+from perdure.journal.events import Event
 from perdure.streams.hub import Draft, News, Piece, Subscription
 
 ATTEMPT = "perdure:attempt"

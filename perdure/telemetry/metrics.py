@@ -13,11 +13,11 @@ from temporalio.runtime import LoggingConfig, PrometheusConfig, Runtime, Telemet
 from temporalio.service import RPCError
 
 from perdure.errors import DefinitionError
+from perdure.journal.open_calls import SessionStatus
 from perdure.logs import get_logger
-from perdure.metering import HTTP_DURATION
-from perdure.open_calls import SessionStatus
-from perdure.plan import LlmNode, Plan, ToolPlan
-from perdure.search import APP, PENDING_TOOLS, STATUS
+from perdure.messages.search_attributes import APP, PENDING_TOOLS, STATUS
+from perdure.plan.nodes import LlmNode, Plan, ToolPlan
+from perdure.telemetry.step_meter import HTTP_DURATION
 
 __all__ = ["SessionCount", "prometheus_runtime"]
 

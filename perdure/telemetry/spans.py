@@ -13,9 +13,9 @@ from opentelemetry.util.types import AttributeValue
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
-from perdure.messages import CALL_MODEL, ModelOutput, split_workflow_id
-from perdure.metering import error_name, input_tokens, output_tokens
-from perdure.observing import Step, observed
+from perdure.messages.session import CALL_MODEL, ModelOutput, split_workflow_id
+from perdure.telemetry.step import Step, observed
+from perdure.telemetry.step_meter import error_name, input_tokens, output_tokens
 
 __all__ = ["StepSpans"]
 

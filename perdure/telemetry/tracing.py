@@ -33,7 +33,7 @@ from temporalio.worker import (
 )
 
 from perdure.logs import invocation_at_work
-from perdure.messages import InvocationResult
+from perdure.messages.session import InvocationResult
 from perdure.telemetry.spans import StepSpans
 
 __all__ = ["SessionTracing"]

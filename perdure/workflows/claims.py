@@ -7,7 +7,7 @@ import contextlib
 
 from temporalio import workflow
 
-from perdure.claims import CLAIM, CLAIMS_WORKFLOW, ClaimInput, ClaimResult, Claims, ClaimsInput
+from perdure.messages.claims import CLAIM, CLAIMS_WORKFLOW, ClaimInput, ClaimResult, Claims, ClaimsInput
 
 _CLAIMS_PER_RUN = 500
 """Temporal takes 2,000 updates in one run."""

@@ -10,14 +10,14 @@ from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.journal import CallExpired, CallReminded
-from perdure.messages import DEADLINE_SUMMARY, AnswerInput, ToolInput
-from perdure.plan import LlmNode, Plan, ToolPlan
-from perdure.projection import Call
-from perdure.requests import expired_answer
-from perdure.workflows.effects import Effects
-from perdure.workflows.log import SessionLog
-from perdure.workflows.tool_runs import state_for
+from perdure.journal.entries import CallExpired, CallReminded
+from perdure.journal.projection import Call
+from perdure.messages.session import DEADLINE_SUMMARY, AnswerInput, ToolInput
+from perdure.plan.nodes import LlmNode, Plan, ToolPlan
+from perdure.rules.intake import expired_answer
+from perdure.workflows.agents.tool_runs import state_for
+from perdure.workflows.run.effects import Effects
+from perdure.workflows.run.log import SessionLog
 
 
 class Deadlines:

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from perdure import messages, requests
 from perdure.errors import InvocationRunning, RequestRefused
-from perdure.journal import MAX_PAYLOAD_BYTES, payload_size
-from perdure.messages import (
+from perdure.journal.entries import MAX_PAYLOAD_BYTES, payload_size
+from perdure.journal.projection import Invocation, Projection
+from perdure.messages import session as messages
+from perdure.messages.session import (
     EffectsPage,
     EventsPage,
     InvocationInput,
@@ -23,12 +24,12 @@ from perdure.messages import (
     PlanView,
     SessionView,
 )
-from perdure.projection import Invocation, Projection
-from perdure.tool_effects import effects_page
-from perdure.views import events_page, invocation_view, journal_page, pending_view, session_view
-from perdure.workflows.arrival import Arrival
-from perdure.workflows.limits import RunLimits
-from perdure.workflows.log import SessionLog
+from perdure.rules import intake as requests
+from perdure.views.ledger import effects_page
+from perdure.views.pages import events_page, invocation_view, journal_page, pending_view, session_view
+from perdure.workflows.first_journal import Arrival
+from perdure.workflows.run.limits import RunLimits
+from perdure.workflows.run.log import SessionLog
 
 _MAX_WAITS = 5
 """Of the ten updates that Temporal takes of a workflow at a time; the others are for messages, answers and stops."""

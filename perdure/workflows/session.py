@@ -10,13 +10,15 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure import messages, requests
-from perdure.budget import is_at_limit
 from perdure.errors import InvalidMessage, PerdureError, SessionFull
-from perdure.events import EventActions
-from perdure.journal import AnswerAccepted, MessageAccepted, ResumeAccepted, StateChanged, TempStateSet
+from perdure.journal.entries import AnswerAccepted, MessageAccepted, ResumeAccepted, StateChanged, TempStateSet
+from perdure.journal.events import EventActions
+from perdure.journal.packing import pack_whole
+from perdure.journal.projection import split_state_delta
 from perdure.logs import get_logger
-from perdure.messages import (
+from perdure.messages import session as messages
+from perdure.messages.large_requests import SEND_AHEAD
+from perdure.messages.session import (
     AnswerInput,
     InvocationInput,
     InvocationResult,
@@ -25,17 +27,16 @@ from perdure.messages import (
     MessageInput,
     SessionInput,
 )
-from perdure.packing import pack_whole
-from perdure.projection import split_state_delta
-from perdure.repeats import find_repeated
-from perdure.sent_ahead import SEND_AHEAD
-from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult, with_delta
-from perdure.workflows.ahead import Ahead
-from perdure.workflows.arrival import Arrival
+from perdure.messages.shared_state import CHANGE_STATE, StateChangeInput, StateChangeResult, with_delta
+from perdure.rules import intake as requests
+from perdure.rules.model_calls import is_at_limit
+from perdure.rules.repeats import find_repeated
 from perdure.workflows.deadlines import Deadlines
-from perdure.workflows.limits import RunLimits
-from perdure.workflows.log import new_invocation_id, user_event
+from perdure.workflows.first_journal import Arrival
 from perdure.workflows.queries import SessionQueries, TurnWaits, refusing
+from perdure.workflows.requests_ahead import Ahead
+from perdure.workflows.run.limits import RunLimits
+from perdure.workflows.run.log import new_invocation_id, user_event
 from perdure.workflows.turns import Turns
 from perdure.workflows.visibility import Visibility
 

@@ -7,7 +7,7 @@ import contextlib
 
 from temporalio import workflow
 
-from perdure.state_messages import SET_STATE, STATE, STATE_WORKFLOW, StateInput, StateView, StateWrite
+from perdure.messages.shared_state import SET_STATE, STATE, STATE_WORKFLOW, StateInput, StateView, StateWrite
 
 _REMEMBERED = 1000
 """Writes whose ids are kept, so that a repeated one does nothing."""

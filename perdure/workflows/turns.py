@@ -8,9 +8,7 @@ from structlog.stdlib import BoundLogger
 from temporalio import workflow
 
 from perdure.errors import EffectFailed, LogError
-from perdure.events import USER
-from perdure.imports import agent_of_import
-from perdure.journal import (
+from perdure.journal.entries import (
     Failure,
     InvocationPinned,
     InvocationResumed,
@@ -18,15 +16,17 @@ from perdure.journal import (
     PlanLoaded,
     SharedStateRead,
 )
+from perdure.journal.events import USER
+from perdure.journal.projection import Invocation
 from perdure.logs import bound
-from perdure.messages import LoadPlanInput, LoadPlanOutput, Trial
-from perdure.plan import Plan
-from perdure.projection import Invocation
-from perdure.workflows.effects import Effects, keep_journal
-from perdure.workflows.invocation import LiveInvocation
-from perdure.workflows.limits import RunLimits
-from perdure.workflows.log import SessionLog
-from perdure.workflows.scope import Carrier, Scope
+from perdure.messages.session import LoadPlanInput, LoadPlanOutput, Trial
+from perdure.plan.nodes import Plan
+from perdure.trajectories.checks import agent_of_import
+from perdure.workflows.agents.invocation import LiveInvocation
+from perdure.workflows.agents.scope import Carrier, Scope
+from perdure.workflows.run.effects import Effects, keep_journal
+from perdure.workflows.run.limits import RunLimits
+from perdure.workflows.run.log import SessionLog
 from perdure.workflows.visibility import Visibility
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
-from perdure.budget import LIMIT, is_at_limit
-from perdure.projection import Projection
-from perdure.search import APP, PENDING_TOOLS, STATUS, USER_ID
-from perdure.views import awaited_tool, details, session_status
+from perdure.journal.projection import Projection
+from perdure.messages.search_attributes import APP, PENDING_TOOLS, STATUS, USER_ID
+from perdure.rules.model_calls import LIMIT, is_at_limit
+from perdure.views.pages import awaited_tool, details, session_status
 
 
 class Visibility:

@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.exceptions import CancelledError as TemporalCancelled
 
 from perdure.agents.custom import BaseAgent, InvocationContext
-from perdure.events import Event
+from perdure.journal.events import Event
 
 
 class Silent(Exception):

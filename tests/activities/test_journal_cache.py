@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import ActivityEnvironment
 
-from perdure.activities import code, session
-from perdure.activities.session import JournalCache
+from perdure.activities import journal_cache as session
+from perdure.activities import user_code as code
+from perdure.activities.journal_cache import JournalCache
 from perdure.agents import FunctionTool, LongRunningFunctionTool
-from perdure.events import USER, Event, user_content
-from perdure.journal import Entry, EventLogged, SessionCreated
-from perdure.messages import JournalPage, JournalSlice
-from perdure.packing import pack
-from perdure.projection import Projection
+from perdure.journal.entries import Entry, EventLogged, SessionCreated
+from perdure.journal.events import USER, Event, user_content
+from perdure.journal.packing import pack
+from perdure.journal.projection import Projection
+from perdure.messages.session import JournalPage, JournalSlice
 from tests.workflows.support import agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server

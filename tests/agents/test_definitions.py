@@ -21,7 +21,7 @@ from perdure.agents.definitions import (
     SequentialAgent,
 )
 from perdure.errors import DefinitionError
-from perdure.events import Event, user_content
+from perdure.journal.events import Event, user_content
 from perdure.models.scripted import ScriptedModel
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from perdure.agents.compile import compile_app
 from perdure.agents.definitions import App, LlmAgent
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, exit_loop, transfer_to_agent
+from perdure.compiler.compile import compile_app
 from perdure.errors import DefinitionError
 from perdure.models.scripted import ScriptedModel
-from perdure.plan import LlmNode
+from perdure.plan.nodes import LlmNode
 
 
 def compiled(*tools: Any) -> LlmNode:

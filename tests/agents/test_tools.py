@@ -14,8 +14,8 @@ from temporalio.common import RetryPolicy
 
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, State, ToolContext, exit_loop, transfer_to_agent
 from perdure.errors import DefinitionError, InvalidArguments
-from perdure.events import EventActions, ToolConfirmation
-from perdure.plan import ToolOptions, ToolPlan
+from perdure.journal.events import EventActions, ToolConfirmation
+from perdure.plan.nodes import ToolOptions, ToolPlan
 
 if TYPE_CHECKING:
     from decimal import Decimal

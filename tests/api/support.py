@@ -15,11 +15,11 @@ from temporalio.client import Client
 
 from perdure.agents import App, FunctionTool, LlmAgent, ParallelAgent, SequentialAgent
 from perdure.api.app import create_app
-from perdure.api.config import ApiConfig
+from perdure.api.base.config import ApiConfig
 from perdure.errors import ModelError
-from perdure.http_connections import ConnectionLimits
-from perdure.http_server import listen, serve, url_of
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.serving.http_connections import ConnectionLimits
+from perdure.serving.http_server import listen, serve, url_of
 from tests.workflows.support import Gate, User, long_running, make_app, serving
 
 Json = Any

@@ -14,12 +14,12 @@ from fastapi import FastAPI, HTTPException
 from fastapi.openapi.utils import get_openapi
 from temporalio.client import Client
 
-from perdure.api.access import NOT_FOUND, Access, OneUsersRunner
 from perdure.api.app import create_app
-from perdure.api.auth_config import AuthConfig
-from perdure.api.config import ApiConfig
-from perdure.api.credentials import ApiKey
-from perdure.api.identity import ANYONE, APPROVER, NOBODY, OPERATOR, Identity
+from perdure.api.auth.access import NOT_FOUND, Access, OneUsersRunner
+from perdure.api.auth.config import AuthConfig
+from perdure.api.auth.credentials import ApiKey
+from perdure.api.auth.identity import ANYONE, APPROVER, NOBODY, OPERATOR, Identity
+from perdure.api.base.config import ApiConfig
 from perdure.client import Runner
 from tests.api.auth_support import Keys
 from tests.api.support import Api, api_and_worker, call_of, obedient_app, response_to, said, served, texts

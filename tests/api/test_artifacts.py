@@ -17,8 +17,8 @@ from temporalio.client import Client
 from perdure.agents import LlmAgent, ToolContext
 from perdure.artifacts import FileArtifactService
 from perdure.artifacts.sealing import SealedArtifacts
-from perdure.encryption import EncryptionCodec
-from perdure.keys import Key, KeyRing
+from perdure.encryption.codec import EncryptionCodec
+from perdure.encryption.keys import Key, KeyRing
 from tests.api.support import Api, Obedient, served
 from tests.workflows.support import agent, calls, make_app, serving, text
 

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from temporalio.client import Client
 
-from perdure.api.access import NOT_FOUND
+from perdure.api.auth.access import NOT_FOUND
 from tests.api.auth_support import Keys
 from tests.api.support import Api, api_and_worker, call_of, response_to, said, texts
 

@@ -22,18 +22,18 @@ from fastapi import FastAPI
 from temporalio.client import Client
 
 from perdure.api.app import create_app
-from perdure.api.auth import OPEN_PATHS
-from perdure.api.auth_config import AuthConfig, SignInConfig, read_auth
-from perdure.api.authenticator import COOKIE
-from perdure.api.config import ApiConfig
-from perdure.api.credentials import ApiKey, ApiKeys, append_key
-from perdure.api.identity import IdentityOf
-from perdure.api.sign_in import local_path
-from perdure.api.tokens import IssuerKeys, KeysUnavailable, parse_jwks
+from perdure.api.auth.authenticator import COOKIE
+from perdure.api.auth.config import AuthConfig, SignInConfig, read_auth
+from perdure.api.auth.credentials import ApiKey, ApiKeys, append_key
+from perdure.api.auth.identity import IdentityOf
+from perdure.api.auth.middleware import OPEN_PATHS
+from perdure.api.auth.sign_in import local_path
+from perdure.api.auth.tokens import IssuerKeys, KeysUnavailable, parse_jwks
+from perdure.api.base.config import ApiConfig
 from perdure.cli.main import run_command
 from perdure.errors import DefinitionError
 from tests.api.auth_support import AUDIENCE, ISSUER, Issuer, Keys, api_key
-from tests.cli_support import Perdure, perdure
+from tests.cli.support import Perdure, perdure
 
 __all__ = ["perdure"]
 

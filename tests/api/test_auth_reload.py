@@ -17,17 +17,17 @@ import httpx2
 import pytest
 from temporalio.client import Client
 
-from perdure.api import auth_watch
 from perdure.api.app import create_app
-from perdure.api.auth_config import AuthConfig, read_auth
-from perdure.api.auth_watch import EVERY, AuthWatch
-from perdure.api.authenticator import COOKIE
-from perdure.api.config import ApiConfig
-from perdure.api.credentials import ApiKey
-from perdure.api.identity import IdentityOf
+from perdure.api.auth import watch as auth_watch
+from perdure.api.auth.authenticator import COOKIE
+from perdure.api.auth.config import AuthConfig, read_auth
+from perdure.api.auth.credentials import ApiKey
+from perdure.api.auth.identity import IdentityOf
+from perdure.api.auth.watch import EVERY, AuthWatch
+from perdure.api.base.config import ApiConfig
+from perdure.encryption.private_files import replace_file
 from perdure.errors import DefinitionError
-from perdure.http_server import listen, serve, url_of
-from perdure.private_files import replace_file
+from perdure.serving.http_server import listen, serve, url_of
 from tests.api.auth_support import AUDIENCE, ISSUER, Issuer, api_key
 from tests.api.support import Api, api_and_worker, served
 

@@ -13,15 +13,15 @@ import httpx2
 import pytest
 from click import ClickException
 
-from perdure.api.auth_config import AuthConfig
-from perdure.api.auth_watch import EVERY
-from perdure.api.config import ApiConfig
-from perdure.api.credentials import ApiKey, append_key
+from perdure.api.auth.config import AuthConfig
+from perdure.api.auth.credentials import ApiKey, append_key
+from perdure.api.auth.watch import EVERY
+from perdure.api.base.config import ApiConfig
 from perdure.cli.api import listening, warn_of
 from perdure.cli.exits import ExitCode
 from perdure.cli.main import run_command
-from perdure.http_server import is_loopback
-from tests.test_cli import AGENT_FILE, Process
+from perdure.serving.http_server import is_loopback
+from tests.cli.test_main import AGENT_FILE, Process
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

@@ -13,8 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.api.app import create_app
-from perdure.api.config import ApiConfig
-from perdure.api.statuses import STATUSES, error_frame, status_and_detail
+from perdure.api.base.config import ApiConfig
+from perdure.api.base.statuses import STATUSES, error_frame, status_and_detail
 from perdure.errors import InvocationFailed, PerdureError, RequestRefused, SessionStuck
 from tests.api.support import Api, Obedient, frames_of, obedient_app, served
 from tests.workflows.support import serving

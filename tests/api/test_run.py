@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from perdure.api.access import call_limit
-from perdure.api.identity import OPERATOR, Identity
-from perdure.api.run import split_artifacts
-from perdure.events import Event, EventActions, user_content
-from perdure.plan import CallLimit
+from perdure.api.adk.run import split_artifacts
+from perdure.api.auth.access import call_limit
+from perdure.api.auth.identity import OPERATOR, Identity
+from perdure.journal.events import Event, EventActions, user_content
+from perdure.plan.nodes import CallLimit
 from tests.api.support import Api, call_of, frames_of, response_to, said, texts
 from tests.workflows.support import eventually
 

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from perdure.agents import SequentialAgent
 from perdure.api.app import create_app
-from perdure.api.config import ApiConfig
+from perdure.api.base.config import ApiConfig
 from tests.api.support import Obedient, obedient_app
 from tests.workflows.support import agent, make_app, text
 

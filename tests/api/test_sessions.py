@@ -17,7 +17,7 @@ from temporalio.client import (
 
 from perdure.agents import App
 from perdure.client import Runner
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
 from tests.api.support import Api, Obedient, call_of, obedient_app, response_to, said, served, texts
 from tests.workflows.support import eventually, serving
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from perdure.api import v1_events
-from perdure.events import Event
-from perdure.following import Follower as LogFollower
+from perdure.api.v1 import events as v1_events
+from perdure.journal.events import Event
+from perdure.sessions.history_poll import Follower as LogFollower
 from tests.api.support import Api, Obedient, call_of, obedient_app, served, texts
 from tests.workflows.support import serving
 

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from temporalio.client import Client
 
 from perdure.api.app import create_app
-from perdure.api.attribution import check_log
-from perdure.api.config import ApiConfig
-from perdure.api.identity import OPERATOR, SCOPE_KEY, Identity
-from perdure.given_logs import GivenLog, read_given
+from perdure.api.auth.identity import OPERATOR, SCOPE_KEY, Identity
+from perdure.api.base.attribution import check_log
+from perdure.api.base.config import ApiConfig
+from perdure.trajectories.given_logs import GivenLog, read_given
 from tests.api.support import Api, Obedient, call_of, obedient_app, response_to
 from tests.exports import by_hand
 from tests.workflows.support import eventually, serving

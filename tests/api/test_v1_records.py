@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.agents.compile import compile_app
+from perdure.compiler.compile import compile_app
 from tests.api.support import Api, call_of, texts
 
 pytestmark = pytest.mark.server

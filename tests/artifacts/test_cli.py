@@ -12,9 +12,9 @@ import pytest
 
 from perdure.artifacts import FileArtifactService
 from perdure.artifacts.sealing import SealedArtifacts
-from perdure.encryption import EncryptionCodec
-from perdure.keys import Key, KeyRing
-from tests.cli_support import Done, Perdure, perdure
+from perdure.encryption.codec import EncryptionCodec
+from perdure.encryption.keys import Key, KeyRing
+from tests.cli.support import Done, Perdure, perdure
 
 __all__ = ["perdure"]
 

@@ -16,12 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 from temporalio.client import Client
 
+from perdure.api.adk.schemas import MAX_FIRST_EVENTS
 from perdure.api.app import create_app
-from perdure.api.bodies import MAX_PLACES, count_values
-from perdure.api.config import ApiConfig
-from perdure.api.enums import MAX_PARTS
-from perdure.api.guard import BodyLimit
-from perdure.api.schemas import MAX_FIRST_EVENTS
+from perdure.api.base.bodies import MAX_PLACES, count_values
+from perdure.api.base.config import ApiConfig
+from perdure.api.base.enums import MAX_PARTS
+from perdure.api.base.guard import BodyLimit
 from tests.api.auth_support import Keys
 
 MOST_ANSWERED = 20_000

@@ -19,11 +19,11 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
 from perdure.api.app import create_app
-from perdure.api.config import ApiConfig
-from perdure.codec_server import CodecServerConfig, create_codec_app
-from perdure.health import HealthServer
-from perdure.http_connections import ConnectionLimits
-from perdure.http_server import listen, serve
+from perdure.api.base.config import ApiConfig
+from perdure.encryption.codec_server import CodecServerConfig, create_codec_app
+from perdure.serving.health import HealthServer
+from perdure.serving.http_connections import ConnectionLimits
+from perdure.serving.http_server import listen, serve
 from tests.api.auth_support import Keys
 
 SOON = timedelta(seconds=0.5)
@@ -284,7 +284,7 @@ async def test_the_codec_endpoint_has_the_same_limits() -> None:
 
 
 async def test_the_health_endpoint_of_workers_waits_for_no_head_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.health._READ_SECONDS", 0.3)
+    monkeypatch.setattr("perdure.serving.health._READ_SECONDS", 0.3)
 
     async def ready() -> None:
         return None

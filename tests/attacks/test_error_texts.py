@@ -17,13 +17,13 @@ from temporalio.client import Client
 
 from perdure.agents import FunctionTool, LlmAgent
 from perdure.api.app import create_app
-from perdure.api.config import ApiConfig
-from perdure.api.veil import veiled
+from perdure.api.base.config import ApiConfig
+from perdure.api.base.veil import veiled
 from perdure.errors import ModelError
-from perdure.events import REQUEST_RECONCILE, Event
-from perdure.failures import public_text, reference
-from perdure.journal import ToolRan
+from perdure.journal.entries import ToolRan
+from perdure.journal.events import REQUEST_RECONCILE, Event
 from perdure.models.base import LlmRequest, LlmResponse
+from perdure.rules.failures import public_text, reference
 from tests.api.auth_support import Keys
 from tests.api.support import Obedient, frames_of, served
 from tests.api.test_access import every_route

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from perdure.api.attribution import check_log
-from perdure.api.identity import OPERATOR, Identity
+from perdure.api.auth.identity import OPERATOR, Identity
+from perdure.api.base.attribution import check_log
 from perdure.errors import InvalidTrajectory
-from perdure.events import Event
-from perdure.given_logs import read_given
-from perdure.strict_json import MAX_READ_LEVELS, parse_json
+from perdure.journal.events import Event
+from perdure.trajectories.given_logs import read_given
+from perdure.trajectories.strict_json import MAX_READ_LEVELS, parse_json
 from tests.api.support import Api
 from tests.api.test_v1_identity import api as api
 

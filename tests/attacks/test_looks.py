@@ -21,10 +21,10 @@ from temporalio.service import RPCError
 from perdure.agents import App, FunctionTool, ToolContext
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
-from perdure.events import USER, Event
-from perdure.messages import EVENTS, PENDING, SESSION, PageInput, Trial
+from perdure.journal.events import USER, Event
+from perdure.messages.session import EVENTS, PENDING, SESSION, PageInput, Trial
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
-from perdure.replay import replay_history
+from perdure.prove.replay import replay_history
 from tests.workflows.support import User, agent, check_log, make_app, serving
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]

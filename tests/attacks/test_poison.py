@@ -11,12 +11,12 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from perdure.bounds import MAX_PARTS, MAX_QUEUED, MAX_STATE_KEYS
 from perdure.client import Runner
 from perdure.errors import InvalidMessage, QueueFull
-from perdure.messages import CALL_MODEL, RESPOND, SEND_MESSAGE
-from perdure.sent_ahead import SEND_AHEAD
-from perdure.state_messages import CHANGE_STATE
+from perdure.messages.large_requests import SEND_AHEAD
+from perdure.messages.session import CALL_MODEL, RESPOND, SEND_MESSAGE
+from perdure.messages.shared_state import CHANGE_STATE
+from perdure.rules.bounds import MAX_PARTS, MAX_QUEUED, MAX_STATE_KEYS
 from tests.workflows.support import Gate, GatedModel, User, agent, calls, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.devserver import DevServer, DevServerConfig
-from perdure.ui_guard import names_this_machine
+from perdure.serving.dev_server import DevServer, DevServerConfig
+from perdure.serving.ui_guard import names_this_machine
 
 pytestmark = pytest.mark.server
 

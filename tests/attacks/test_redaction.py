@@ -22,16 +22,16 @@ from perdure.artifacts import FileArtifactService
 from perdure.artifacts.sealing import SEALED, SealedArtifacts
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
-from perdure.encryption import EncryptionCodec
+from perdure.encryption.codec import EncryptionCodec
+from perdure.encryption.keys import Key, KeyRing
 from perdure.errors import ModelError
-from perdure.events import REQUEST_RECONCILE
-from perdure.keys import Key, KeyRing
+from perdure.journal.events import REQUEST_RECONCILE
 from perdure.logs import configure_logging, get_logger
-from perdure.messages import Trial
+from perdure.messages.large_requests import MAX_UPDATE_BYTES
+from perdure.messages.session import Trial
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.redaction import WITHHELD, RedactingCodec, safely
-from perdure.sent_ahead import MAX_UPDATE_BYTES
 from tests.api.support import Obedient, served
 from tests.workflows.support import ONCE, Counted, User, agent, calls, long_running, make_app, serving, text
 

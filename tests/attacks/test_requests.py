@@ -17,19 +17,19 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError
 
-from perdure.devserver import DevServer, DevServerConfig
 from perdure.errors import InvalidMessage, PerdureError
-from perdure.events import Event
-from perdure.explaining import EXPLAINED, explain_session
-from perdure.health import PROBE, Pulse
-from perdure.journal import MessageAccepted, SessionCreated
-from perdure.messages import MessageInput, workflow_id
-from perdure.projection import Projection
-from perdure.requests import check_ids, check_message, check_parts
-from perdure.waiting import Wanted, _mark  # pyright: ignore[reportPrivateUsage] -- what a forger would compute
+from perdure.journal.entries import MessageAccepted, SessionCreated
+from perdure.journal.events import Event
+from perdure.journal.projection import Projection
+from perdure.messages.session import MessageInput, workflow_id
+from perdure.rules.intake import check_ids, check_message, check_parts
+from perdure.serving.dev_server import DevServer, DevServerConfig
+from perdure.serving.health import PROBE, Pulse
+from perdure.sessions.pending import Wanted, _mark  # pyright: ignore[reportPrivateUsage] -- what a forger would compute
+from perdure.views.explanation import EXPLAINED, explain_session
 from tests.api.auth_support import Keys
 from tests.api.support import Api, api_and_worker, call_of
-from tests.test_cli import free_port
+from tests.cli.test_main import free_port
 from tests.workflows.support import eventually
 
 RESERVED = [".", "..", "__x", "__", "__proto__", ""]

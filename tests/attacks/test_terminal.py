@@ -21,7 +21,7 @@ from perdure.cli.main import main
 from perdure.escapes import escaped, escaped_json
 from perdure.logs import configure_logging
 from tests.api.support import Obedient, obedient_app
-from tests.cli_support import Perdure, perdure
+from tests.cli.support import Perdure, perdure
 from tests.workflows.support import User, serving
 
 __all__ = ["perdure"]

@@ -17,7 +17,7 @@ from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, 
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext, exit_loop
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
-from perdure.plan import EXIT_LOOP, TRANSFER
+from perdure.plan.nodes import EXIT_LOOP, TRANSFER
 from perdure.prove.conversations import refusals
 from perdure.prove.ledger import Ledger, run_number
 from tests.conformance.normal_form import Item, normalize_request

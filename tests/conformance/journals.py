@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perdure.events import USER, Event
-from perdure.journal import (
+from perdure.journal.entries import (
     AnswerAccepted,
     AnswerLogged,
     Entry,
@@ -22,8 +21,9 @@ from perdure.journal import (
     ToolKept,
     ToolOutput,
 )
-from perdure.plan import Plan
-from perdure.projection import Projection
+from perdure.journal.events import USER, Event
+from perdure.journal.projection import Projection
+from perdure.plan.nodes import Plan
 from perdure.prove.scenario import Turn
 from tests.conformance.logs import expected_turns, plan_of
 from tests.conformance.scenario import Scenario

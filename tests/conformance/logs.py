@@ -8,8 +8,8 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.events import Event
-from perdure.plan import (
+from perdure.journal.events import Event
+from perdure.plan.nodes import (
     EXIT_LOOP,
     CustomNode,
     LlmNode,

@@ -17,8 +17,8 @@ from temporalio.worker import Worker
 from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import DefinitionWarning, InvocationFailed, RequestRefused
-from perdure.events import USER, Event, user_content
-from perdure.messages import Trial
+from perdure.journal.events import USER, Event, user_content
+from perdure.messages.session import Trial
 from perdure.prove.scenario import Answer, Turn
 from perdure.worker import create_workers
 from tests.conformance.build import ScenarioApp, ScenarioError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
-from perdure.events import Event
+from perdure.journal.events import Event
 
 
 class StepsState(BaseAgentState):

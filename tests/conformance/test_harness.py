@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from perdure.agents.compile import compile_app
 from perdure.agents.tools import FunctionTool
+from perdure.compiler.compile import compile_app
 from perdure.errors import DefinitionWarning, ModelError
 from perdure.models.base import LlmRequest
-from perdure.plan import ToolPlan
+from perdure.plan.nodes import ToolPlan
 from tests.conformance import scenario
 from tests.conformance.build import RecordingModel, ScenarioApp, ScenarioError
 from tests.conformance.logs import FOLDER, all_scenarios, expected_turns, plan_of

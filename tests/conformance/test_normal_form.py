@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from google.genai import types
 
-from perdure.events import Event, EventActions, ToolConfirmation, user_content
+from perdure.journal.events import Event, EventActions, ToolConfirmation, user_content
 from tests.conformance import scenario
 from tests.conformance.logs import EXTRA, FOLDER, MORE
 from tests.conformance.normal_form import FAILED, diff, fixed_order, normalize_log, normalize_request, rename_ids

@@ -8,7 +8,7 @@ import pytest
 from google.genai import types
 
 from perdure.errors import ModelError
-from perdure.events import user_content
+from perdure.journal.events import user_content
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.gemini import Gemini
 from tests.models.gemini_server import GeminiServer, Reply

@@ -4,9 +4,10 @@ import pytest
 from google.genai import types
 
 from perdure.errors import DefinitionError
-from perdure.events import Event
-from perdure.models.base import LLMRegistry, LlmResponse
+from perdure.journal.events import Event
+from perdure.models.base import LlmResponse
 from perdure.models.gemini import Gemini
+from perdure.models.registry import LLMRegistry
 from perdure.models.scripted import ScriptedModel
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from perdure.activities.prompt import build_contents, without_session_ids
 from perdure.errors import ModelError
-from perdure.events import Event, user_content
+from perdure.journal.events import Event, user_content
 from perdure.models.gemini import Gemini
 from perdure.prove.conversations import gemini_refusals
+from perdure.steps.prompt import build_contents, without_session_ids
 from tests.models.gemini_calls import KEY, failure, request, responses
 from tests.models.gemini_server import GeminiServer, Reply, answer
 

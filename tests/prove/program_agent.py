@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
 from perdure.errors import EffectFailed
-from perdure.events import Event
+from perdure.journal.events import Event
 
 
 async def succeed(word: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from hypothesis import HealthCheck, Phase, settings
 
-from perdure.events import USER
+from perdure.journal.events import USER
 from perdure.prove.modes import Mode
 from perdure.prove.outcome import Outcome
 from perdure.prove.proof import ProofConfig, Prover

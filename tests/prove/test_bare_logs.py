@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from google.genai import types
 
-from perdure.events import USER, Event, EventActions, user_content
-from perdure.journal import (
+from perdure.journal.entries import (
     Entry,
     EventLogged,
     Failure,
@@ -22,6 +21,7 @@ from perdure.journal import (
     ToolOutput,
     ToolRan,
 )
+from perdure.journal.events import USER, Event, EventActions, user_content
 from perdure.prove.bare_logs import (
     CAUGHT,
     FAILURE_OVER,

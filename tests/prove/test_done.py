@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.journal import (
+from perdure.journal.entries import (
     Entry,
     EventLogged,
     Failure,
@@ -14,7 +14,7 @@ from perdure.journal import (
     ToolOutput,
     ToolRan,
 )
-from perdure.plan import CustomNode, LlmNode, Plan
+from perdure.plan.nodes import CustomNode, LlmNode, Plan
 from perdure.prove.done import done_in
 from perdure.prove.ledger import Step
 from tests.prove.test_outcome import called, responded, tool

@@ -9,15 +9,15 @@ import pytest
 from google.genai import types
 
 from perdure.errors import DefinitionError
-from perdure.events import Event, EventActions
-from perdure.journal import EventLogged, ModelCalled, TempStateSet
-from perdure.lifecycle import whole_steps
+from perdure.journal.entries import EventLogged, ModelCalled, TempStateSet
+from perdure.journal.events import Event, EventActions
 from perdure.prove.ledger import Ledger, Step
 from perdure.prove.modes import Cut
 from perdure.prove.outcome import Order, Outcome, differences, normalized, places, repeats
 from perdure.prove.report import Report, Verdict
 from perdure.prove.scenario import load_scenario, parse_scenario
 from perdure.prove.target import target_of, unscripted, use_script
+from perdure.sessions.lifecycle import whole_steps
 from tests.prove import shop
 
 

@@ -8,7 +8,7 @@ import pytest
 from google.genai import types
 
 from perdure.agents import App, LlmAgent, SequentialAgent
-from perdure.events import user_content
+from perdure.journal.events import user_content
 from perdure.models.base import LlmRequest
 from perdure.models.gemini import Gemini
 from perdure.models.scripted import ScriptedModel

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowExecution
 
-from perdure import __version__, packing
+from perdure import __version__
 from perdure.agents import App
 from perdure.agents.custom import BaseAgent
+from perdure.journal import packing
 from tests.replay.record import HISTORIES, scrub
 from tests.workflows import support
 from tests.workflows.custom_agents import AskBoth, Broker, CatchThenAsk, Failing, FallBack, Twice

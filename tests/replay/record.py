@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from perdure import __version__
 from perdure.config import ConnectionConfig, connect
-from perdure.devserver import DevServer
+from perdure.serving.dev_server import DevServer
 from tests.conformance.runner import Mode, play
 from tests.conformance.scenario import Scenario, load
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
-from perdure import packing
-from perdure.agents.registry import register
+from perdure.compiler.registry import register
 from perdure.errors import DefinitionWarning, HistoryDiffers
-from perdure.replay import replay_history
+from perdure.journal import packing
+from perdure.prove.replay import replay_history
 from tests.replay.features import RECORDED, custom_app, file_name, read_feature
 from tests.replay.record import HISTORIES
 

@@ -11,9 +11,9 @@ import pytest
 from temporalio.client import WorkflowHistory
 
 from perdure.agents import App
-from perdure.agents.registry import register
+from perdure.compiler.registry import register
 from perdure.errors import DefinitionWarning, HistoryDiffers, LogError
-from perdure.replay import read_history, replay_history
+from perdure.prove.replay import read_history, replay_history
 from tests.conformance.build import ScenarioApp
 from tests.replay.record import HISTORIES, scenario_of
 

@@ -16,8 +16,8 @@ from temporalio.client import Client
 
 from perdure.agents import App, ToolContext
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
-from perdure.events import Event
+from perdure.journal.events import Event
+from perdure.serving.dev_server import DevServer, DevServerConfig
 from perdure.worker import run_workers
 from tests.resilience.proxy import Proxy
 from tests.workflows.support import User, agent, calls, check_log, eventually, make_app, short, text

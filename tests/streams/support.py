@@ -16,7 +16,7 @@ from perdure.agents import App
 from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import ModelError
-from perdure.events import Event
+from perdure.journal.events import Event
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.streams.hub import TokenHub
 from perdure.worker import create_workers

@@ -13,14 +13,14 @@ from google.genai import types
 from temporalio.client import Client
 
 from perdure.cli.streaming import Printer
-from perdure.events import Event
+from perdure.journal.events import Event
 from perdure.streams.hub import Draft, Piece, TokenHub
 from perdure.streams.partials import partial_event
 from perdure.streams.server import StreamServer
-from tests.cli_support import Perdure, perdure
+from tests.cli.support import Perdure, perdure
+from tests.cli.test_main import Process, free_port
 from tests.streams.support import Typist, streaming
-from tests.test_cli import Process, free_port
-from tests.workflows.support import agent, make_app
+from tests.workflows.support import agent, eventually, make_app
 
 __all__ = ["perdure"]
 
@@ -136,7 +136,12 @@ async def streamed_over(url: str, app: str, session: str) -> str:
     """Run a turn over HTTP; returns what the partial events say."""
     async with httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
         path = f"/apps/{app}/users/u/sessions/{session}"
-        assert (await http.post(path)).status_code == 200
+
+        async def created() -> bool:
+            """An app is not there before its worker is."""
+            return (await http.post(path)).status_code == 200
+
+        await eventually(created)
         body: dict[str, Any] = {"appName": app, "userId": "u", "sessionId": session, "streaming": True}
         text = (await http.post("/run_sse", json={**body, "newMessage": {"parts": [{"text": "hi"}]}})).text
     pieces = re.findall(r'"parts":\[\{"text":"([^"]*)"\}\],"role":"model"\},"partial":true', text)

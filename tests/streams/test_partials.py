@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from perdure.events import Event
+from perdure.journal.events import Event
 from perdure.streams.hub import Draft, Piece, TokenHub
 from perdure.streams.partials import ATTEMPT, Partials
 from tests.streams.support import written

@@ -14,8 +14,8 @@ import pytest
 from click import ClickException
 
 from perdure.cli.streaming import told
-from perdure.encryption import EncryptionCodec
-from perdure.keys import Key, KeyRing
+from perdure.encryption.codec import EncryptionCodec
+from perdure.encryption.keys import Key, KeyRing
 from perdure.streams import remote, wire
 from perdure.streams.hub import Draft, News, Piece, Subscription, TokenHub, Writer
 from perdure.streams.remote import StreamClient, split_address

@@ -13,9 +13,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from perdure.agents import BaseAgent, LlmAgent, ParallelAgent
-from perdure.events import Event
+from perdure.journal.events import Event
 from perdure.models.scripted import ScriptedModel
-from perdure.requests import response_part
+from perdure.rules.intake import response_part
 from perdure.streams.hub import TokenHub
 from perdure.streams.partials import ATTEMPT
 from tests.streams.support import Typist, by_id, streaming, written

@@ -16,17 +16,17 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents import App
-from perdure.agents.compile import compile_app
 from perdure.agents.tools import FunctionTool
-from perdure.api.metering import meter_of
+from perdure.api.base.metering import meter_of
+from perdure.compiler.compile import compile_app
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import DefinitionError
-from perdure.metering import error_name
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.telemetry.metrics import SessionCount, prometheus_runtime
+from perdure.telemetry.step_meter import error_name
 from tests.api.support import Obedient, obedient_app, response_to, served
-from tests.test_cli import free_port
+from tests.cli.test_main import free_port
 from tests.workflows.support import ONCE, Counted, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server

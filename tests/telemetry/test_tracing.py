@@ -25,12 +25,12 @@ from perdure.cli.main import run_command
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import DefinitionError
-from perdure.messages import Trial
+from perdure.messages.session import Trial
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.telemetry.exporting import Discreet, Tracing, exporter_from
+from tests.cli.test_main import Process
 from tests.telemetry.collector import collecting
-from tests.test_cli import Process
 from tests.workflows.custom_agents import Broker, quote, slow_quote
 from tests.workflows.support import Counted, Gate, User, agent, calls, eventually, long_running, make_app, serving, text
 

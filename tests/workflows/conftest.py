@@ -9,9 +9,9 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 
-from perdure import devserver
 from perdure.config import ConnectionConfig, connect
-from perdure.devserver import DevServer, DevServerConfig
+from perdure.serving import dev_server as devserver
+from perdure.serving.dev_server import DevServer, DevServerConfig
 
 HISTORY_EVENTS = 40
 _KEYWORDS = 10

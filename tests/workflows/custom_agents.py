@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
 from perdure.errors import EffectFailed
-from perdure.events import Event, EventActions
+from perdure.journal.events import Event, EventActions
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.time}
 """Hides a clock from the check of the source, so that only the sandbox can catch it."""

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.agents.custom import BaseAgent, InvocationContext
 from perdure.errors import EffectFailed
-from perdure.events import Event
+from perdure.journal.events import Event
 from tests.workflows.custom_agents import faltering, said
 
 

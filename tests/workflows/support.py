@@ -18,11 +18,11 @@ from perdure.agents.custom import BaseAgent
 from perdure.agents.tools import FunctionTool
 from perdure.client import Runner
 from perdure.config import WorkerConfig
-from perdure.events import USER, Event
-from perdure.messages import InvocationView, JournalPage, PageInput, SessionView, workflow_id
+from perdure.journal.events import USER, Event
+from perdure.journal.projection import Projection
+from perdure.messages.session import InvocationView, JournalPage, PageInput, SessionView, workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
-from perdure.projection import Projection
 from perdure.worker import create_workers
 
 ONCE = RetryPolicy(maximum_attempts=1)

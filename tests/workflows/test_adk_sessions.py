@@ -14,8 +14,8 @@ from temporalio.client import Client
 from perdure.agents import App, FunctionTool, LlmAgent, ResumabilityConfig
 from perdure.agents.context import ToolContext
 from perdure.errors import InvalidTrajectory
-from perdure.events import USER, Event, user_content
-from perdure.given_logs import read_given
+from perdure.journal.events import USER, Event, user_content
+from perdure.trajectories.given_logs import read_given
 from tests.adk_shop import SESSIONS, VERSIONS, Shop, conversation
 from tests.workflows.support import ONCE, User, serving
 

@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 
 from perdure.agents import LongRunningFunctionTool, ParallelAgent
 from perdure.errors import CallAnswered, CallNotFound, InvalidMessage, MixedInvocations
-from perdure.requests import response_part
+from perdure.rules.intake import response_part
 from tests.workflows.support import (
     ONCE,
     Gate,

@@ -14,7 +14,7 @@ from temporalio.common import RetryPolicy
 
 from perdure.agents import App, FunctionTool, ReadonlyContext, ToolContext, load_artifacts
 from perdure.artifacts import ArtifactVersion, FileArtifactService
-from perdure.events import Event
+from perdure.journal.events import Event
 from tests.workflows.support import ONCE, GatedModel, User, agent, calls, make_app, responses, serving, text
 
 pytestmark = pytest.mark.server

@@ -14,14 +14,14 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure.activities.claims import ClaimDesk
 from perdure.agents import App, FunctionTool, ParallelAgent, ToolContext
 from perdure.client import Runner
-from perdure.doubts import NOT_HAPPENED, Reconciled
 from perdure.errors import InvalidMessage
-from perdure.events import REQUEST_RECONCILE, Event
-from perdure.lifecycle import Lifecycle
-from perdure.messages import Trial
-from perdure.open_calls import PendingCall
-from perdure.questions import parse_verdict
-from perdure.responses import wrap_result
+from perdure.journal.events import REQUEST_RECONCILE, Event
+from perdure.journal.open_calls import PendingCall
+from perdure.journal.questions import parse_verdict
+from perdure.messages.session import Trial
+from perdure.rules.in_doubt import NOT_HAPPENED, Reconciled
+from perdure.rules.tool_responses import wrap_result
+from perdure.sessions.lifecycle import Lifecycle
 from tests.workflows.support import (
     Counted,
     Gate,

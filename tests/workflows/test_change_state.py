@@ -10,9 +10,9 @@ from temporalio.client import Client
 from perdure.agents import App, ToolContext
 from perdure.client import Runner
 from perdure.errors import SessionNotFound, SharedStateFull
-from perdure.events import Event
-from perdure.messages import Trial
-from perdure.state_messages import CHANGE_STATE, StateChangeInput, StateChangeResult
+from perdure.journal.events import Event
+from perdure.messages.session import Trial
+from perdure.messages.shared_state import CHANGE_STATE, StateChangeInput, StateChangeResult
 from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, short, text
 
 pytestmark = pytest.mark.server

@@ -9,8 +9,8 @@ from temporalio.client import Client
 
 from perdure.agents import FunctionTool, ToolContext
 from perdure.errors import CallAnswered, InvalidMessage
-from perdure.events import REQUEST_CONFIRMATION
-from perdure.lifecycle import Lifecycle
+from perdure.journal.events import REQUEST_CONFIRMATION
+from perdure.sessions.lifecycle import Lifecycle
 from tests.workflows.support import ONCE, GatedModel, User, agent, calls, make_app, responses, serving, text
 
 pytestmark = pytest.mark.server

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agents import ParallelAgent
-from perdure.messages import SessionInput
+from perdure.messages.session import SessionInput
 from tests.workflows.support import (
     Counted,
     Gate,

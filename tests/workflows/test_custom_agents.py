@@ -8,8 +8,8 @@ from temporalio.client import Client
 from perdure.agents import App, FunctionTool, ParallelAgent, ResumabilityConfig
 from perdure.agents.custom import BaseAgent
 from perdure.client import Runner
-from perdure.journal import ActivityKept
-from perdure.messages import Trial
+from perdure.journal.entries import ActivityKept
+from perdure.messages.session import Trial
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import (
     AskBoth,

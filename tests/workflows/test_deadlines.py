@@ -16,13 +16,13 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
 from perdure.agents import App, LongRunningFunctionTool, ParallelAgent, ToolContext
-from perdure.agents.compile import compile_app
+from perdure.agents.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
 from perdure.client import Runner
+from perdure.compiler.compile import compile_app
 from perdure.errors import CallAnswered, DefinitionError
-from perdure.events import USER, Event, user_content
-from perdure.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
-from perdure.messages import Trial
-from perdure.views import time_text
+from perdure.journal.events import USER, Event, user_content
+from perdure.messages.session import Trial
+from perdure.views.pages import time_text
 from perdure.worker import create_workers
 from tests.workflows.support import (
     PENDING,

@@ -13,20 +13,20 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 
-from perdure import packing
 from perdure.agents import FunctionTool
 from perdure.agents.custom import BaseAgent
+from perdure.agents.expiry import AnswerWith
 from perdure.cli import run_command
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import HistoryDiffers
-from perdure.expiry import AnswerWith
-from perdure.lifecycle import Lifecycle
-from perdure.payloads import data_converter
-from perdure.replay import replay_history
+from perdure.journal import packing
+from perdure.prove.replay import replay_history
+from perdure.sessions.lifecycle import Lifecycle
+from perdure.temporal.payloads import data_converter
+from tests.recovery.test_rescue_effects import is_recorded
 from tests.workflows.support import Counted, User, agent, calls, check_log, long_running, make_app, serving, text
 from tests.workflows.test_deadlines import LATER, asking, timed
 from tests.workflows.test_large_journals import SMALL, loads, noise
-from tests.workflows.test_rescue_effects import is_recorded
 
 pytestmark = pytest.mark.server
 

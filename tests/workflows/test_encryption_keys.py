@@ -14,11 +14,11 @@ from temporalio.client import Client
 
 from perdure.agents import FunctionTool, ToolContext
 from perdure.config import ConnectionConfig, connect
-from perdure.encryption import EncryptionCodec
+from perdure.encryption.codec import EncryptionCodec
+from perdure.encryption.keys import Key, KeyRing, add_key
 from perdure.errors import EncryptionError
-from perdure.keys import Key, KeyRing, add_key
-from perdure.lifecycle import Lifecycle
-from tests.cli_support import Perdure, perdure
+from perdure.sessions.lifecycle import Lifecycle
+from tests.cli.support import Perdure, perdure
 from tests.workflows.support import ONCE, User, agent, calls, long_running, make_app, named, serving, text
 
 __all__ = ["perdure"]

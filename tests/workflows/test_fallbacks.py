@@ -12,7 +12,7 @@ from temporalio.common import RetryPolicy
 from perdure.agents import App, FunctionTool, ParallelAgent, ResumabilityConfig, SequentialAgent
 from perdure.agents.custom import BaseAgent
 from perdure.client import Runner
-from perdure.messages import Trial
+from perdure.messages.session import Trial
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import AskBoth, faltering
 from tests.workflows.fallback_agents import (

@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowHistory
 from perdure.agents import LoopAgent, ParallelAgent, SequentialAgent
 from perdure.agents.custom import BaseAgent
 from perdure.client import Runner
-from perdure.messages import Trial
+from perdure.messages.session import Trial
 from tests.workflows.fallback_agents import Second
 from tests.workflows.support import Counted, User, agent, calls, make_app, serving, text
 

@@ -11,9 +11,9 @@ from temporalio.client import Client
 
 from perdure.agents import FunctionTool, LoopAgent, ToolContext
 from perdure.errors import DefinitionWarning
-from perdure.events import REQUEST_CONFIRMATION
-from perdure.sharing import read_state
-from perdure.state_messages import state_workflow_id
+from perdure.journal.events import REQUEST_CONFIRMATION
+from perdure.messages.shared_state import state_workflow_id
+from perdure.sessions.shared_state import read_state
 from tests.workflows.support import ONCE, Counted, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from perdure.agents import App, FunctionTool, ParallelAgent, SequentialAgent, ToolContext
 from perdure.agents.custom import BaseAgent
-from perdure.replay import replay_history
+from perdure.prove.replay import replay_history
 from tests.workflows.support import Gate, User, agent, calls, make_app, named, responses, serving, text
 
 pytestmark = pytest.mark.server

@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
-from perdure import journal, packing
-from perdure import lifecycle as lifecycle_module
-from perdure.archive import read_archive
 from perdure.client import Runner
 from perdure.errors import SessionFull, SessionUnreadable
-from perdure.journal import Entry, EventLogged, ResumeAccepted, SessionCreated
-from perdure.journals import JournalReader
-from perdure.lifecycle import Lifecycle
-from perdure.messages import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput, Trial
-from perdure.packing import pack
-from perdure.task_timeouts import LONG
-from perdure.workflows import limits
+from perdure.journal import entries as journal
+from perdure.journal import packing
+from perdure.journal.entries import Entry, EventLogged, ResumeAccepted, SessionCreated
+from perdure.journal.packing import pack
+from perdure.messages.session import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput, Trial
+from perdure.recovery.slices import read_archive
+from perdure.sessions import lifecycle as lifecycle_module
+from perdure.sessions.journal_reader import JournalReader
+from perdure.sessions.lifecycle import Lifecycle
+from perdure.temporal.task_timeouts import LONG
 from perdure.workflows import session as session_module
+from perdure.workflows.run import limits
 from tests.workflows.custom_agents import Broker
 from tests.workflows.support import (
     Counted,

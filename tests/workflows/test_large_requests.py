@@ -10,14 +10,14 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from perdure import calls as client_calls
 from perdure.agents import ParallelAgent
 from perdure.client import Runner
 from perdure.errors import InvalidMessage
-from perdure.events import USER, user_content
-from perdure.lifecycle import Lifecycle
-from perdure.messages import RESPOND, SEND_MESSAGE, InvocationResult, MessageInput, Trial
-from perdure.sent_ahead import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, RequestsAhead, SentAhead
+from perdure.journal.events import USER, user_content
+from perdure.messages.large_requests import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, RequestsAhead, SentAhead
+from perdure.messages.session import RESPOND, SEND_MESSAGE, InvocationResult, MessageInput, Trial
+from perdure.sessions import calls as client_calls
+from perdure.sessions.lifecycle import Lifecycle
 from tests.workflows.support import (
     Gate,
     User,

@@ -15,9 +15,9 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.agents import FunctionTool, LoopAgent, exit_loop
 from perdure.cli.main import main
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
-from perdure.journal import payload_size
-from perdure.messages import Effect, EffectsPage, PageInput
+from perdure.journal.entries import payload_size
+from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.messages.session import Effect, EffectsPage, PageInput
 from tests.workflows.support import (
     Counted,
     Gate,

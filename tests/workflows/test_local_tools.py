@@ -14,7 +14,7 @@ from temporalio.common import RetryPolicy
 
 from perdure.agents import FunctionTool, ToolContext
 from perdure.errors import DefinitionError
-from perdure.replay import replay_history
+from perdure.prove.replay import replay_history
 from tests.workflows.support import (
     ONCE,
     Counted,

@@ -11,12 +11,12 @@ from temporalio.client import Client
 
 from perdure.agents import App, ParallelAgent, ResumabilityConfig, SequentialAgent
 from perdure.agents.custom import BaseAgent
-from perdure.budget import LIMIT
 from perdure.client import Runner
 from perdure.errors import InvalidMessage
-from perdure.journal import ModelCalled
-from perdure.messages import Trial
+from perdure.journal.entries import ModelCalled
+from perdure.messages.session import Trial
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.rules.model_calls import LIMIT
 from tests.workflows.custom_agents import Gatherer
 from tests.workflows.support import Counted, User, agent, calls, long_running, serving, text
 

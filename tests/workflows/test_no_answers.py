@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from perdure.agents import ParallelAgent, SequentialAgent
 from perdure.client import Runner
-from perdure.messages import Trial
+from perdure.messages.session import Trial
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.gemini import Gemini
 from perdure.prove.conversations import gemini_refusals, refusals

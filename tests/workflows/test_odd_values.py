@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.client import Runner
 from perdure.errors import InvalidMessage, InvalidTrajectory
-from perdure.events import USER, Event
+from perdure.journal.events import USER, Event
 from tests.exports import by_hand
 from tests.workflows.support import Counted, agent, calls, long_running, make_app, responses, serving, text
 

@@ -12,18 +12,18 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from perdure.agents import LongRunningFunctionTool, ToolContext
-from perdure.agents.compile import compile_app
+from perdure.agents.expiry import AnswerWith
 from perdure.agents.tools import FunctionTool
 from perdure.client import Runner
-from perdure.doubts import Reconciled
+from perdure.compiler.compile import compile_app
 from perdure.errors import DefinitionError
-from perdure.expiry import AnswerWith
-from perdure.lifecycle import Lifecycle
-from perdure.messages import InvocationView, Trial
-from perdure.plan_diff import describe_plan
-from perdure.projection import Projection
-from perdure.salvage import salvage
-from perdure.tool_effects import build_effects
+from perdure.journal.projection import Projection
+from perdure.messages.session import InvocationView, Trial
+from perdure.plan.diff import describe_plan
+from perdure.recovery.salvage import salvage
+from perdure.rules.in_doubt import Reconciled
+from perdure.sessions.lifecycle import Lifecycle
+from perdure.views.ledger import build_effects
 from tests.workflows.support import (
     ONCE,
     Counted,

@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from perdure.agents import FunctionTool, ToolContext
 from perdure.client import Runner
-from perdure.replay import replay_history
+from perdure.prove.replay import replay_history
 from tests.workflows.support import Gate, User, agent, calls, eventually, make_app, named, serving, text
 
 pytestmark = pytest.mark.server

@@ -11,14 +11,16 @@ import pytest
 from google.genai import types
 from temporalio.client import Client
 
-from perdure import journal, lifecycle, packing
 from perdure.client import Runner
-from perdure.driven_log import drive_log
 from perdure.errors import SessionExists, SessionNotFound, SessionUnreadable
-from perdure.events import USER, Event, user_content
-from perdure.lifecycle import Lifecycle
-from perdure.messages import SessionInput
-from perdure.transfers import ResumedSession
+from perdure.journal import entries as journal
+from perdure.journal import packing
+from perdure.journal.events import USER, Event, user_content
+from perdure.messages.session import SessionInput
+from perdure.sessions import lifecycle
+from perdure.sessions.lifecycle import Lifecycle
+from perdure.sessions.transfers import ResumedSession
+from perdure.trajectories.driven_log import drive_log
 from tests.workflows.support import User, agent, calls, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server

@@ -12,14 +12,14 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError
 
 from perdure.agents import FunctionTool, ToolContext
-from perdure.claims import claims_id
-from perdure.devserver import find_temporal
-from perdure.doubts import Reconciled
-from perdure.events import REQUEST_RECONCILE, USER, Event, user_content
-from perdure.lifecycle import end_run
-from perdure.messages import InvocationView
+from perdure.journal.events import REQUEST_RECONCILE, USER, Event, user_content
+from perdure.messages.claims import claims_id
+from perdure.messages.session import InvocationView
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
+from perdure.rules.in_doubt import Reconciled
+from perdure.serving.dev_server import find_temporal
+from perdure.sessions.lifecycle import end_run
 from tests.workflows.support import User, agent, calls, eventually, make_app, named, responses, serving, text
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from perdure.agents import FunctionTool, LoopAgent, SequentialAgent
 from perdure.client import Runner
 from perdure.errors import DefinitionWarning, InvalidTrajectory, InvocationFailed, SessionExists, SessionNotFound
-from perdure.events import USER, Event, EventActions, ToolConfirmation, user_content
+from perdure.journal.events import USER, Event, EventActions, ToolConfirmation, user_content
 from perdure.worker import create_workers
 from tests.conformance.build import ScenarioApp
 from tests.conformance.logs import all_scenarios, expected_turns

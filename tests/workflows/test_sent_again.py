@@ -14,8 +14,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.events import USER
-from perdure.messages import RESPOND, SEND_MESSAGE
+from perdure.journal.events import USER
+from perdure.messages.session import RESPOND, SEND_MESSAGE
 from tests.workflows.support import PENDING, User, agent, calls, long_running, make_app, responses, serving, text
 
 pytestmark = pytest.mark.server

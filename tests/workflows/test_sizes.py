@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowQueryFailedError
 
-from perdure import sharing, views
 from perdure.agents import LongRunningFunctionTool, ToolContext
 from perdure.errors import InvalidMessage
-from perdure.messages import EventsPage, PageInput
+from perdure.messages.session import EventsPage, PageInput
+from perdure.sessions import shared_state as sharing
+from perdure.views import pages as views
 from tests.workflows.support import User, agent, calls, long_running, make_app, named, serving, text
 
 pytestmark = pytest.mark.server

@@ -7,10 +7,10 @@ import string
 
 import pytest
 
-from perdure.events import Event, user_content
-from perdure.journal import EventLogged
-from perdure.projection import Projection
-from perdure.workflows.scope import Carrier
+from perdure.journal.entries import EventLogged
+from perdure.journal.events import Event, user_content
+from perdure.journal.projection import Projection
+from perdure.workflows.agents.scope import Carrier
 
 NOISE = "".join(random.Random(1).choices(string.ascii_letters + string.digits + "-_", k=5000))
 

@@ -10,10 +10,10 @@ from temporalio.client import Client
 from perdure.activities import plan
 from perdure.agents import ToolContext
 from perdure.errors import InvalidMessage, SessionNotFound
-from perdure.events import Event
-from perdure.lifecycle import Lifecycle
-from perdure.sharing import read_state, share_state
-from perdure.state_messages import ShareStateInput
+from perdure.journal.events import Event
+from perdure.messages.shared_state import ShareStateInput
+from perdure.sessions.lifecycle import Lifecycle
+from perdure.sessions.shared_state import read_state, share_state
 from tests.workflows.support import (
     Counted,
     Gate,

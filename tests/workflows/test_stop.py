@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from perdure.agents import ParallelAgent
 from perdure.errors import CallAnswered, InvocationFinished, InvocationRunning, NotResumable
-from perdure.messages import InvocationResult
+from perdure.messages.session import InvocationResult
 from tests.workflows.support import (
     Counted,
     Gate,

@@ -16,19 +16,19 @@ import pytest
 from google.genai import types
 from temporalio.client import Client
 
-from perdure.activities.limits import MAX_LOCAL_BYTES
+from perdure.activities.payload_checks import MAX_LOCAL_BYTES
 from perdure.agents import LongRunningFunctionTool, ToolContext
 from perdure.agents.tools import FunctionTool
 from perdure.artifacts import FileArtifactService
 from perdure.artifacts.sealing import SEALED, SealedArtifacts
-from perdure.doubts import Reconciled
-from perdure.encryption import EncryptionCodec
+from perdure.encryption.codec import EncryptionCodec
+from perdure.encryption.keys import Key, KeyRing
 from perdure.errors import ArtifactError
-from perdure.events import Event
-from perdure.journal import MAX_EVENT_BYTES, payload_size
-from perdure.keys import Key, KeyRing
-from perdure.large_results import MAX_RESULT_BYTES
+from perdure.journal.entries import MAX_EVENT_BYTES, payload_size
+from perdure.journal.events import Event
 from perdure.logs import configure_logging
+from perdure.rules.in_doubt import Reconciled
+from perdure.rules.large_results import MAX_RESULT_BYTES
 from tests.workflows.support import (
     Counted,
     User,

@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from perdure.agents import ParallelAgent
 from perdure.errors import InvalidMessage, InvocationFailed, SessionExists, SessionNotFound
-from perdure.events import USER
+from perdure.journal.events import USER
 from tests.workflows.support import Counted, Gate, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server

@@ -14,7 +14,8 @@ from perdure.agents import App, ResumabilityConfig, SequentialAgent
 from perdure.agents.custom import BaseAgent, ReadonlyContext
 from perdure.agents.tools import FunctionTool
 from perdure.config import ConnectionConfig, connect
-from perdure.models.base import LLMRegistry, LlmRequest
+from perdure.models.base import LlmRequest
+from perdure.models.registry import LLMRegistry
 from perdure.models.scripted import ScriptedModel
 from tests.workflows import custom_agents
 from tests.workflows.custom_agents import Broker, quote, slow_quote

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client
 
-from perdure.search import APP, PENDING_TOOLS, STATUS, USER_ID
+from perdure.messages.search_attributes import APP, PENDING_TOOLS, STATUS, USER_ID
 from tests.workflows.support import Counted, User, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server

@@ -18,7 +18,7 @@ from temporalio.client import Client
 
 from perdure.agents import FunctionTool
 from perdure.config import WorkerConfig
-from perdure.events import REQUEST_RECONCILE
+from perdure.journal.events import REQUEST_RECONCILE
 from perdure.worker import create_workers
 from tests.workflows.crashing_worker import HANG, KEPT, ONCE, SERVES
 from tests.workflows.support import (

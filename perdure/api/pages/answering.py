@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
-from perdure.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
-from perdure.open_calls import PendingCall
-from perdure.plan import LlmNode, Plan
-from perdure.responses import confirmation_hint
-from perdure.views import awaited_tool
+from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
+from perdure.journal.open_calls import PendingCall
+from perdure.plan.nodes import LlmNode, Plan
+from perdure.rules.tool_responses import confirmation_hint
+from perdure.views.pages import awaited_tool
 
 Takes = Literal["decision", "verdict", "fields", "json"]
 

@@ -12,19 +12,19 @@ from datetime import timedelta
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from perdure.api.backend import Backend
-from perdure.api.identity import Identity
+from perdure.api.auth.identity import Identity
+from perdure.api.base.backend import Backend
 from perdure.api.pages.answering import AnswerForm, answer_form
 from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree
 from perdure.errors import PerdureError
-from perdure.events import QUESTIONS, USER, Event
-from perdure.explaining import InvocationExplanation, SessionExplanation
-from perdure.open_calls import PendingCall
-from perdure.plan import Plan
-from perdure.sessions import ListedSession
-from perdure.waiting import Found, Wanted, ask_waiting
+from perdure.journal.events import QUESTIONS, USER, Event
+from perdure.journal.open_calls import PendingCall
+from perdure.plan.nodes import Plan
+from perdure.sessions.pending import Found, Wanted, ask_waiting
+from perdure.sessions.sessions import ListedSession
+from perdure.views.explanation import InvocationExplanation, SessionExplanation
 
 MOST_CALLS = 100
 MOST_SESSIONS = 50

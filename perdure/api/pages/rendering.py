@@ -18,11 +18,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
+from perdure.api.base.statuses import status_and_detail
 from perdure.api.pages import shown
-from perdure.api.statuses import status_and_detail
 from perdure.errors import PerdureError
-from perdure.failures import reference
-from perdure.messages import workflow_id
+from perdure.messages.session import workflow_id
+from perdure.rules.failures import reference
 
 _POLICY = "; ".join(
     (

@@ -10,18 +10,18 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from perdure.api.access import answers
-from perdure.api.attribution import answer_metadata
-from perdure.api.auth import SignedIn
-from perdure.api.backend import Backend, BackendOf, Segment
-from perdure.api.identity import Identity, IdentityOf
+from perdure.api.auth.access import answers
+from perdure.api.auth.identity import Identity, IdentityOf
+from perdure.api.auth.middleware import SignedIn
+from perdure.api.auth.standing import StandingOf
+from perdure.api.base.attribution import answer_metadata
+from perdure.api.base.backend import Backend, BackendOf, Segment
+from perdure.api.base.statuses import CredentialExpired
 from perdure.api.pages.answering import WHY, AnswerForm, answer_form, read_answer
 from perdure.api.pages.fields import NotFilledIn
 from perdure.api.pages.reading import read_inbox, read_session
 from perdure.api.pages.rendering import PageRoute, page, session_path, static_file
 from perdure.api.pages.safety import check_same_origin, read_form
-from perdure.api.standing import StandingOf
-from perdure.api.statuses import CredentialExpired
 from perdure.errors import (
     CallAnswered,
     CallNotFound,
@@ -30,7 +30,7 @@ from perdure.errors import (
     InvocationRunning,
     NotResumable,
 )
-from perdure.waiting import Wanted
+from perdure.sessions.pending import Wanted
 
 _SESSION = "/inbox/apps/{app_name}/users/{user_id}/sessions/{session_id}"
 _LIVE_FOR = 25.0

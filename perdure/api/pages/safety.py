@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request
 
-from perdure.api.guard import is_own
+from perdure.api.base.guard import is_own
 
 _MAX_FIELDS = 500
 

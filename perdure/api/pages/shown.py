@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from google.genai import types
 
-from perdure.api.attribution import Attribution, attribution_of
-from perdure.events import USER, Event, asked_about
-from perdure.views import QUESTION_WORDS
+from perdure.api.base.attribution import Attribution, attribution_of
+from perdure.journal.events import USER, Event, asked_about
+from perdure.views.pages import QUESTION_WORDS
 
 _MOST = 6000
 """Characters of a text or a value that are shown."""

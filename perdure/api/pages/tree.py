@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.explaining import InvocationExplanation
-from perdure.outlook import AgentStep
-from perdure.plan import Node, Plan
+from perdure.plan.nodes import Node, Plan
+from perdure.views.explanation import InvocationExplanation
+from perdure.views.next_steps import AgentStep
 
 State = Literal["at work", "waits", "failed", "stopped", "queued", "ended", "took part", "not entered"]
 

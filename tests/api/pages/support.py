@@ -21,11 +21,11 @@ from temporalio.client import Client
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, SequentialAgent
 from perdure.agents.tools import FunctionTool, ToolContext
 from perdure.api.app import create_app
-from perdure.api.auth import SIGNED_IN_KEY
-from perdure.api.config import ApiConfig
-from perdure.api.identity import SCOPE_KEY, Identity
-from perdure.http_server import listen, serve, url_of
+from perdure.api.auth.identity import SCOPE_KEY, Identity
+from perdure.api.auth.middleware import SIGNED_IN_KEY
+from perdure.api.base.config import ApiConfig
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.serving.http_server import listen, serve, url_of
 from tests.workflows.support import ONCE, Gate, User, make_app, serving
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&\u202eevil"

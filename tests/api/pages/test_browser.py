@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from perdure.api.attribution import attribution_of
+from perdure.api.base.attribution import attribution_of
 from tests.api.pages.support import HOSTILE, Pages
 from tests.workflows.support import eventually, responses
 

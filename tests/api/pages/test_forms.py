@@ -12,14 +12,14 @@ from urllib.parse import urlencode
 import pytest
 from temporalio.client import Client
 
-from perdure.api.attribution import answer_metadata, attribution_of
-from perdure.api.identity import ANYONE, Identity
-from perdure.attribution import ATTRIBUTION as ANSWER
+from perdure.api.auth.identity import ANYONE, Identity
+from perdure.api.base.attribution import answer_metadata, attribution_of
 from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import SessionStuck
-from perdure.events import Event
-from perdure.messages import workflow_id
+from perdure.journal.attribution import ATTRIBUTION as ANSWER
+from perdure.journal.events import Event
+from perdure.messages.session import workflow_id
 from perdure.worker import create_workers
 from tests.api.pages.support import HOSTILE, SAME_ORIGIN, Clerk, Pages, Sent, clerk_app
 from tests.workflows.support import User, eventually, responses, serving

@@ -9,13 +9,13 @@ import pytest
 from google.genai import types
 from hatchling.builders.wheel import WheelBuilder
 
-from perdure.api.guard import is_own
+from perdure.api.base.guard import is_own
 from perdure.api.pages.shown import ago, clock, iso, named_values, shown_json, timeline
 from perdure.api.pages.tree import Agent, agent_tree
-from perdure.events import Event, EventActions
-from perdure.explaining import InvocationExplanation, explain_session
-from perdure.journal import Entry, EventLogged, Failure
-from tests.journal_entries import PLAN, answer, called, fold, message, responded, said, settled, started
+from perdure.journal.entries import Entry, EventLogged, Failure
+from perdure.journal.events import Event, EventActions
+from perdure.views.explanation import InvocationExplanation, explain_session
+from tests.journal.sample_entries import PLAN, answer, called, fold, message, responded, said, settled, started
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,0 +1,255 @@
+"""Runs user code so that it never blocks the worker's loop, and heartbeats for it.
+
+Sync functions run in threads; async ones, models included, on a loop of their own, one for each worker process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import math
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from temporalio import activity
+
+from perdure.errors import ArtifactError, error_text
+from perdure.logs import get_logger, names_at_work
+from perdure.rules.failures import reference
+
+_T = TypeVar("_T")
+_log = get_logger("perdure.worker")
+
+_BEAT_SECONDS = 1.0
+_BEATS_PER_TIMEOUT = 3.5
+_GRACE_SECONDS = 5.0
+"""How long what is cancelled may take to be over, and to keep its result if it finishes all the same: a sync function,
+which nothing can interrupt, and an async one that cleans up."""
+
+
+@contextmanager
+def telling(what: str) -> Generator[None]:
+    """Log a failure by its kind, place and attempt: what it says may quote a prompt or an argument."""
+    try:
+        yield
+    except Exception as error:
+        cause = error.__cause__ or error
+        place = next(reversed(traceback.extract_tb(cause.__traceback__)), None)
+        where = f"{place.filename.rpartition('/')[2]}:{place.lineno}" if place else None
+        attempt = activity.info().attempt
+        names = names_at_work()
+        known = reference(names.get("invocation", ""), names.get("agent", ""), names.get("tool", "model"))
+        kind = type(cause).__name__
+        _log.warning(f"{what} failed", error=kind, reference=known, where=where, attempt=attempt)
+        _log.debug(f"{what} failed", exc_info=True)
+        raise
+
+
+class CodeRunner:
+    """Threads and a loop for user code."""
+
+    def __init__(self, name: str, max_threads: int) -> None:
+        """Make the threads and the loop; `name` tells theirs from another runner's."""
+        self._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"perdure-{name}")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"perdure-{name}-loop", daemon=True)
+        self._thread.start()
+
+    async def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a function and return its result, heartbeating all the while; must be called inside of an activity.
+
+        Raises:
+            RuntimeError: It raised what would be taken for something else outside of it, such as `StopIteration`.
+            asyncio.CancelledError: The activity was cancelled, and the function did not finish in time.
+        """
+        if inspect.iscoroutinefunction(fn):
+            return await self.run_async(fn(*args, **kwargs))
+        result = await _finish(self._in_thread(functools.partial(fn, *args, **kwargs)))
+        if inspect.isawaitable(result):
+            return await self.run_async(_as_coroutine(result))
+        return result
+
+    async def run_until(self, end: float, fn: Callable[..., _T], /, *args: Any) -> _T:
+        """Run a function that is not async, as `run` does, but wait until a time of `time.monotonic` only.
+
+        Raises:
+            RuntimeError: As for `run`.
+            TimeoutError: It did not finish by then; its thread is left to its end.
+            asyncio.CancelledError: As for `run`.
+        """
+        return await _finish(self._in_thread(functools.partial(fn, *args)), end=end)
+
+    def _in_thread(self, fn: Callable[[], _T]) -> asyncio.Future[_T]:
+        call = functools.partial(contextvars.copy_context().run, fn)
+        return asyncio.get_running_loop().run_in_executor(self._threads, _contained, call)
+
+    async def run_async(self, coroutine: Coroutine[Any, Any, _T], *, end: float = math.inf) -> _T:
+        """Run a coroutine on the loop for user code, heartbeating all the while.
+
+        Args:
+            coroutine: The coroutine.
+            end: How long to wait for it at the most: a time of `time.monotonic`.
+
+        Raises:
+            RuntimeError: As for `run`.
+            TimeoutError: It did not finish by then, and is cancelled.
+            asyncio.CancelledError: The activity was cancelled; so was the coroutine, which is over by then unless that
+                took it too long.
+        """
+        job = _Job(coroutine)
+        future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.run(), self._loop))
+        return await _finish(future, cancel=lambda: self._loop.call_soon_threadsafe(job.cancel), end=end)
+
+    def wait(self, awaitable: Awaitable[_T]) -> _T:
+        """Run an awaitable on the loop for user code and return its result; for sync functions, in their threads.
+
+        Raises:
+            ArtifactError: The caller is an async function on that loop, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise ArtifactError("wait_for is for plain functions; in an async function await it")
+        return asyncio.run_coroutine_threadsafe(_as_coroutine(awaitable), self._loop).result()
+
+    def close(self) -> None:
+        """Stop the loop; threads that still run are left to their end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=_GRACE_SECONDS)
+
+
+_MISUNDERSTOOD = (StopIteration, StopAsyncIteration, futures.CancelledError)
+"""No future takes the first (https://github.com/python/cpython/issues/112182), generators around the call would take
+the second for their own, and the third counts as the activity's cancellation."""
+
+
+def _contained(call: Callable[[], _T]) -> _T:
+    """Call a function in a thread; what it raises is an error, and says nothing to the thread, a future or a loop."""
+    try:
+        return call()
+    except BaseException as error:
+        if _is_plain(error):
+            raise
+        raise _stray(error) from error
+
+
+def _is_plain(error: BaseException) -> bool:
+    return isinstance(error, Exception) and not isinstance(error, _MISUNDERSTOOD)
+
+
+def _stray(error: BaseException) -> RuntimeError:
+    what = error_text(error)
+    if isinstance(error, StopIteration | StopAsyncIteration):
+        return RuntimeError(f"the code raised {what}: next() found nothing more; give it a default: next(…, None)")
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return RuntimeError(f"the code asked the process to exit: {what}")
+    return RuntimeError(f"the code raised {what}, with which no call can end; catch it there, and raise an Exception")
+
+
+class _Job(Generic[_T]):
+    """A coroutine on the loop for user code; it is over only when the coroutine is, also where it is cancelled."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    async def run(self) -> _T:
+        self._task = asyncio.current_task()
+        if self._cancelled:
+            self._coroutine.close()
+            raise asyncio.CancelledError
+        try:
+            return await self._coroutine
+        except BaseException as error:
+            if _is_plain(error) or self._is_ended(error):
+                raise
+            raise _stray(error) from error
+
+    def _is_ended(self, error: BaseException) -> bool:
+        """Return whether the coroutine was ended from outside: cancelled, or closed with what a dead loop left."""
+        if isinstance(error, asyncio.CancelledError):
+            return self._cancelled
+        return isinstance(error, GeneratorExit) and self._task is not None and not self._task.get_loop().is_running()
+
+    def cancel(self) -> None:
+        """Cancel the coroutine; called on its loop."""
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def _finish(
+    future: asyncio.Future[_T], cancel: Callable[[], object] | None = None, *, end: float = math.inf
+) -> _T:
+    with beating():
+        try:
+            # As if shielded: neither the wait's cancellation nor its end cancels what is waited for.
+            await asyncio.wait({future}, timeout=None if end == math.inf else max(end - time.monotonic(), 0))
+        except asyncio.CancelledError:
+            if cancel is not None:
+                cancel()
+            done, _ = await asyncio.wait({future}, timeout=_GRACE_SECONDS)
+            if not done:
+                future.add_done_callback(_ignored)
+                raise
+        if not future.done():
+            if cancel is not None:
+                cancel()
+            future.add_done_callback(_ignored)
+            raise TimeoutError("it took longer than there was time left")
+        return future.result()
+
+
+def _ignored(future: asyncio.Future[Any]) -> None:
+    """Look at what nobody waits for any more, so that asyncio does not tell of it."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
+    return await awaitable
+
+
+@contextmanager
+def beating() -> Generator[None]:
+    """Heartbeat inside of the block, from the worker's loop, which user code cannot block; none if it is local."""
+    info = activity.info()
+    # Once a second, or more often where that would be too late for the timeout.
+    pause = _BEAT_SECONDS
+    if info.heartbeat_timeout:
+        pause = min(pause, info.heartbeat_timeout.total_seconds() / _BEATS_PER_TIMEOUT)
+    if info.is_local:
+        yield
+        return
+    timer = _Heartbeat(pause)
+    try:
+        yield
+    finally:
+        timer.stop()
+
+
+class _Heartbeat:
+    """Heartbeats by a timer: a task for each step would cost more than most of its heartbeats."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+        self._loop = asyncio.get_running_loop()
+        # The timer runs in the context of the activity, and so does each that it sets.
+        self._timer = self._loop.call_later(pause, self._beat)
+
+    def _beat(self) -> None:
+        activity.heartbeat()
+        self._timer = self._loop.call_later(self._pause, self._beat)
+
+    def stop(self) -> None:
+        """Heartbeat no more."""
+        self._timer.cancel()

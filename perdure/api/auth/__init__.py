@@ -1,0 +1,1 @@
+"""Who may do what: credentials, sign-in, and the one place that decides."""

@@ -1,0 +1,167 @@
+"""Whose sessions a request may touch. Every route passes through here, whether it thinks of it or not.
+
+`create_app` makes `check_users` a dependency of all routes, and `Backend.runner` asks an `Access` what it may hand out.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote
+from weakref import WeakSet
+
+from fastapi import HTTPException, Request
+
+from perdure.api.auth.identity import ANYONE, OPERATOR, SCOPE_KEY, Deed, Identity
+from perdure.client import Runner
+from perdure.plan.nodes import CallLimit
+
+__all__ = ["APP", "NOT_FOUND", "Access", "OneUsersRunner", "access_of", "answers", "check_state", "check_users"]
+
+APP = "app:"
+"""How the keys of a state start that all sessions of an app share, whosever they are."""
+
+NOT_FOUND = "Session not found"
+"""What is said of another user's session, whether it exists or not."""
+
+_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
+_USER_QUERIES = ("userId", "user_id", "user")
+_USER_PATH = "user_id"
+
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+_answering: WeakSet[Callable[..., Any]] = WeakSet()
+
+
+def answers(endpoint: _Endpoint) -> _Endpoint:
+    """Mark a route that does no more than answer a call, so that approvers may use it; stands below `@router.post`."""
+    _answering.add(endpoint)
+    return endpoint
+
+
+class Access:
+    """What one request may touch."""
+
+    def __init__(self, identity: Identity, deed: Deed) -> None:
+        """Say who asks, and for what.
+
+        Args:
+            identity: Who.
+            deed: What the route does in sessions.
+        """
+        self.identity = identity
+        self.deed: Deed = deed
+
+    def check(self, user_id: str, deed: Deed | None = None) -> None:
+        """Refuse what is another user's.
+
+        Raises:
+            HTTPException: 404, as if there were nothing; 403 for who may look, and not do this.
+        """
+        if self.identity.may(deed or self.deed, user_id):
+            return
+        if self.identity.may("read", user_id):
+            raise HTTPException(403, "you may read these sessions and answer what waits in them, and no more")
+        raise HTTPException(404, NOT_FOUND)
+
+    def runner(self, runner: Runner, user_id: str | None, deed: Deed | None = None) -> Runner:
+        """Return a runner that reaches no further than the request may: whose sessions it may touch, or all.
+
+        Args:
+            runner: One that reaches everything.
+            user_id: Whose session is meant; `None` for as many users as may be.
+            deed: What is done; by default what the route does.
+
+        Raises:
+            HTTPException: The request may do nothing in this user's sessions. 404.
+        """
+        if user_id is not None:
+            self.check(user_id, deed)
+        only = self.whose(None, deed)
+        return runner if only is None else OneUsersRunner(runner, only)
+
+    def whose(self, user_id: str | None, deed: Deed | None = None) -> str | None:
+        """Return whose sessions are meant, by a request for this user's or, with `None`, for as many as may be.
+
+        Returns:
+            A user, or `None` for everybody's.
+
+        Raises:
+            HTTPException: The request may do nothing in them. 404, or as `check` does.
+        """
+        if user_id is not None:
+            self.check(user_id, deed)
+            return user_id
+        if self.identity.may_for_all(deed or self.deed):
+            return None
+        if self.identity.subject is None:
+            raise HTTPException(404, NOT_FOUND)
+        return self.identity.subject
+
+
+def access_of(request: Request) -> Access:
+    """Return what a request may touch."""
+    looks = request.method in _LOOKS
+    deed: Deed = "read" if looks else "answer" if request.scope.get("endpoint") in _answering else "run"
+    return Access(request.scope.get(SCOPE_KEY, ANYONE), deed)
+
+
+async def check_users(request: Request) -> None:
+    """Refuse a path or a query that names another user.
+
+    Raises:
+        HTTPException: 404.
+    """
+    access = access_of(request)
+    named = [unquote(request.path_params[_USER_PATH])] if _USER_PATH in request.path_params else []
+    for name in _USER_QUERIES:
+        # An empty one is a field of a form that nobody filled in.
+        named += filter(None, request.query_params.getlist(name))
+    for user_id in named:
+        access.check(user_id)
+
+
+def call_limit(identity: Identity, max_llm_calls: int | None) -> CallLimit | None:
+    """Return how many model calls somebody asks for; who is no operator may only lower what the app allows."""
+    if max_llm_calls is None:
+        return None
+    return CallLimit(most=max_llm_calls, lowers=OPERATOR not in identity.roles)
+
+
+def check_state(identity: Identity, delta: Mapping[str, Any] | None) -> None:
+    """Refuse to write what other users' agents read, unless an operator does it.
+
+    Args:
+        identity: Who writes.
+        delta: What is written into a session's state.
+
+    Raises:
+        HTTPException: It holds `app:` keys. 403.
+    """
+    if OPERATOR not in identity.roles and any(key.startswith(APP) for key in delta or ()):
+        raise HTTPException(403, "app: keys are shared by all users of the app, so only an operator may write them")
+
+
+class OneUsersRunner(Runner):
+    """A runner that knows of no other user's sessions, whatever it is asked. Without a user id, it means that user."""
+
+    def __init__(self, runner: Runner, user_id: str) -> None:
+        """Limit a runner to a user."""
+        vars(self).update(vars(runner))
+        self.only = user_id
+
+
+def _limited(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: OneUsersRunner, *args: Any, user_id: str | None = None, **named: Any) -> Any:
+        if user_id is not None and user_id != self.only:
+            raise HTTPException(404, NOT_FOUND)
+        return method(self, *args, user_id=self.only, **named)
+
+    return call
+
+
+for _name, _method in inspect.getmembers(Runner, inspect.isfunction):
+    if not _name.startswith("_") and "user_id" in inspect.signature(cast("Callable[..., Any]", _method)).parameters:
+        setattr(OneUsersRunner, _name, _limited(cast("Callable[..., Any]", _method)))

@@ -1,0 +1,175 @@
+"""What end users are told of errors: type and reference. The text may quote anything, so it is for operators.
+
+It stands around the runner that a route gets, so that no route has to think of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar, cast
+
+from google.genai import types
+from pydantic import BaseModel
+
+from perdure.client import Runner
+from perdure.errors import InvocationFailed
+from perdure.journal.entries import Failure
+from perdure.journal.events import REQUEST_RECONCILE, Event, asked_about
+from perdure.journal.open_calls import PendingCall
+from perdure.messages.session import Effect
+from perdure.plan.nodes import Plan
+from perdure.rules.failures import public_text, reference
+
+__all__ = ["VeiledRunner", "veiled"]
+
+_T = TypeVar("_T")
+
+
+def veiled(value: _T, invocation_id: str = "") -> _T:
+    """Return a value of Perdure's without the texts of errors; itself, if it holds none.
+
+    Args:
+        value: A view, an event, an entry, or a collection of them.
+        invocation_id: The invocation that it is of, where it does not say so itself.
+    """
+    return cast("_T", _veiled(value, invocation_id))
+
+
+def _veiled(value: Any, invocation: str) -> Any:
+    match value:
+        case Event():
+            return _event(value)
+        case Failure():
+            known = _known(invocation, value.agent, value.step)
+            return value.model_copy(update={"cause": public_text(value.cause, known)})
+        case PendingCall(name=name) if name == REQUEST_RECONCILE:
+            return value.model_copy(update={"args": _question(value.args, value.invocation_id, value.agent)})
+        case Effect(cause=str() as cause):
+            known = _known(value.invocation_id, value.agent, value.tool)
+            return value.model_copy(update={"cause": public_text(cause, known)})
+        case Plan() | types.Content():
+            return value
+        case BaseModel():
+            return _model(value, invocation)
+        case tuple() | list():
+            items = cast("tuple[Any, ...] | list[Any]", value)
+            told = [_veiled(item, invocation) for item in items]
+            if all(map(_is_same, told, items)):
+                return items
+            return tuple(told) if isinstance(items, tuple) else told
+        case _:
+            return value
+
+
+def _known(*names: str) -> str | None:
+    """Return a reference; `None` where a name is missing, since it would be that of no line in a log."""
+    return reference(*names) if all(names) else None
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _model(value: BaseModel, invocation: str) -> BaseModel:
+    fields = type(value).model_fields
+    if "invocation_id" in fields:
+        invocation = str(getattr(value, "invocation_id", "") or invocation)
+    elif "failures" in fields and "id" in fields:
+        invocation = str(getattr(value, "id", ""))
+    changed: dict[str, Any] = {}
+    for name in fields:
+        before = getattr(value, name)
+        if isinstance(before, BaseModel | tuple | list):
+            after = _veiled(before, invocation)
+            if after is not before:
+                changed[name] = after
+        elif name == "cause" and isinstance(before, str):
+            names = [str(getattr(value, part, "") or "") for part in ("agent", "tool")]
+            changed[name] = public_text(before, _known(invocation, *names))
+    return value.model_copy(update=changed) if changed else value
+
+
+def _event(event: Event) -> Event:
+    update: dict[str, Any] = {}
+    if event.error_message:
+        known = _known(event.invocation_id, event.author, "model")
+        update["error_message"] = f"(reference {known})" if known else "(withheld)"
+    if any(call.name == REQUEST_RECONCILE for call in event.get_function_calls()):
+        assert event.content is not None
+        parts = [_part(part, event) for part in event.content.parts or []]
+        update["content"] = event.content.model_copy(update={"parts": parts})
+    return event.model_copy(update=update) if update else event
+
+
+def _part(part: types.Part, event: Event) -> types.Part:
+    call = part.function_call
+    if call is None or call.name != REQUEST_RECONCILE:
+        return part
+    args = _question(call.args or {}, event.invocation_id, event.author)
+    return part.model_copy(update={"function_call": call.model_copy(update={"args": args})})
+
+
+def _question(args: Mapping[str, Any], invocation_id: str, agent: str) -> dict[str, Any]:
+    tool = str(asked_about(args).get("name", ""))
+    told = public_text(str(args.get("reason", "")), _known(invocation_id, agent, tool))
+    return {**args, "reason": told} if "reason" in args else dict(args)
+
+
+class VeiledRunner(Runner):
+    """A runner whose answers, and whose errors, hold no text of an error of the operator's code."""
+
+    def __init__(self, runner: Runner) -> None:
+        """Stand before a runner, which may be limited to a user's sessions."""
+        vars(self).update(vars(runner))
+        self.behind = runner
+
+
+def _told(error: InvocationFailed) -> InvocationFailed:
+    cause = public_text(error.cause, _known(error.invocation_id, error.agent, error.step))
+    return InvocationFailed(
+        error.invocation_id, agent=error.agent, step=error.step, cause=cause, resumable=error.resumable
+    )
+
+
+def _veiling(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.isasyncgenfunction(method):
+
+        @functools.wraps(method)
+        async def generate(self: VeiledRunner, *args: Any, **named: Any) -> AsyncGenerator[Any, None]:
+            try:
+                async with aclosing(getattr(self.behind, name)(*args, **named)) as found:
+                    async for value in found:
+                        yield veiled(value)
+            except InvocationFailed as error:
+                raise _told(error) from None
+
+        return generate
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def call(self: VeiledRunner, *args: Any, **named: Any) -> Any:
+            try:
+                return veiled(await getattr(self.behind, name)(*args, **named))
+            except InvocationFailed as error:
+                raise _told(error) from None
+
+        return call
+
+    @functools.wraps(method)
+    def call_now(self: VeiledRunner, *args: Any, **named: Any) -> Any:
+        return getattr(self.behind, name)(*args, **named)
+
+    return call_now
+
+
+def _export(self: VeiledRunner, **named: Any) -> AsyncGenerator[str, None]:
+    return self.behind.export_session(**named, shown_as=veiled)
+
+
+for _name, _method in inspect.getmembers(Runner, inspect.isfunction):
+    if not _name.startswith("_"):
+        setattr(VeiledRunner, _name, _veiling(_name, cast("Callable[..., Any]", _method)))
+VeiledRunner.export_session = _export  # pyright: ignore[reportAttributeAccessIssue] -- it says itself how entries are shown

@@ -1,0 +1,1 @@
+"""Perdure's own routes."""

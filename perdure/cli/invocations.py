@@ -1,0 +1,251 @@
+"""`run`, `respond`, `resume`, `stop`: the commands that move an invocation."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perdure.cli.exits import ExitCode
+from perdure.cli.options import (
+    Connection,
+    SessionName,
+    connection_options,
+    json_option,
+    parse_pairs,
+    session_options,
+)
+from perdure.cli.output import say, show_outcome
+from perdure.cli.streaming import Printer, dev_addresses, heard, stream_options
+from perdure.errors import CallNotFound, InvocationFailed, SessionExists
+
+if TYPE_CHECKING:
+    from perdure.client import Runner
+    from perdure.messages.session import InvocationResult, InvocationView
+    from perdure.streams.hub import TokenHub
+
+
+@click.command()
+@session_options(required=False)
+@click.argument("message")
+@click.option("--state", multiple=True, metavar="KEY=JSON", help="Session state to write with the message; repeatable.")
+@click.option("--request-id", help="A second run with the same id starts nothing, and follows the first one.")
+@click.option("--max-llm-calls", type=int, help="Model calls of the invocation.  [default: as the app says]")
+@stream_options
+@click.option("--no-wait", is_flag=True, help="Start it, and do not follow it.")
+@json_option
+@connection_options
+def run(
+    name: SessionName,
+    message: str,
+    state: tuple[str, ...],
+    request_id: str | None,
+    max_llm_calls: int | None,
+    no_wait: bool,
+    stream: bool,
+    stream_from: tuple[str, ...],
+    as_json: bool,
+    connection: Connection,
+) -> int:
+    """Send MESSAGE to APP and print the events until the invocation ends or waits.
+
+    Without --session a new session is made and its id printed; a --session that does not exist is made. A MESSAGE of
+    `-` is read from standard input. With --json each line is an event as ADK writes it, and the last line is
+    `{"user_id", "session_id", "invocation"}`.
+
+    \b
+    Examples:
+      perdure run travel "Book me a flight to Oslo"
+      perdure run travel --session trip-1 "And a hotel" --stream
+    """
+    text = sys.stdin.read() if message == "-" else message
+    delta = parse_pairs(state, "--state")
+
+    async def talk() -> int:
+        from perdure.client import Runner
+
+        async with streams_of(connection, stream_from, on=stream) as streams:
+            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            session_id = await _open_session(runner, name)
+            if not as_json and name.session is None:
+                say(f"session {session_id} of user {name.user}", err=True)
+            runner.expect_tokens(**name.keys(session_id))
+            result = await runner.send_message(
+                **name.keys(session_id),
+                message=text,
+                state_delta=delta or None,
+                request_id=request_id,
+                max_llm_calls=max_llm_calls,
+            )
+            return await follow_to_end(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+
+    return asyncio.run(talk())
+
+
+@click.command()
+@session_options(required=False)
+@click.argument("answers", nargs=-1, metavar="[CALL_ID=RESPONSE]...")
+@click.option("--approve", multiple=True, metavar="CALL_ID", help="Let the tool run that waits for it; repeatable.")
+@click.option("--reject", multiple=True, metavar="CALL_ID", help="Do not let it run; repeatable.")
+@click.option("--why", metavar="TEXT", help="Why; it is kept with the answer's event, for people.")
+@click.option("--request-id", help="A second answer with the same id counts once, and follows the first one.")
+@click.option("--no-wait", is_flag=True, help="Hand the answer in, and do not follow what comes of it.")
+@stream_options
+@json_option
+@connection_options
+def respond(
+    name: SessionName,
+    answers: tuple[str, ...],
+    approve: tuple[str, ...],
+    reject: tuple[str, ...],
+    why: str | None,
+    request_id: str | None,
+    no_wait: bool,
+    stream: bool,
+    stream_from: tuple[str, ...],
+    as_json: bool,
+    connection: Connection,
+) -> int:
+    """Answer open calls of APP, and print the events until the invocation ends or waits again.
+
+    A RESPONSE is a JSON object; anything else arrives as `{"result": RESPONSE}`. Several answers are taken together or
+    not at all. Without --session the call is looked for in all sessions of the user.
+
+    \b
+    Examples:
+      perdure respond travel adk-1f0c='{"flight": "SK 4035"}'
+      perdure respond travel --approve adk-77aa --why "within the budget" --no-wait
+    """
+    responses = parse_pairs(answers, "CALL_ID=RESPONSE")
+    decisions = dict.fromkeys(approve, True) | dict.fromkeys(reject, False)
+    if len(decisions) + len(responses) < len(answers) + len(approve) + len(reject) or responses.keys() & decisions:
+        raise click.UsageError("a call is named twice; the first answer wins, so it must be one")
+    if not responses and not decisions:
+        raise click.UsageError("give CALL_ID=RESPONSE, --approve CALL_ID or --reject CALL_ID")
+
+    async def answer() -> int:
+        from perdure.client import Runner
+        from perdure.journal.attribution import attribution
+        from perdure.rules.intake import decision
+
+        async with streams_of(connection, stream_from, on=stream) as streams:
+            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            session_id = name.session or await _find_session(runner, name, {**responses, **decisions})
+            if decisions:
+                waiting = [call for _, call in await runner.pending(**name.keys(session_id))]
+                responses.update({id: decision(waiting, id, approve=how) for id, how in decisions.items()})
+            runner.expect_tokens(**name.keys(session_id))
+            result = await runner.respond(
+                **name.keys(session_id),
+                responses=responses,
+                request_id=request_id,
+                metadata=attribution(None, why, datetime.now(UTC)),
+            )
+            return await follow_to_end(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+
+    return asyncio.run(answer())
+
+
+@click.command()
+@session_options(required=True)
+@click.argument("invocation_id")
+@click.option("--reason", help="Why; readable in the invocation's status.")
+@json_option
+@connection_options
+def stop(name: SessionName, invocation_id: str, reason: str | None, as_json: bool, connection: Connection) -> int:
+    """Stop a running or waiting invocation; what it has done stays, and `perdure resume` runs it on.
+
+    \b
+    Example:
+      perdure stop travel --session trip-1 e-5f1c…
+    """
+    session_id = name.session or ""
+
+    async def end() -> int:
+        from perdure.client import Runner
+
+        runner = await Runner.connect(name.app, connection.config())
+        result = await runner.stop(**name.keys(session_id), invocation_id=invocation_id, reason=reason)
+        show_outcome(name, session_id, result.invocation, connection, as_json=as_json)
+        return ExitCode.FINISHED
+
+    return asyncio.run(end())
+
+
+def streams_of(
+    connection: Connection, stream_from: tuple[str, ...], *, on: bool
+) -> AbstractAsyncContextManager[TokenHub | None]:
+    """Hear what models write, if that is wanted: of the workers that are named, or of `perdure dev` on this machine."""
+    if not on:
+        return heard((), None)
+    config = connection.config().resolve()
+    return heard(stream_from or dev_addresses(config), config.payload_codec, wait=True)
+
+
+async def _open_session(runner: Runner, name: SessionName) -> str:
+    """Return the id of the session that the command line names, made if it is not there."""
+    try:
+        view = await runner.create_session(user_id=name.user, session_id=name.session)
+    except SessionExists:
+        return name.session or ""
+    return view.id
+
+
+async def follow_to_end(
+    runner: Runner,
+    name: SessionName,
+    session_id: str,
+    result: InvocationResult,
+    connection: Connection,
+    *,
+    as_json: bool,
+    wait: bool = True,
+) -> ExitCode:
+    """Print the events of an invocation and how it stands then; return the exit code."""
+    invocation = result.invocation
+    failed: InvocationFailed | None = None
+    if wait:
+        printer = Printer(as_json=as_json)
+        try:
+            async for event in runner.follow(
+                **name.keys(session_id), invocation_id=result.invocation.id, since=result.offset, streaming=True
+            ):
+                printer.show(event)
+        except InvocationFailed as error:
+            failed = error
+        except asyncio.CancelledError:
+            flags = name.flags(session_id) + connection.flags
+            say(f"invocation {invocation.id} goes on; see `perdure events {flags} --follow`", err=True)
+            raise
+        finally:
+            printer.close()
+        invocation = await runner.invocation(**name.keys(session_id), invocation_id=invocation.id)
+    show_outcome(name, session_id, invocation, connection, as_json=as_json)
+    if failed is not None and not invocation.failures:
+        # Not a step of its own failed, which the outcome would name, but the session's workflow was closed.
+        raise failed
+    return _exit_code(invocation) if wait else ExitCode.FINISHED
+
+
+def _exit_code(invocation: InvocationView) -> ExitCode:
+    if invocation.status in ("failed", "stopped"):
+        return ExitCode.FAILED
+    # An app that is not resumable finishes with its calls open; they still wait for an answer.
+    waits = bool(invocation.pending) or invocation.status == "waiting"
+    return ExitCode.WAITING if waits else ExitCode.FINISHED
+
+
+async def _find_session(runner: Runner, name: SessionName, responses: Mapping[str, Any]) -> str:
+    """Return the id of the user's session that has one of the calls open."""
+    for session, call in await runner.pending(user_id=name.user):
+        if call.id in responses:
+            return session.id
+    raise CallNotFound(
+        f"no session of user {name.user!r} waits for {' or '.join(map(repr, responses))}; `perdure pending {name.app}` "
+        "lists what waits; with --session you learn what became of the call"
+    )

@@ -1,0 +1,164 @@
+"""The apps that this process serves: names in a plan → code. Workflow code reads code here, never data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from perdure.agents.artifacts import load_artifacts
+from perdure.agents.custom import BaseAgent, walk
+from perdure.agents.definitions import App, InstructionProvider, LlmAgent
+from perdure.agents.tools import FunctionTool, as_tool
+from perdure.compiler.compile import compile_app
+from perdure.errors import DefinitionError
+from perdure.models.base import BaseLlm
+from perdure.models.registry import LLMRegistry
+from perdure.plan.nodes import CustomNode, LlmNode, Plan
+
+
+class NotRegistered(LookupError):
+    """This process has no such code; another worker, or this one after a deployment, may have it."""
+
+
+class Registry:
+    """The code behind one app's plan."""
+
+    def __init__(self, app: App) -> None:
+        """Compile an app.
+
+        Raises:
+            DefinitionError: The app is not valid.
+        """
+        self.app = app
+        self.plan: Plan = compile_app(app)
+        self._agents: dict[str, BaseAgent] = {agent.name: agent for agent in walk(app.root_agent)}
+        self._tools: dict[tuple[str, str], FunctionTool] = {
+            (agent.name, tool.name): tool
+            for agent in self._agents.values()
+            if isinstance(agent, LlmAgent)
+            for tool in map(as_tool, agent.tools)
+        }
+        self._activities: dict[str, Callable[..., Any]] = {fn.__name__: fn for fn in app.activities}
+
+    def tool(self, agent: str, tool: str) -> FunctionTool:
+        """Return an agent's tool.
+
+        Raises:
+            NotRegistered: The agent has no such tool here.
+        """
+        found = self._tools.get((agent, tool))
+        if found is None and agent not in self._agents:
+            # The agent was renamed or removed under a pinned plan; its tool may be another agent's now.
+            others = {id(other.fn): other for (_, name), other in self._tools.items() if name == tool}
+            found = next(iter(others.values())) if len(others) == 1 else None
+        if found is None:
+            raise self._missing(f"agent {agent!r} has no tool {tool!r}")
+        return found
+
+    def instruction(self, agent: str) -> InstructionProvider:
+        """Return the function that makes an agent's instruction.
+
+        Raises:
+            NotRegistered: The agent has no such function here.
+        """
+        found = self._agents.get(agent)
+        if not isinstance(found, LlmAgent) or isinstance(found.instruction, str):
+            raise self._missing(f"agent {agent!r} has no function for its instruction")
+        return found.instruction
+
+    def loads_artifacts(self, agent: str) -> bool:
+        """Return whether an agent has the built-in tool `load_artifacts`."""
+        return any(tool.fn is load_artifacts for (owner, _), tool in self._tools.items() if owner == agent)
+
+    def model(self, node: LlmNode) -> BaseLlm:
+        """Return the model object given to an agent, or else the one that the node's model name stands for.
+
+        Raises:
+            DefinitionError: No provider knows the name.
+            NotRegistered: The agent is not here, and no provider knows the name of its model.
+        """
+        agent = self._agents.get(node.name)
+        if isinstance(agent, LlmAgent):
+            model = agent.resolved_model()
+            # The invocation may be pinned to a plan with another model than the agent has now.
+            if isinstance(model, BaseLlm) and model.model == node.model:
+                return model
+        try:
+            return LLMRegistry.new_llm(node.model)
+        except DefinitionError as error:
+            if agent is not None:
+                raise
+            # The agent was renamed or removed under a pinned plan; the model of its name may be another agent's now.
+            others = {id(model): model for model in self._models() if model.model == node.model}
+            if len(others) == 1:
+                return next(iter(others.values()))
+            raise self._missing(f"there is no agent {node.name!r}, whose model is {node.model!r}") from error
+
+    def _models(self) -> Iterator[BaseLlm]:
+        for agent in self._agents.values():
+            model = agent.resolved_model() if isinstance(agent, LlmAgent) else None
+            if isinstance(model, BaseLlm):
+                yield model
+
+    def custom_agent(self, agent: str, code: str | None = None) -> BaseAgent:
+        """Return a custom agent.
+
+        Args:
+            agent: Its name.
+            code: `MODULE:QUALNAME` of its class, by which one that was renamed under a pinned plan is found.
+
+        Raises:
+            NotRegistered: There is no custom agent of this name here.
+        """
+        found = self._agents.get(agent)
+        if found is None:
+            nodes = [node for node in self.plan.nodes.values() if isinstance(node, CustomNode) and node.code == code]
+            found = self._agents[nodes[0].name] if len(nodes) == 1 else None
+        if found is None or not found.has_own_run:
+            raise self._missing(f"there is no custom agent {agent!r}")
+        return found
+
+    def activity(self, name: str) -> Callable[..., Any]:
+        """Return a function of `App(activities=[…])`.
+
+        Raises:
+            NotRegistered: There is none of this name here.
+        """
+        found = self._activities.get(name)
+        if found is None:
+            raise self._missing(f"App(activities=[…]) has no function {name!r}")
+        return found
+
+    def _missing(self, what: str) -> NotRegistered:
+        return NotRegistered(f"app {self.app.name!r} in this worker: {what}; deploy the code that has it")
+
+
+_registries: dict[str, Registry] = {}
+
+
+def register(app: App) -> Registry:
+    """Compile an app and remember it under its name, for the whole process.
+
+    The same object gets the same registry again; another app of the same name replaces it.
+
+    Raises:
+        DefinitionError: The app is not valid.
+    """
+    known = _registries.get(app.name)
+    if known is not None and known.app is app:
+        return known
+    _registries[app.name] = registry = Registry(app)
+    return registry
+
+
+def lookup(app_name: str) -> Registry:
+    """Return the registry of an app.
+
+    Raises:
+        NotRegistered: This process does not serve it.
+    """
+    registry = _registries.get(app_name)
+    if registry is None:
+        served = ", ".join(map(repr, _registries)) or "none"
+        raise NotRegistered(f"this worker does not serve the app {app_name!r}; it serves: {served}")
+    return registry

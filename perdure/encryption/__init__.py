@@ -1,0 +1,1 @@
+"""Encrypts what Temporal stores: the codec, its keys, and the server that decodes for Temporal's UI."""

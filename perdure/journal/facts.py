@@ -1,0 +1,172 @@
+"""What a session's journal says, and what the code asks of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.journal.entries import Entry
+from perdure.journal.events import USER, Event
+from perdure.journal.invocations import Call, Invocation, Turn
+from perdure.journal.live_events import live_events
+from perdure.journal.open_calls import PendingCall
+from perdure.journal.tool_runs import ToolRuns
+from perdure.plan.nodes import LlmNode, Plan
+
+TEMP = "temp:"
+SHARED = ("user:", "app:")
+
+
+def shared_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that other sessions see: `user:` and `app:`."""
+    return {key: value for key, value in state.items() if key.startswith(SHARED)}
+
+
+def stored_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without the `temp:` keys, which no log holds."""
+    return {key: value for key, value in state.items() if not key.startswith(TEMP)}
+
+
+@dataclass
+class SessionFacts:
+    """What a journal says of its session. The projection fills it in; everything else only asks."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    events: list[Event] = field(default_factory=list[Event])
+    """The event log: what readers see."""
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Session state, `user:` and `app:` keys with their prefix; never a `temp:` key."""
+    invocations: dict[str, Invocation] = field(default_factory=dict[str, Invocation])
+    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    """Long-running calls by id, answered ones too."""
+    timed: dict[str, Call] = field(default_factory=dict[str, Call])
+    """Those without an answer that were made with a deadline or a reminder."""
+    call_ids: set[str] = field(default_factory=set[str])
+    """Ids of all function calls, so that no model can use one twice."""
+    plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
+    newest_plan: str | None = None
+    turns: list[Turn] = field(default_factory=list[Turn])
+    """Who works next, in order of arrival."""
+    requests: dict[str, str] = field(default_factory=dict[str, str])
+    """Invocation ids by request id."""
+    model_calls: Counter[str] = field(default_factory=Counter[str])
+    """Model calls that came back, by agent."""
+    tool_runs: dict[str, ToolRuns] = field(default_factory=dict[str, ToolRuns])
+    """Runs of tools that came back, by call id."""
+    blocked_calls: set[str] = field(default_factory=set[str])
+    """Ids of imported calls that must not run, since nobody allowed it."""
+    imported_shared: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`user:` and `app:` keys of an imported log, which the session shows where the server knows no such key."""
+    imported_at: float | None = None
+    """When an imported log was taken, in seconds since the epoch."""
+    imported_bare: bool = False
+    """An imported log was events only."""
+    key_salt: str = ""
+    """What idempotency keys begin with: of an imported log, so that no two imports of it have a key in common."""
+    imported_plan: str | None = None
+    """Digest of the newest plan at an imported log's origin."""
+
+    def plan_of(self, invocation: Invocation) -> Plan | None:
+        """Return the plan that an invocation is pinned to, or will be; `None` before any plan is loaded."""
+        digest = invocation.plan or self.newest_plan
+        return self.plans.get(digest) if digest else None
+
+    def is_resumable(self, invocation: Invocation) -> bool:
+        """Return whether the invocation's app is resumable; before any plan is known, nothing is lost by a resume."""
+        plan = self.plan_of(invocation)
+        if plan is not None:
+            return plan.resumable
+        # Of an imported log: only where nothing pauses does an invocation finish with its calls open.
+        return invocation.status != "finished" or not any(
+            call.answer == "open" and call.pending.invocation_id == invocation.id for call in self.calls.values()
+        )
+
+    def open_calls(self, invocation_id: str | None = None) -> list[PendingCall]:
+        """Return the long-running calls that the user has not answered, in log order, of one invocation or all."""
+        return [
+            call.pending
+            for call in self.calls.values()
+            if call.answer == "open"
+            and (invocation_id is None or call.pending.invocation_id == invocation_id)
+            and self.takes_answers(call.pending.invocation_id)
+        ]
+
+    def takes_answers(self, invocation_id: str) -> bool:
+        """Return whether open calls of the invocation can be answered: not when a resumable one has finished."""
+        invocation = self.invocations.get(invocation_id)
+        return invocation is None or invocation.status != "finished" or not self.is_resumable(invocation)
+
+    def loggable_answer(self, invocation: Invocation) -> Event | None:
+        """Return the first accepted answer that may be logged: never before the response event of its own call."""
+        for event in invocation.answers:
+            calls = [self.calls[r.id] for r in event.get_function_responses() if r.id in self.calls]
+            if all(call.responded for call in calls):
+                return event
+        return None
+
+    def answer_to(self, call_id: str) -> dict[str, Any] | None:
+        """Return the user's logged response to a call, if there is one."""
+        for event in reversed(self.events):
+            if event.author == USER:
+                for response in event.get_function_responses():
+                    if response.id == call_id:
+                        return response.response or {}
+        return None
+
+    def responses_to(self, call_id: str) -> list[dict[str, Any]]:
+        """Return what the agents logged as a call's responses: two, where its tool ran once it was confirmed."""
+        return [
+            response.response or {}
+            for event in self.events
+            if event.author != USER
+            for response in event.get_function_responses()
+            if response.id == call_id
+        ]
+
+    def event_of_call(self, call_id: str) -> Event | None:
+        """Return the event that made a function call."""
+        for event in reversed(self.events):
+            if any(call.id == call_id for call in event.get_function_calls()):
+                return event
+        return None
+
+    def visible_state(self, invocation_id: str) -> dict[str, Any]:
+        """Return the state as an invocation's code sees it, `temp:` keys included."""
+        invocation = self.invocations.get(invocation_id)
+        return self.state | (invocation.temp if invocation else {})
+
+    def starting_agent(self, plan: Plan, *, before: str | None = None) -> str:
+        """Return the agent that a message runs: found by walking back through the log (SEMANTICS.md).
+
+        Args:
+            plan: The plan.
+            before: An invocation; what the session did in it, and later, plays no part (R8).
+        """
+        first = next((i for i, event in enumerate(self.events) if event.invocation_id == before), len(self.events))
+        for event in reversed(live_events(self.events[:first])):
+            state_only = event.actions.agent_state is not None or event.actions.end_of_agent
+            if event.author == USER or state_only or event.author not in plan.nodes:
+                continue
+            if event.author == plan.root.name or _keeps_messages(plan, event.author):
+                return event.author
+        return plan.root.name
+
+    def agent_for(self, plan: Plan, invocation: Invocation) -> str:
+        """Return the agent that starts an invocation: the one whose call it answers, or the one for a new message."""
+        for response in invocation.message.get_function_responses():
+            call = self.calls.get(response.id or "")
+            if call is not None and call.pending.agent in plan.nodes:
+                return call.pending.agent
+        return self.starting_agent(plan, before=invocation.id)
+
+    def shared_state(self) -> dict[str, Any]:
+        """Return the `user:` and `app:` keys."""
+        return shared_part(self.state)
+
+
+def _keeps_messages(plan: Plan, name: str) -> bool:
+    """Return whether every agent from `name` up to the root is an LLM agent that may transfer to its parent."""
+    nodes = (plan.nodes[step] for step in plan.path(name))
+    return all(isinstance(node, LlmNode) and not node.disallow_transfer_to_parent for node in nodes)

@@ -1,0 +1,68 @@
+"""Journals as compressed text, part by part: what one payload carries, and what a workflow reads in one step."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from perdure.errors import LogError
+from perdure.journal.compact_json import briefly
+from perdure.journal.entries import ENTRIES, MAX_PART_BYTES, MAX_PAYLOAD_BYTES, Entry, take
+
+MAX_PART_ENTRIES = 1_000
+"""What one part of a journal may hold: small entries take a workflow as long as large ones, and 2 s are a deadlock."""
+
+
+def dump_entries(entries: Sequence[Entry]) -> bytes:
+    """Return the JSON of entries, fields that are `None` or say nothing left out."""
+    with briefly():
+        return ENTRIES.dump_json(tuple(entries), by_alias=True, exclude_none=True)
+
+
+def pack(entries: Sequence[Entry]) -> str:
+    """Return entries as compressed text, for a payload that carries a whole journal."""
+    return pack_dumped(dump_entries(entries))
+
+
+def pack_dumped(data: bytes) -> str:
+    """Return what `dump_entries` made, as compressed text."""
+    # The fastest ways: packing is a step of a workflow, too.
+    return base64.b64encode(zlib.compress(data, level=1)).decode()
+
+
+def pack_whole(entries: Sequence[Entry]) -> str | None:
+    """Return a whole journal, packed, or `None` if it is too large for one payload."""
+    packed, count = pack_part(entries, 0)
+    return packed if count == len(entries) and len(packed) <= MAX_PAYLOAD_BYTES else None
+
+
+def pack_part(entries: Sequence[Entry], start: int, max_bytes: int | None = None) -> tuple[str, int]:
+    """Return entries from `start` on, packed, and their number: one at least, and at most what one payload takes.
+
+    Args:
+        entries: A journal.
+        start: Offset of the first entry.
+        max_bytes: What they may have unpacked. Default: `MAX_PART_BYTES`.
+    """
+    start = max(start, 0)
+    part = tuple(take(entries[: start + MAX_PART_ENTRIES], start, max_bytes or MAX_PART_BYTES))
+    while True:
+        packed = pack(part)
+        if len(packed) <= MAX_PAYLOAD_BYTES or len(part) <= 1:
+            return packed, len(part)
+        part = part[: len(part) // 2]
+
+
+def unpack(packed: str) -> tuple[Entry, ...]:
+    """Return the entries that `pack` packed.
+
+    Raises:
+        LogError: The text is no packed journal.
+    """
+    try:
+        return ENTRIES.validate_json(zlib.decompress(base64.b64decode(packed, validate=True)))
+    except (ValueError, zlib.error, ValidationError) as error:
+        raise LogError(f"this is no packed journal: {error}") from error

@@ -1,0 +1,51 @@
+"""What a tool's activity returns, as the journal keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perdure.journal.compact_json import unsaid, unsaid_one
+from perdure.journal.events import EventActions, no_actions
+
+
+class RunTimes(BaseModel):
+    """When a tool's function ran."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempt: int = Field(default=1, exclude_if=unsaid_one)
+    """Which attempt came back, from 1."""
+    started: float
+    """Seconds since the epoch at which the first attempt started; of a retried one, at which it was scheduled."""
+    ended: float
+    """Seconds since the epoch at which the last one ended."""
+
+
+class LocalCall(BaseModel):
+    """Whose result a local tool's is: its input stands in no history."""
+
+    model_config = ConfigDict(frozen=True)
+
+    invocation_id: str
+    call_id: str
+    confirmed: bool = False
+    """It ran with a person's decision."""
+
+
+class ToolOutput(BaseModel):
+    """What a tool's activity returns."""
+
+    model_config = ConfigDict(frozen=True)
+
+    result: Any = None
+    """The function's return value, as JSON."""
+    actions: EventActions = Field(default=EventActions(), exclude_if=no_actions)
+    """What the function set through its context; its `state_delta` may hold `temp:` keys."""
+    needs_confirmation: bool = Field(default=False, exclude_if=unsaid)
+    """The predicate of `require_confirmation` said so; the function has not run."""
+    times: RunTimes | None = None
+    """When the function ran; `None` if it was never started, or once `ToolRan` holds it."""
+    call: LocalCall | None = None
+    """Whose result it is, if the tool ran as a local activity; the workflow drops it."""

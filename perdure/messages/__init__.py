@@ -1,0 +1,1 @@
+"""What crosses the border of a process: arguments and results of updates, signals, queries, activities. Pure."""

@@ -1,0 +1,119 @@
+"""What the payloads of a session's history hold: what it was started with, asked for, its steps, its writes. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Input
+
+from perdure.errors import LogError
+from perdure.messages.large_requests import MAY_BE_AHEAD, SEND_AHEAD, RequestsAhead, SentAhead
+from perdure.messages.session import CALL_MODEL, CodeInput, ModelInput, SessionInput, ToolInput
+from perdure.messages.shared_state import SHARE_STATE, ShareStateInput
+
+Step = ModelInput | ToolInput | CodeInput
+
+
+def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
+    """Yield what the agents' activities were given, with the event that scheduled each."""
+    for event in history:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled = event.activity_task_scheduled_event_attributes
+            call = _call(scheduled.activity_type.name, scheduled.input)
+            if call is not None:
+                yield event.event_id, call
+
+
+def requests(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, str, Any]]:
+    """Yield what updates asked for that were accepted: the event that says so, the update's name, the request's JSON.
+
+    Raises:
+        LogError: A request is no JSON, or was sent ahead and is not there.
+    """
+    ahead = RequestsAhead[Payload]()
+    for event in history:
+        signal = event.workflow_execution_signaled_event_attributes
+        if signal.signal_name == SEND_AHEAD:
+            _keep(ahead, signal.input.payloads)
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+            update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+            yield event.event_id, update.name, _sent(update, ahead)
+
+
+def _keep(ahead: RequestsAhead[Payload], args: Sequence[Payload]) -> None:
+    """Keep what a signal brought as the session did, which dropped what it could not read."""
+    try:
+        name = read_json(Payloads(payloads=args[:1]))
+    except LogError:
+        return
+    if len(args) == 2 and isinstance(name, str):
+        ahead.keep(name, args[1], len(args[1].data))
+
+
+def _sent(update: Input, ahead: RequestsAhead[Payload]) -> Any:
+    request = read_json(update.args)
+    if update.name not in MAY_BE_AHEAD:
+        return request
+    try:
+        name = SentAhead.model_validate(request).sent_ahead
+    except ValueError:
+        return request
+    found = ahead.take(name)
+    if found is None:
+        raise LogError("the history holds an update, but not the signal that brought its request")
+    return read_json(Payloads(payloads=[found]))
+
+
+def writes_of(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, ShareStateInput]]:
+    """Yield what was to be shared, with the event that scheduled the activity."""
+    for event in history:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled = event.activity_task_scheduled_event_attributes
+            if scheduled.activity_type.name == SHARE_STATE:
+                yield event.event_id, ShareStateInput.model_validate(read_json(scheduled.input))
+
+
+def _call(name: str, data: Payloads) -> Step | None:
+    """Return what an activity was given, if it is a step of an agent."""
+    if name == CALL_MODEL:
+        return ModelInput.model_validate(read_json(data))
+    found: Any = read_json(data) if data.payloads else None
+    if not isinstance(found, Mapping) or ":" in name:
+        return None
+    kind: Any = found.get("kind")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
+    if kind == "tool":
+        return ToolInput.model_validate(found)
+    return CodeInput.model_validate(found) if kind == "code" else None
+
+
+def step_key(call: Step) -> tuple[str, ...]:
+    """Return what tells one step of an agent from another, over its retries."""
+    match call:
+        case ModelInput():
+            return ("model", call.invocation_id, call.agent, call.branch or "")
+        case ToolInput():
+            return ("tool", call.function_call_id)
+        case CodeInput():
+            return ("code", call.invocation_id or "", call.agent or "", call.branch or "", str(call.index))
+
+
+def read_json(data: Payloads) -> Any:
+    """Return the first payload's value.
+
+    Raises:
+        LogError: It is no JSON.
+    """
+    try:
+        return json.loads(data.payloads[0].data) if data.payloads and data.payloads[0].data else None
+    except ValueError as error:
+        raise LogError(f"a payload of the history is no JSON: {error}; is it encrypted?") from error
+
+
+def start_of(data: Payloads) -> SessionInput:
+    """Return what a run was started with."""
+    return SessionInput.model_validate(read_json(data)) if data.payloads else SessionInput()

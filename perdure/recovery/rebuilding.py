@@ -1,0 +1,366 @@
+"""Rebuilds journal entries from what users sent and what activities returned, as the workflow would log them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from google.genai import types
+
+from perdure.errors import RequestRefused
+from perdure.journal.entries import (
+    MAX_EVENT_BYTES,
+    ActivityKept,
+    AnswerAccepted,
+    CallExpired,
+    CallReminded,
+    Entry,
+    EventLogged,
+    Failure,
+    InvocationResumed,
+    InvocationSettled,
+    MessageAccepted,
+    ModelCalled,
+    StateChanged,
+    TempStateSet,
+    ToolKept,
+    ToolRan,
+    ToolStarted,
+    payload_size,
+)
+from perdure.journal.events import USER, Event, EventActions
+from perdure.journal.facts import shared_part
+from perdure.journal.no_answers import judge
+from perdure.journal.projection import Call, Invocation, Projection, split_state_delta
+from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
+from perdure.messages.session import (
+    AnswerInput,
+    CodeInput,
+    CodeOutput,
+    MessageInput,
+    ModelInput,
+    ModelOutput,
+    ToolInput,
+)
+from perdure.messages.shared_state import ShareStateInput, StateChangeInput
+from perdure.plan.nodes import LlmNode, ToolPlan
+from perdure.rules.failures import MAX_CAUSE
+from perdure.rules.intake import by_branch, check_answer, expired_answer, named, state_event
+from perdure.rules.model_answers import call_ids, derived_id, instant_output, logged_events, model_event
+from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, silent_calls
+from perdure.views.pages import expired_cause
+
+_SAME_TIME = 0.002
+"""Seconds by which the journal's time of a workflow task may differ from history's."""
+
+
+class Rebuilder:
+    """A journal, and what it gains by one thing after another that happened to its session."""
+
+    def __init__(self, entries: Sequence[Entry], seed: str, writes: Collection[ShareStateInput] = ()) -> None:
+        """Begin with a journal.
+
+        Args:
+            entries: The journal, as far as it is known.
+            seed: What the run derived ids from.
+            writes: What its events shared, by which they are known.
+        """
+        self.projection = Projection.fold(entries)
+        self._seed = seed
+        self._writes = writes
+        self._outputs: dict[str, ToolOutput] = {}
+        """Outputs of tools that only asked for a confirmation, by call id."""
+
+    def message(self, message: MessageInput, invocation_id: str, time: float) -> None:
+        """Accept a message, unless a slice tells that it was."""
+        projection = self.projection
+        if message.request_id in projection.requests or invocation_id in projection.invocations:
+            return
+        delta, temp = split_state_delta(message.state_delta)
+        content = message.content.model_copy(update={"role": USER})
+        event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
+        event = event.model_copy(update={"custom_metadata": message.metadata})
+        accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
+        projection.apply(accepted)
+        if temp:
+            projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
+
+    def answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
+        """Accept an answer, unless a slice tells that it was, or it fits no open call."""
+        projection = self.projection
+        if answer.request_id is not None and answer.request_id in projection.requests:
+            return
+        try:
+            calls = check_answer(projection, answer)
+        except RequestRefused:
+            return
+        content = named(answer.content, calls)
+        update = {"custom_metadata": answer.metadata}
+        invocation = projection.invocations.get(calls[0].pending.invocation_id)
+        if invocation is None or not projection.is_resumable(invocation):
+            event = self._event(time, USER, invocation_id, content=content).model_copy(update=update)
+            projection.apply(MessageAccepted(event=event, request_id=answer.request_id))
+            return
+        late = next((call for call in calls if call.expired is not None), None)
+        if late is not None:
+            self._fail(invocation, late)
+        for branch, part_of in by_branch(content, calls):
+            event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
+            projection.apply(AnswerAccepted(event=event, request_id=answer.request_id))
+
+    def state_changed(self, change: StateChangeInput, time: float) -> None:
+        """Log a change of the session's state, unless that was done."""
+        if all(event.id != change.request_id for event in self.projection.events):
+            self.projection.apply(StateChanged(event=state_event(change, time)))
+
+    def expired(self, time: float) -> None:
+        """Answer for the person, or fail, where a deadline had passed by this time, unless that was done."""
+        for call in _overdue(self.projection, time):
+            answer = expired_answer(call)
+            if answer is None:
+                self.projection.apply(CallExpired(call_id=call.pending.id))
+            else:
+                self.answer(answer, f"e-{derived_id(self._seed, 'expired', call.pending.id)}", time)
+
+    def _fail(self, invocation: Invocation, call: Call) -> None:
+        """Let a deadline fail its invocation, as it has by the time of an answer that comes later."""
+        if invocation.status == "queued":
+            self.projection.apply(InvocationResumed(invocation_id=invocation.id))
+        failure = Failure(agent=call.pending.agent, step=call.pending.name, cause=expired_cause(call))
+        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
+
+    def model_answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
+        """Log a model's answer, unless that was done."""
+        projection = self.projection
+        if projection.model_calls[call.agent] > call.call_index:
+            return
+        invocation = projection.invocations.get(call.invocation_id)
+        asked = invocation.asked_again if invocation is not None else {}
+        judgment = judge(output.event, asked.get((call.agent, call.branch, call.run), ()))
+        projection.apply(model_called(call, judgment.again))
+        node = self._node(call.invocation_id, call.agent)
+        if node is None or judgment.again is not None:
+            return
+        ids = call_ids(self._seed, "model", call.agent, call.call_index)
+        event = model_event(node, call.branch, judgment.event, projection.call_ids, ids)
+        logged = [self.log(part, call.invocation_id, time) for part in logged_events(event)]
+        self._respond(next((part for part in logged if part.content is not None), logged[0]), time)
+
+    def tool_started(self, call: ToolInput, time: float) -> None:
+        """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""
+        invocation = self.projection.invocations.get(call.invocation_id)
+        tool = tool_of(self.projection, invocation, call) if invocation is not None else None
+        if invocation is None or tool is None or not tool.at_most_once:
+            return
+        entry = ToolStarted(
+            invocation_id=invocation.id,
+            call_id=call.function_call_id,
+            agent=call.agent,
+            tool=call.tool,
+            idempotency_key=call.idempotency_key,
+            timestamp=time,
+        )
+        if not any(_is_same_start(known, entry) for known in self.projection.entries):
+            self.projection.apply(entry)
+
+    def tool_not_started(self, call: ToolInput, time: float) -> None:
+        """Note that what was noted at `time` did not start after all, unless that was done, or it was started again."""
+        invocation = self.projection.invocations.get(call.invocation_id)
+        noted = invocation.started.get(call.function_call_id) if invocation is not None else None
+        if noted is not None and abs(noted.timestamp - time) < _SAME_TIME:
+            ran = ToolRan(
+                call_id=call.function_call_id,
+                key_salt=call.key_salt,
+                outcome="not_started",
+                started=round(time, 3),
+                ended=time,
+            )
+            self.projection.apply(ran)
+
+    def tool_lost(self, call: ToolInput, cause: str, time: float) -> None:
+        """Note that a tool was refused its start, which may repeat one that a reset has lost, unless that was done."""
+        noted = self.projection.invocations[call.invocation_id].started.get(call.function_call_id)
+        caller = self.projection.event_of_call(call.function_call_id)
+        elsewhere = caller is None or caller.invocation_id != call.invocation_id
+        ran = ToolRan(
+            call_id=call.function_call_id,
+            key_salt=call.key_salt,
+            invocation_id=call.invocation_id if elsewhere else None,
+            outcome="lost",
+            started=round(noted.timestamp if noted is not None else time, 3),
+            ended=round(time, 3),
+            cause=cause[:MAX_CAUSE],
+        )
+        known = (entry for entry in self.projection.entries if isinstance(entry, ToolRan) and entry.outcome == "lost")
+        if all(entry.call_id != ran.call_id for entry in known):
+            self.projection.apply(ran)
+
+    def reminded(self, call: ToolInput) -> None:
+        """Note that a call's reminder was started, unless that was done."""
+        open_call = self.projection.calls.get(call.function_call_id)
+        if open_call is not None and open_call.remind_at is not None:
+            self.projection.apply(CallReminded(call_id=call.function_call_id))
+
+    def local_tool_returned(self, call: LocalCall, output: ToolOutput, time: float) -> None:
+        """Take in what a local tool returned, as from any other."""
+        invocation = self.projection.invocations.get(call.invocation_id)
+        if invocation is not None and invocation.status != "finished":
+            self._returned(invocation, call.call_id, output, time, confirmed=call.confirmed)
+
+    def tool_returned(self, call: ToolInput, output: ToolOutput, time: float) -> None:
+        """Keep a tool's output, unless it was logged, and log the response event if it is the last that was missing."""
+        invocation = self.projection.invocations[call.invocation_id]
+        self._returned(invocation, call.function_call_id, output, time, confirmed=call.confirmation is not None)
+
+    def _returned(
+        self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
+    ) -> None:
+        calling = self.projection.event_of_call(call_id)
+        responses = len(self.projection.responses_to(call_id))
+        kept = invocation.kept.get(call_id)
+        if calling is None or responses >= (2 if confirmed else 1) or _is_final(calling, call_id, kept, confirmed):
+            return
+        if output.times is not None:
+            self._ran(invocation, calling, call_id, output.times)
+        output = output.model_copy(update={"times": None, "call": None})
+        if output.needs_confirmation:
+            self._outputs[call_id] = output
+        else:
+            self.projection.apply(ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
+        if not confirmed:
+            self._respond(calling, time)
+
+    def _ran(self, invocation: Invocation, calling: Event, call_id: str, times: RunTimes) -> None:
+        ran = ToolRan(
+            call_id=call_id,
+            key_salt=self.projection.key_salt,
+            invocation_id=invocation.id if calling.invocation_id != invocation.id else None,
+            attempts=times.attempt,
+            started=round(times.started, 3),
+            ended=round(times.ended, 3),
+        )
+        if ran not in self.projection.entries:
+            self.projection.apply(ran)
+
+    def code_returned(self, call: CodeInput, output: CodeOutput, length: int) -> None:
+        """Keep a function's result, unless it stands behind the first `length` entries."""
+        if call.agent is None or call.invocation_id is None:
+            return
+        kept = ActivityKept(
+            invocation_id=call.invocation_id,
+            agent=call.agent,
+            branch=call.branch,
+            name=call.name,
+            index=call.index,
+            arguments=call.arguments,
+            result=output.result,
+        )
+        if kept not in self.projection.entries[length:]:
+            self.projection.apply(kept)
+
+    def _respond(self, calling: Event, time: float) -> None:
+        """Log what an agent's tools responded, once all of a model's calls have their output."""
+        node = self._node(calling.invocation_id, calling.author)
+        calls = calling.get_function_calls()
+        if node is None or not calls or any(self.projection.responses_to(call.id or "") for call in calls):
+            return
+        invocation = self.projection.invocations[calling.invocation_id]
+        outputs: dict[str, ToolOutput] = {}
+        for call in calls:
+            output = self._output(invocation, node, call)
+            if output is None:
+                return
+            outputs[call.id or ""] = output
+        request = confirmation_request(calls, outputs, call_ids(self._seed, "confirm", calls[0].id))
+        long_running = calling.long_running_tool_ids or frozenset[str]()
+        response = response_event(calls, outputs, long_running)
+        for call in silent_calls(calls, outputs, long_running):
+            if call.id not in invocation.kept:
+                kept = ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=outputs[call.id or ""])
+                self.projection.apply(kept)
+        for event in (request, response):
+            if event is not None:
+                self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+
+    def _output(self, invocation: Invocation, node: LlmNode, call: types.FunctionCall) -> ToolOutput | None:
+        plan = self.projection.plan_of(invocation)
+        found = invocation.kept.get(call.id or "") or self._outputs.get(call.id or "")
+        if found is not None or plan is None:
+            return found
+        return instant_output(plan, node, call, decided=False)
+
+    def _node(self, invocation_id: str, agent: str) -> LlmNode | None:
+        invocation = self.projection.invocations.get(invocation_id)
+        plan = self.projection.plan_of(invocation) if invocation is not None else None
+        node = plan.nodes.get(agent) if plan is not None else None
+        return node if isinstance(node, LlmNode) else None
+
+    def _event(self, time: float, author: str, invocation_id: str, **fields: Any) -> Event:
+        return Event(
+            id=self._event_id(fields.get("actions")),
+            timestamp=time,
+            author=author,
+            invocation_id=invocation_id,
+            **fields,
+        )
+
+    def _event_id(self, actions: EventActions | None) -> str:
+        shared = shared_part(actions.state_delta) if actions else {}
+        known = {event.id for event in self.projection.events} if shared else set[str]()
+        found = (write.write_id for write in self._writes if write.delta == shared and write.write_id not in known)
+        return next(found, None) or derived_id(self._seed, "event", len(self.projection.entries))
+
+    def log(self, event: Event, invocation_id: str, time: float) -> Event:
+        """Log an agent's event, unless it is too large; returns it with its id and time."""
+        delta, temp = split_state_delta(event.actions.state_delta)
+        if temp:
+            self.projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
+        update: dict[str, object] = {"timestamp": time, "invocation_id": invocation_id}
+        update["id"] = event.id or self._event_id(event.actions)
+        update["actions"] = event.actions.model_copy(update={"state_delta": delta})
+        logged = event.model_copy(update=update)
+        if payload_size(logged) <= MAX_EVENT_BYTES:
+            self.projection.apply(EventLogged(event=logged))
+        return logged
+
+
+def tool_of(projection: Projection, invocation: Invocation, call: ToolInput) -> ToolPlan | None:
+    """Return the tool of a call, as the invocation's plan has it."""
+    # An invocation that answers a confirmation in an app that is not resumable may have begun behind the slices.
+    plan = projection.plan_of(invocation) or projection.plans.get(projection.newest_plan or "")
+    node = plan.nodes.get(call.agent) if plan is not None else None
+    return node.tool(call.tool) if isinstance(node, LlmNode) else None
+
+
+def _is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:
+    """Return whether what is kept of a call is its result, and not the question after whose answer it ran again."""
+    if kept is None or not confirmed:
+        return kept is not None
+    return not any(call.id == call_id and requested_confirmation(call, kept) for call in calling.get_function_calls())
+
+
+def _overdue(projection: Projection, time: float) -> list[Call]:
+    """Return the open calls whose deadline had passed by this time."""
+    return [
+        call
+        for call in projection.timed.values()
+        if call.answer == "open"
+        and call.pending.deadline is not None
+        and call.pending.deadline <= time
+        and projection.takes_answers(call.pending.invocation_id)
+    ]
+
+
+def _is_same_start(known: Entry, entry: ToolStarted) -> bool:
+    return (
+        isinstance(known, ToolStarted)
+        and known.call_id == entry.call_id
+        and abs(known.timestamp - entry.timestamp) < _SAME_TIME
+    )
+
+
+def model_called(call: ModelInput, again: str | None = None) -> ModelCalled:
+    """Return the entry of a model call that came back; `again` says why it is made once more."""
+    return ModelCalled(
+        agent=call.agent, invocation_id=call.invocation_id, branch=call.branch, run=call.run, again=again
+    )

@@ -1,0 +1,181 @@
+"""What a client does where no worker can go on with a session: tells why, and reads its journal out of its history."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import MarkerRecordedEventAttributes
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError
+
+from perdure.errors import EncryptionError, SessionStuck
+from perdure.journal.entries import Entry
+from perdure.messages.session import NOT_REGISTERED
+from perdure.recovery.salvage import length_outside, salvage, shared_writes
+from perdure.recovery.slices import read_archive
+from perdure.temporal.payloads import ENCODING, ENCRYPTED, FAULT
+
+_NONDETERMINISM = "TMPRL1100"
+"""Temporal's mark of such an error in a text."""
+
+_IN_VAIN = 3
+"""After so many the server, too, takes the workflow for stuck, and refuses what it would have to ask it."""
+
+_BY_SERVER = (
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+)
+"""How the server fails a task by itself: much came meanwhile, or anything before a run's end. The next takes it in."""
+
+_LOOKED_AT = 20
+"""History events at the end among which a failed workflow task would stand."""
+
+
+async def why_stuck(client: Client, workflow_id: str, error: Exception | None = None) -> SessionStuck | None:
+    """Return why a session's workflow does not go on, if its last workflow task fails, or times out, again and again.
+
+    Args:
+        client: Any client.
+        workflow_id: The session's workflow.
+        error: What a query said, which can tell it, too.
+    """
+    if error is not None and _NONDETERMINISM in str(error):
+        return SessionStuck(workflow_id, cause=str(error), nondeterministic=True)
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id),
+        maximum_page_size=_LOOKED_AT,
+    )
+    try:
+        answer = await client.workflow_service.get_workflow_execution_history_reverse(request)
+    except RPCError:
+        return None
+    for event in answer.history.events:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            return None
+        if event.workflow_task_timed_out_event_attributes.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:
+            return await _why_late(client, workflow_id)
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            failed = event.workflow_task_failed_event_attributes
+            if client.data_converter.payload_codec is not None:
+                await _decode(failed, client.data_converter)
+            missing = failed.failure.application_failure_info.type == NOT_REGISTERED
+            different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+            if failed.cause in _BY_SERVER:
+                return await _why_late(client, workflow_id)
+            cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
+            return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)
+    return None
+
+
+async def _why_late(client: Client, workflow_id: str) -> SessionStuck | None:
+    """Return an error if a workflow task was tried again and again in vain; once, a worker may just have died.
+
+    History tells the first attempt only, which timed out, or which the server ended: the others may have failed.
+    """
+    try:
+        described = await client.get_workflow_handle(workflow_id).describe()
+    except RPCError:
+        return None
+    times = described.raw_description.pending_workflow_task.attempt - 1
+    if times < _IN_VAIN:
+        return None
+    cause = (
+        f"{times} attempts of its workflow task came to nothing: workers die of it, need too long for it, or tell in"
+        " their logs why it fails"
+    )
+    return SessionStuck(workflow_id, cause=cause, nondeterministic=False)
+
+
+async def check_readable(client: Client, workflow_id: str, run_id: str | None = None) -> None:
+    """Return if the client can decode what a session was started with.
+
+    A request that the session's workers cannot decrypt fails there, with an error that the client cannot decrypt.
+
+    Raises:
+        EncryptionError: The client lacks the key; the message names it.
+    """
+    if client.data_converter.payload_codec is None:
+        return
+    try:
+        handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=run_id)
+        started = await anext(handle.fetch_history_events(page_size=1))
+    except RPCError:
+        return
+    payloads = started.workflow_execution_started_event_attributes.input.payloads
+    for payload in await client.data_converter.payload_codec.decode(payloads):
+        if FAULT in payload.metadata:
+            raise EncryptionError(payload.metadata[FAULT].decode(errors="replace"))
+
+
+async def read_from_history(
+    client: Client, handle: WorkflowHandle[Any, Any], *, goes_on: bool
+) -> tuple[list[Entry], set[str]]:
+    """Return a session's journal from the history of one run, and the events whose shared state is known to be shared.
+
+    Payloads are decoded as the client does.
+
+    Args:
+        client: The client.
+        handle: The run.
+        goes_on: What was at work goes on at once (see `salvage`).
+
+    Raises:
+        LogError: The history does not hold all of it.
+        EncryptionError: The client lacks the key that the run began with.
+    """
+    await check_readable(client, handle.id, handle.run_id)
+    history = await handle.fetch_history()
+    converter = client.data_converter
+    if converter.payload_codec is not None or converter.external_storage is not None:
+        for event in history.events:
+            await _decode(event, converter)
+    events = history.events
+    begun: list[Entry] = []
+    if length_outside(events):
+        begun = await read_archive(client, handle.id, handle.run_id)
+    return salvage(events, begun=begun, goes_on=goes_on), shared_writes(events, begun=begun)
+
+
+async def _decode(message: Message, converter: DataConverter) -> None:
+    """Decode every payload inside of a message, in place."""
+    for field, value in message.ListFields():
+        if isinstance(value, Payloads):
+            decoded = await _decoded(list(value.payloads), converter)
+            value.CopyFrom(Payloads(payloads=decoded))
+        elif isinstance(value, Payload):
+            [payload] = await _decoded([value], converter)
+            value.CopyFrom(payload)
+        elif isinstance(value, Message):
+            await _decode(value, converter)
+        elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
+            # The SDK writes the others itself, without a codec.
+            if "result" in message.details:
+                result = message.details["result"]
+                result.CopyFrom(Payloads(payloads=await _decoded(list(result.payloads), converter)))
+        elif field.is_repeated and field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for item in value:
+                await _decode(item, converter)
+    if isinstance(message, Failure) and message.HasField("encoded_attributes"):
+        # A failure converter that hides what errors say has left it there.
+        message.message = _told(message.encoded_attributes) or message.message
+
+
+def _told(attributes: Payload) -> str | None:
+    """Return the text of an error that a failure converter has put into a payload; or why it cannot be read."""
+    if attributes.metadata.get(ENCODING) == ENCRYPTED:
+        return attributes.metadata[FAULT].decode(errors="replace") if FAULT in attributes.metadata else None
+    return json.loads(attributes.data).get("message")
+
+
+async def _decoded(payloads: list[Payload], converter: DataConverter) -> list[Payload]:
+    values: list[RawValue] = await converter.decode(payloads, [RawValue] * len(payloads))
+    return [value.payload for value in values]

@@ -1,0 +1,1 @@
+"""What a session takes and refuses, and what becomes of answers: the semantics as functions. Pure."""

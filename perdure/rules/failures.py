@@ -1,0 +1,61 @@
+"""Why an activity failed, in words: the same for a workflow, and for whoever reads its history."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.failure.v1 import Failure
+
+from perdure.errors import typed_text
+from perdure.rules.in_doubt import CUT_OFF, NOT_STARTED, REFUSED, UNDECIDED
+
+_SENTENCES = frozenset({"ModelError", "DefinitionError", "PayloadTooLarge", "NotJson"}) | REFUSED | NOT_STARTED
+"""Perdure's own errors; anything else is known by its type."""
+
+
+_TYPED = re.compile(r"([A-Z]\w{0,99}(?:Error|Exception|Timeout|Failed|Failure|Refused|Denied|Found|Unavailable)): ")
+"""How the text of an exception of the operator's code starts: with a type that says so itself."""
+
+_OWN = re.compile(
+    rf"(?:timed out \([a-z-]+ timeout\)|{re.escape(CUT_OFF)})(?:; {re.escape(UNDECIDED)})?"
+    r"|no answer came by the deadline of the call, [0-9T:+-]+; a resume waits for it without a deadline"
+    r"|the session's workflow was [a-z ]+"
+)
+"""Texts that quote nothing."""
+
+
+def reference(invocation_id: str, agent: str, step: str) -> str:
+    """Return by what an error is known to whoever may not read its text; it tells nothing of that text."""
+    return hashlib.sha256("\0".join((invocation_id, agent, step)).encode(errors="replace")).hexdigest()[:8]
+
+
+def public_text(cause: str, reference: str | None = None) -> str:
+    """Return what end users are told of an error: its type, and its reference, for its text may hold anything."""
+    if _OWN.fullmatch(cause):
+        return cause
+    typed = _TYPED.match(cause)
+    kind = typed[1] if typed else "error"
+    return kind if reference is None else f"{kind} (reference {reference})"
+
+
+def error_text(kind: str | None, message: str) -> str:
+    """Return what an error of a type says."""
+    return message if not kind or (message and kind in _SENTENCES) else typed_text(kind, message)
+
+
+def timeout_text(kind: str) -> str:
+    """Return that an activity timed out, by the name of Temporal's timeout, such as `START_TO_CLOSE`."""
+    return f"timed out ({kind.lower().replace('_', '-')} timeout)"
+
+
+def failure_text(failure: Failure) -> str:
+    """Return what stands in history as the failure of an activity."""
+    if failure.HasField("timeout_failure_info"):
+        return timeout_text(TimeoutType.Name(failure.timeout_failure_info.timeout_type).removeprefix("TIMEOUT_TYPE_"))
+    return error_text(failure.application_failure_info.type, failure.message)
+
+
+MAX_CAUSE = 200
+"""Characters of a failure's cause that the journal keeps of a tool's run."""

@@ -1,0 +1,143 @@
+"""Results that no log takes whole: what the model gets of them, and which of several are too much together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from google.genai import types
+from pydantic_core import to_json
+
+from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
+from perdure.journal.events import Event, EventActions
+from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, told_beside
+
+MAX_RESULT_BYTES = MAX_EVENT_BYTES - 50_000
+"""What a tool may return, with the state that it writes, and what a model may answer, a user send or answer, as JSON:
+the log holds it in an event, which has some things beside it."""
+
+BEGINNING_LENGTH = 4_000
+"""Characters that the model gets of a result that is too large."""
+
+_LEAST_LENGTH = 100
+_CHARACTER_BYTES = 6
+"""What a character takes at the most, as JSON."""
+
+_AROUND_BYTES = 600
+"""What stands around a beginning."""
+
+_ENVELOPE_BYTES = 2_000
+"""What an event has beside its content and actions: ids, time, author."""
+
+NO_STORE = "the rest was not kept, since this app has no place for artifacts"
+
+Remedy = Literal["shorten", "drop"]
+"""`shorten` a call's result, or `drop` what it does beside it."""
+
+
+def as_text(result: Any) -> str:
+    """Return a result as it is kept and counted: a text as it is, anything else as JSON."""
+    return result if isinstance(result, str) else to_json(result).decode()
+
+
+def in_words(size: int) -> str:
+    """Return a size in bytes as people read it."""
+    return f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
+def shortened(tool: str, output: ToolOutput, kept: str, length: int = BEGINNING_LENGTH) -> ToolOutput:
+    """Return an output with the beginning of its result instead of the whole.
+
+    Args:
+        tool: The tool.
+        output: What it gave.
+        kept: What became of the rest, as a clause.
+        length: Characters of the beginning.
+    """
+    text = as_text(output.result)
+    size = len(text.encode())
+    told = {
+        "note": f"The result of {tool!r} has {in_words(size)}, which is too large to be shown whole: this is its"
+        f" beginning, and {kept}.",
+        "size": size,
+        "beginning": text[:length],
+    }
+    return output.model_copy(update={"result": told})
+
+
+def without_actions(tool: str, output: ToolOutput) -> ToolOutput:
+    """Return an output without what is large in what it does: the state that it writes, what it asks a person."""
+    left = output.actions.model_copy(update={"state_delta": {}, "requested_tool_confirmations": {}})
+    if payload_size(left) > BEGINNING_LENGTH:
+        left = EventActions()
+    told = (
+        f"Tool {tool!r} has run, but what it wrote into the state, or wanted to ask a person, was not kept: together"
+        f" with what other tools did at once it is too large ({in_words(payload_size(output.actions))})."
+    )
+    return ToolOutput(result=told_beside(told, output.result), actions=left)
+
+
+def beginning_length(calls: int) -> int:
+    """Return the characters of a beginning, so that those of all calls of one answer fit together."""
+    share = MAX_EVENT_BYTES // 2 // max(calls, 1) // _CHARACTER_BYTES
+    return max(_LEAST_LENGTH, min(BEGINNING_LENGTH, share))
+
+
+def too_large(
+    calls: Sequence[types.FunctionCall],
+    outputs: Mapping[str, ToolOutput],
+    long_running: frozenset[str],
+    around: Event,
+    tried: Collection[tuple[str, Remedy]],
+) -> list[tuple[types.FunctionCall, Remedy]]:
+    """Return what is to be done to responses that no log takes together, the largest first; nothing if they fit.
+
+    Args:
+        calls: The calls of one model answer.
+        outputs: What they gave, by call id.
+        long_running: Ids of those that wait.
+        around: The event without content: author, branch, invocation.
+        tried: What has been done, which is not to be done again.
+    """
+    room = MAX_EVENT_BYTES - _ENVELOPE_BYTES - payload_size(around)
+    request = confirmation_request(calls, outputs, (f"adk-{call.id}".ljust(40) for call in calls))
+    if request is not None and payload_size(request) > room:
+        asking = [call for call in calls if requested_confirmation(call, outputs[call.id or ""]) is not None]
+        parts = [part for part in _parts(asking, outputs) if part[2] == "drop"]
+        return _chosen(asking, parts, tried, payload_size(request) - room, least=0)
+    response = response_event(calls, outputs, long_running)
+    excess = payload_size(response) - room if response is not None else 0
+    least = beginning_length(len(calls)) * _CHARACTER_BYTES + _AROUND_BYTES
+    return _chosen(calls, list(_parts(calls, outputs)), tried, excess, least=least)
+
+
+_Part = tuple[int, int, Remedy]
+"""Bytes of a part of an output, the place of its call, and what makes it small."""
+
+
+def _parts(calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput]) -> Iterator[_Part]:
+    for place, call in enumerate(calls):
+        output = outputs[call.id or ""]
+        yield payload_size(ToolOutput(result=output.result)), place, "shorten"
+        yield payload_size(output.actions), place, "drop"
+
+
+def _chosen(
+    calls: Sequence[types.FunctionCall],
+    parts: Sequence[_Part],
+    tried: Collection[tuple[str, Remedy]],
+    excess: int,
+    *,
+    least: int,
+) -> list[tuple[types.FunctionCall, Remedy]]:
+    """Return the largest parts, as many as take the excess away; what is small already does not help."""
+    chosen: dict[int, Remedy] = {}
+    for size, place, remedy in sorted(parts, key=lambda part: (-part[0], part[1], part[2])):
+        if excess <= 0:
+            break
+        left = least if remedy == "shorten" else 0
+        if size <= left or place in chosen or (calls[place].id or "", remedy) in tried:
+            continue
+        chosen[place] = remedy
+        excess -= size - left
+    return [(calls[place], remedy) for place, remedy in chosen.items()]

@@ -1,0 +1,161 @@
+"""What becomes of a model's answer without any activity: its event, its calls' ids, calls that need no tool. Pure.
+
+Ids are derived from what history tells anyway, so that an event can be rebuilt out of history with the same ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from google.genai import types
+
+from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
+from perdure.journal.events import Event, EventActions
+from perdure.journal.facts import stored_part
+from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
+from perdure.rules.tool_responses import error_output, told_beside
+
+_ENVELOPE_BYTES = 1_000
+"""What the log adds to an event: ids, time."""
+
+
+def derived_id(seed: str, *parts: object) -> str:
+    """Return an id in a UUID's form: equal for equal parts, and not to be guessed without the seed."""
+    text = hashlib.sha256("/".join(map(str, (seed, *parts))).encode()).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:32]}"
+
+
+def call_ids(seed: str, *parts: object) -> Iterator[str]:
+    """Yield ids for function calls, in ADK's form, without an end."""
+    number = 0
+    while True:
+        yield f"adk-{derived_id(seed, *parts, number)}"
+        number += 1
+
+
+def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collection[str], ids: Iterator[str]) -> Event:
+    """Give a model's answer its author, call ids, long-running calls and output key.
+
+    Args:
+        node: The agent.
+        branch: The agent's branch.
+        answer: What the model's activity returned.
+        taken: Ids of all function calls of the session.
+        ids: Where ids come from for calls that have none of their own.
+    """
+    update: dict[str, object] = {"author": node.name, "branch": branch}
+    if answer.content is not None:
+        update["content"] = _with_call_ids(answer.content, set(taken), ids)
+    event = answer.model_copy(update=update)
+    long_running = frozenset(
+        call.id
+        for call in event.get_function_calls()
+        if call.id and (tool := node.tool(call.name or "")) and tool.kind == "long_running"
+    )
+    if long_running:
+        event = event.model_copy(update={"long_running_tool_ids": long_running})
+    if node.output_key is not None and event.is_final_response() and event.text is not None:
+        delta = {**event.actions.state_delta, node.output_key: event.text}
+        event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": delta})})
+    return event
+
+
+def logged_events(event: Event) -> tuple[Event, ...]:
+    """Return a model's answer as the log takes it: one event, or two if its text, as the state's, makes it too large.
+
+    An event without content then writes the state: behind an answer, before calls, after which others may come first.
+    """
+    actions = event.actions
+    stored = stored_part(actions.state_delta)
+    as_logged = event.model_copy(update={"actions": actions.model_copy(update={"state_delta": stored})})
+    if not stored or payload_size(as_logged) <= MAX_EVENT_BYTES - _ENVELOPE_BYTES:
+        return (event,)
+    state = Event(author=event.author, branch=event.branch, actions=EventActions(state_delta=stored))
+    temp = {key: value for key, value in actions.state_delta.items() if key not in stored}
+    answer = event.model_copy(update={"actions": actions.model_copy(update={"state_delta": temp})})
+    return (state, answer) if event.get_function_calls() else (answer, state)
+
+
+def logged_size(node: LlmNode, branch: str | None, answer: Event) -> int:
+    """Return the bytes, at the most, of the largest event by which the log takes a model's answer."""
+    own = [call.id for call in answer.get_function_calls() if call.id]
+    # Its calls keep their ids, or get new ones.
+    events = (model_event(node, branch, answer, taken, call_ids("size")) for taken in ((), own))
+    parts = (part for event in events for part in logged_events(event))
+    return _ENVELOPE_BYTES + max(map(payload_size, parts))
+
+
+def _with_call_ids(content: types.Content, taken: set[str], ids: Iterator[str]) -> types.Content:
+    """Give an id to each call that has none of its own; what a model sends is not to be trusted with ids."""
+    parts: list[types.Part] = []
+    for part in content.parts or []:
+        call = part.function_call
+        if call is not None:
+            if not call.id or call.id in taken:
+                fresh = next(id for id in ids if id not in taken)
+                call = call.model_copy(update={"id": fresh})
+            taken.add(call.id or "")
+            part = part.model_copy(update={"function_call": call})
+        parts.append(part)
+    return content.model_copy(update={"role": "model", "parts": parts})
+
+
+def instant_output(plan: Plan, node: LlmNode, call: types.FunctionCall, *, decided: bool) -> ToolOutput | None:
+    """Return the output of a call that needs no activity; `None` if it does.
+
+    Args:
+        plan: The invocation's plan.
+        node: The agent whose model made the call.
+        call: The call.
+        decided: A person has confirmed it.
+    """
+    tool = node.tool(call.name or "")
+    kind = tool.kind if tool is not None else "transfer" if call.name == TRANSFER else "unknown"
+    if kind == "transfer":
+        return _transfer(plan, node, call.args or {})
+    if kind == "exit_loop":
+        return ToolOutput(actions=EventActions(escalate=True, skip_summarization=True))
+    if tool is None:
+        names = ", ".join(tool.name for tool in node.tools) or "none"
+        return error_output(f"There is no tool {call.name!r}. The tools are: {names}.")
+    if tool.confirmation == "always" and not decided and _is_complete(tool, call):
+        return ToolOutput(needs_confirmation=True)
+    return None
+
+
+def refused_transfer(plan: Plan, tool: str, output: ToolOutput) -> ToolOutput:
+    """Return the output of a tool that hands over to an agent that there is not; all else that it did stays."""
+    target = output.actions.transfer_to_agent
+    told = (
+        f"Tool {tool!r} has run, but it hands over to {target!r}, and there is no such agent; control stays here."
+        f" The agents are: {', '.join(plan.nodes)}."
+    )
+    # The model is to read it.
+    actions = output.actions.model_copy(update={"transfer_to_agent": None, "skip_summarization": None})
+    return output.model_copy(update={"result": told_beside(told, output.result), "actions": actions})
+
+
+def _transfer(plan: Plan, node: LlmNode, args: dict[str, Any]) -> ToolOutput:
+    target = args.get("agent_name")
+    if not isinstance(target, str) or target not in plan.nodes or _is_closed_peer(plan, node, target):
+        names = ", ".join(node.name for node in plan.transfer_targets(node)) or "none"
+        return error_output(f"There is no agent {target!r} to transfer to. The agents are: {names}.")
+    return ToolOutput(actions=EventActions(transfer_to_agent=target))
+
+
+def _is_closed_peer(plan: Plan, node: LlmNode, target: str) -> bool:
+    """Return whether an agent stands beside this one, which may not transfer to those. ADK checks no more."""
+    if not node.disallow_transfer_to_peers or target == node.name:
+        return False
+    parent = plan.parents.get(node.name)
+    return parent is not None and plan.parents.get(target) is parent
+
+
+def _is_complete(tool: ToolPlan, call: types.FunctionCall) -> bool:
+    """Return whether a call has all that its tool needs; nobody is asked to approve one that cannot run."""
+    declaration = tool.declaration
+    schema: Any = declaration.parameters_json_schema or {}
+    required = (declaration.parameters.required if declaration.parameters else schema.get("required")) or []
+    return all(name in (call.args or {}) for name in required)

@@ -1,0 +1,1 @@
+"""What serving processes share: HTTP, probes, the event loop, the development server."""

@@ -1,0 +1,390 @@
+"""Updates and queries of a session's workflow, with patience: through restarts, hand-overs and closed workflows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from pydantic import BaseModel
+from pydantic_core import from_json, to_json
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import QueryRejectCondition
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.errors import (
+    REFUSALS,
+    CallNotFound,
+    InvalidMessage,
+    InvocationRunning,
+    SessionStuck,
+    SessionUnreadable,
+)
+from perdure.journal.compact_json import briefly
+from perdure.journal.projection import Projection
+from perdure.logs import get_logger
+from perdure.messages.large_requests import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
+from perdure.messages.session import (
+    HANDS_OVER,
+    LOADING,
+    WAIT,
+    InvocationInput,
+    InvocationResult,
+    Trial,
+    workflow_id,
+)
+from perdure.recovery.stuck import check_readable, why_stuck
+from perdure.rules.intake import check_sent
+from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
+from perdure.temporal.query_guard import BETWEEN_STEPS
+from perdure.views.pages import look
+
+_Handle = WorkflowHandle[Any, Any]
+_R = TypeVar("_R", bound=BaseModel)
+
+_UPDATE_ATTEMPTS = 10
+_AT_ONCE = 4
+"""Updates that a client has on their way to one session. Temporal takes ten of a workflow at a time, five of which may
+wait for a turn; each one too many costs the session the workflow task that it is at."""
+_EARLY = (InvocationRunning, CallNotFound)
+"""Refusals that are asked for twice: a query sees what activities returned before the workflow does, which in one
+workflow task takes updates first."""
+_FIRST_PAUSE = 0.1
+_HAND_OVER = 3.0
+"""Seconds, about, for which a client asks again to wait while one run of a session hands over to the next."""
+_SAY_AFTER = 3.0
+"""Seconds without an answer after which a client says that it waits for a worker."""
+_STUCK_AFTER = 2.0
+"""Seconds from then to the first look at why there is no answer."""
+_LAST_STUCK_AFTER = 15.0
+"""The longest pause between two such looks: each is work for a server that may only be busy."""
+
+_MAX_HISTORY_BYTES = 20_000_000
+"""A run with more gets no signal, which it could not refuse: Temporal ends it at 50 MB, and many may come at once."""
+
+_UNSEEN = "UnprocessedUpdate"
+"""The server's type for an update that a worker has passed over, since it had taken the step ahead, for a query."""
+
+_TOO_MANY = "in-flight updates"
+"""What the server says of an update that it has not taken since too many are on their way."""
+
+_ABORTED = "update was aborted"
+"""What the server says of an update that was on its way as a run's task failed, or the run ended."""
+
+_NO_WORKER = frozenset(
+    {
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+"""How a query fails while no worker serves the app, or the server is away."""
+
+
+_logger = get_logger("perdure.client")
+
+_HIDDEN = "Encoded failure"
+"""What is left of a query's error under Temporal's failure converter that encrypts messages."""
+_HIDDEN_ATTEMPTS = 20
+"""How often such a query is asked again, for somewhat more than a minute in all."""
+
+
+class SessionCalls:
+    """What can be asked of the workflows of one app's sessions."""
+
+    def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
+        self._app = app
+        self._client = client
+        self._lifecycle = Lifecycle(app, client, trial=trial, local_tools=local_tools)
+        self._served: asyncio.Task[bool]
+        self._served_until = 0.0
+        self._sending: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def _handle(self, user_id: str, session_id: str) -> _Handle:
+        return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
+
+    async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
+        """Send an update of an invocation, to a session that is brought back first if its workflow is closed."""
+        return await self.execute(user_id, session_id, name, request, InvocationResult)
+
+    async def execute(self, user_id: str, session_id: str, name: str, request: BaseModel, result_type: type[_R]) -> _R:
+        """Send any update, to a session that is brought back first if its workflow is closed."""
+        size = check_sendable(request, "message")
+        handle = self._handle(user_id, session_id)
+        sent = _Request(handle, name, request, size)
+        turn = self._sending.setdefault(handle.id, asyncio.Semaphore(_AT_ONCE))
+        for attempt in range(_UPDATE_ATTEMPTS):
+            await asyncio.sleep(0.2 * attempt)
+            try:
+                async with turn:
+                    return await self._patiently(sent.update(result_type), handle.id)
+            except WorkflowUpdateFailedError as error:
+                refusal = None if _is_for_next_run(error) else _refusal(error)
+                if refusal is error:
+                    await check_readable(self._client, handle.id)
+                if refusal is not None and not (attempt == 0 and isinstance(refusal, _EARLY)):
+                    raise refusal from error
+            except RPCError as error:
+                stuck = await self._stuck(handle.id, error)
+                if stuck is not None:
+                    raise stuck from error
+                if _may_be_sent_again(error, request) and attempt + 1 < _UPDATE_ATTEMPTS:
+                    continue
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+                await self._lifecycle.bring_back(user_id, session_id)
+        raise SessionUnreadable(
+            f"session {session_id!r} did not take an update in {_UPDATE_ATTEMPTS} attempts; try again"
+        )
+
+    async def wait(self, user_id: str, session_id: str, invocation_id: str) -> None:
+        """Return when the session says that an invocation has given up the turn, or when it does not let wait for that.
+
+        So it is where too many wait, its worker knows no such update, its workflow is closed, the server is away, or
+        one run takes long to hand over to the next: what the log shows is to be looked at in any case.
+
+        Raises:
+            SessionStuck: The session does not go on.
+        """
+        handle = self._handle(user_id, session_id)
+        request = InvocationInput(invocation_id=invocation_id)
+        pause = _FIRST_PAUSE
+        while pause < _HAND_OVER:
+            asked = time.monotonic()
+            try:
+                update = handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                    WAIT, request, result_type=InvocationResult
+                )
+                result: InvocationResult = await self._patiently(update, handle.id, _LAST_STUCK_AFTER)
+            except (WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError, RPCError) as error:
+                if HANDS_OVER not in str(error.__cause__):
+                    _logger.debug("the session does not let wait", workflow=handle.id, reason=type(error).__name__)
+                    return
+            else:
+                if result.invocation.status not in ("queued", "running"):
+                    return
+            took = time.monotonic() - asked
+            await asyncio.sleep(pause)
+            pause = _FIRST_PAUSE if took > _HAND_OVER else pause * 2
+
+    async def _patiently(self, request: Coroutine[Any, Any, _R], workflow_id: str, pause: float = _STUCK_AFTER) -> _R:
+        """Await a request, and say so if it waits for a worker.
+
+        Args:
+            request: The request.
+            workflow_id: Of the session's workflow.
+            pause: Seconds until the first look at why there is no answer.
+
+        Raises:
+            SessionStuck: It waits in vain: the session's workflow task fails again and again.
+        """
+        task = asyncio.create_task(request)
+        told = False
+        try:
+            await asyncio.wait({task}, timeout=_SAY_AFTER)
+            while not task.done():
+                if not told and not await self._is_served_now():
+                    told = True
+                    _logger.warning(
+                        f"no worker serves app {self._app!r}; waiting for one (perdure dev or perdure worker starts it)"
+                    )
+                await asyncio.wait({task}, timeout=pause)
+                stuck = None if task.done() else await why_stuck(self._client, workflow_id)
+                if stuck is not None:
+                    raise stuck
+                pause = min(pause * 2, _LAST_STUCK_AFTER)
+            return await task
+        finally:
+            task.cancel()
+            # A cancelled update ends with an error of its own, which nobody else looks at.
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _is_served_now(self) -> bool:
+        """Return the same as `is_served`, asked once for all who wait at the same time."""
+        if time.monotonic() >= self._served_until:
+            self._served_until = time.monotonic() + _SAY_AFTER
+            self._served = asyncio.create_task(self.is_served())
+        return await asyncio.shield(self._served)
+
+    async def is_served(self) -> bool:
+        """Return whether a worker of the app has asked for work in the last minutes."""
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=self._app),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        try:
+            return bool((await self._client.workflow_service.describe_task_queue(request)).pollers)
+        except RPCError:
+            return True
+
+    async def query(
+        self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[_R], closed: bool
+    ) -> _R:
+        """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
+        handle = self._handle(user_id, session_id)
+        condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
+        pause, hidden = _FIRST_PAUSE, 0
+        while True:
+            try:
+                query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
+                return await self._patiently(query, handle.id)
+            except WorkflowQueryFailedError as error:
+                if BETWEEN_STEPS in str(error) and await self._is_closed(user_id, session_id):
+                    # It will stay between these steps.
+                    journal = await self._lifecycle.read_journal(user_id, session_id, closed=True)
+                    return look(Projection.fold(journal), (self._app, user_id, session_id), name, *args)
+                hidden += str(error) == _HIDDEN
+                await self._check_failed(error, handle.id, hidden)
+            except WorkflowQueryRejectedError as error:
+                if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+                    # The next run is about to start.
+                    await asyncio.sleep(_FIRST_PAUSE)
+                    continue
+                if await self._lifecycle.status(user_id, session_id) == DELETED:
+                    raise missing(self._app, user_id, session_id) from error
+                if not closed:
+                    raise
+                condition = None
+                continue
+            except RPCError as error:
+                stuck = await self._stuck(handle.id, error)
+                if stuck is not None:
+                    raise stuck from error
+                self._check_passing(error, user_id, session_id)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    async def _is_closed(self, user_id: str, session_id: str) -> bool:
+        return await self._lifecycle.status(user_id, session_id) not in ("running", "continued as new")
+
+    async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, hidden: int) -> None:
+        """Raise why a query failed, unless another one may succeed: its journal is on its way, or a workflow task."""
+        if LOADING in str(error):
+            return
+        stuck = await why_stuck(self._client, workflow_id, error)
+        if stuck is not None:
+            raise stuck from error
+        if BETWEEN_STEPS in str(error):
+            return
+        if hidden:
+            await check_readable(self._client, workflow_id)
+        # What an encrypted error says cannot be read; it might be that.
+        if not hidden or hidden >= _HIDDEN_ATTEMPTS:
+            raise error
+
+    async def _stuck(self, workflow_id: str, error: RPCError) -> SessionStuck | None:
+        """Return why a session does not go on, if the server has refused a request at once since it does not."""
+        is_refused = error.status == RPCStatusCode.FAILED_PRECONDITION
+        return await why_stuck(self._client, workflow_id) if is_refused else None
+
+    def _check_passing(self, error: RPCError, user_id: str, session_id: str) -> None:
+        """Raise what a query failed with, unless another one may succeed."""
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise missing(self._app, user_id, session_id) from error
+        if error.status not in _NO_WORKER and not _is_cut_off(error):
+            raise error
+        # Whoever follows a run follows it through a restart of its worker, or of the server.
+        _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
+
+
+def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:
+    """Return whether an update failed for a reason that passes, and cannot be taken twice."""
+    if error.status == RPCStatusCode.FAILED_PRECONDITION:
+        # A workflow task has just failed. If the server has the update all the same, it knows its id.
+        return True
+    if _TOO_MANY in error.message:
+        return True
+    # Whether it arrived is not known, but its request id makes two of it one.
+    passes = _is_cut_off(error) or _ABORTED in error.message
+    return passes and bool(getattr(request, "request_id", None))
+
+
+def _is_cut_off(error: RPCError) -> bool:
+    """Return whether the connection broke under a request; Temporal's client has no status of its own for that."""
+    return error.status == RPCStatusCode.UNKNOWN and "transport error" in error.message
+
+
+def check_sendable(value: BaseModel, what: str) -> int:
+    """Return the bytes of a value; raise `InvalidMessage` if no session takes it, or if it would change on its way."""
+    with briefly():
+        data = value.model_dump_json(by_alias=True, exclude_none=True).encode()
+    check_sent(data, what)
+    try:
+        from_json(to_json(value.model_dump(), bytes_mode="base64"), allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidMessage(
+            f"the {what} holds a number that JSON has not, NaN or an infinity ({error}); send it as a text"
+        ) from error
+    return len(data)
+
+
+class _Request:
+    """A request that is sent until the session has taken it: in an update, or, if it is large, ahead of it."""
+
+    def __init__(self, handle: _Handle, name: str, request: BaseModel, size: int) -> None:
+        self._handle = handle
+        self._name = name
+        self._request = request
+        self._is_large = name in MAY_BE_AHEAD and size > MAX_UPDATE_BYTES
+        self._ahead: SentAhead | None = None
+        self._id = str(uuid.uuid4())
+        """By which the run knows the update if it comes again."""
+
+    async def update(self, result_type: type[_R]) -> _R:
+        """Execute the update."""
+        carried = await self._carried()
+        try:
+            return await self._handle.execute_update(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                self._name, carried, id=self._id, result_type=result_type
+            )
+        except WorkflowUpdateFailedError as error:
+            self._id = str(uuid.uuid4())
+            if _type_of(error) == NOT_HERE:
+                self._ahead = None
+            raise
+
+    async def _carried(self) -> BaseModel:
+        """Return what the update carries; what is large is sent ahead once, for as long as history takes more."""
+        if self._ahead is None and self._is_large and await _history_bytes(self._handle) < _MAX_HISTORY_BYTES:
+            ahead = SentAhead(sent_ahead=str(uuid.uuid4()))
+            await self._handle.signal(SEND_AHEAD, args=[ahead.sent_ahead, self._request])  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+            self._ahead = ahead
+        return self._ahead or self._request
+
+
+async def _history_bytes(handle: _Handle) -> int:
+    return (await handle.describe()).raw_description.workflow_execution_info.history_size_bytes
+
+
+def _is_for_next_run(error: WorkflowUpdateFailedError) -> bool:
+    """Return whether the run continued as new under the update, or has not seen it, so that it is to be sent again."""
+    return _type_of(error) in ("AcceptedUpdateCompletedWorkflow", _UNSEEN, NOT_HERE)
+
+
+def _type_of(error: WorkflowUpdateFailedError) -> str | None:
+    return error.cause.type if isinstance(error.cause, ApplicationError) else None
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> Exception:
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type in REFUSALS:
+        return REFUSALS[cause.type](cause.message)
+    return error

@@ -1,0 +1,285 @@
+"""Reads a session's event log, page by page, and follows it as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
+
+from temporalio.client import Client, WorkflowQueryRejectedError
+
+from perdure.errors import InvocationFailed
+from perdure.journal.events import USER, Event
+from perdure.messages.session import EventsPage, PageInput, workflow_id
+from perdure.sessions.feeds import Feeds
+from perdure.sessions.history_poll import Follower
+from perdure.sessions.sessions import Sessions
+from perdure.streams.hub import Subscription, TokenHub
+from perdure.streams.partials import Partials
+
+_KEPT_FOLLOWERS = 1000
+_EXPECTED_SECONDS = 30.0
+
+_CLOSED_PAUSE = 2.0
+"""Seconds between two looks at a session whose workflow is closed."""
+
+_SILENCE = 60.0
+"""Seconds; a follower of single events is not told of a silence."""
+
+
+class LogReader:
+    """The logs of one app's sessions, and what their models are writing, if there is a hub to tell."""
+
+    def __init__(self, app_name: str, client: Client, sessions: Sessions, streams: TokenHub | None = None) -> None:
+        self._app_name = app_name
+        self._client = client
+        self._sessions = sessions
+        self._streams = streams
+        self._expected: dict[str, list[Subscription]] = {}
+        self._followers: OrderedDict[str, Follower] = OrderedDict()
+        self._feeds = Feeds(self._lend, self._take_back)
+        self._lengths: dict[str, asyncio.Task[int]] = {}
+
+    def expect(self, user_id: str, session_id: str) -> Callable[[], None]:
+        """Let workers stream what a session's models write, until a follower is there; for half a minute.
+
+        Returns:
+            Takes it back.
+        """
+        if self._streams is None:
+            return lambda: None
+        session = workflow_id(self._app_name, user_id, session_id)
+        expected = self._streams.subscribe(session)
+        self._expected.setdefault(session, []).append(expected)
+        timer = asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, self._unexpect, session, expected)
+
+        def take_back() -> None:
+            timer.cancel()
+            self._unexpect(session, expected)
+
+        return take_back
+
+    def _unexpect(self, session: str, expected: Subscription) -> None:
+        if expected in self._expected.get(session, ()):
+            expected.close()
+            self._forget_expected(session, expected)
+
+    def _forget_expected(self, session: str, expected: Subscription) -> None:
+        found = self._expected[session]
+        found.remove(expected)
+        if not found:
+            del self._expected[session]
+
+    def _take_expected(self, session: str, since: int) -> Subscription | None:
+        """Return a subscription from before a message was sent, which misses nothing of what models write for it."""
+        found = self._expected.get(session)
+        if not found:
+            return None
+        expected = found[0]
+        self._forget_expected(session, expected)
+        expected.skip_ended(since)
+        return expected
+
+    async def events(
+        self, user_id: str, session_id: str, since: int, *, follow: bool, streaming: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
+        if follow:
+            batches = self.batches(user_id, session_id, since, patience=_SILENCE, streaming=streaming)
+            async with aclosing(batches):
+                async for batch in batches:
+                    for event in batch:
+                        yield event
+            return
+        while True:
+            page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=True)
+            for event in page.events:
+                yield event
+            since += len(page.events)
+            if since >= page.total:
+                return
+
+    async def batches(
+        self, user_id: str, session_id: str, since: int, *, patience: float, streaming: bool = False
+    ) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield the log's events from an offset on, some at a time, for ever; none in a silence of some seconds."""
+
+        async def page(since: int) -> EventsPage:
+            return await self._sessions.events(user_id, session_id, PageInput(since=since))
+
+        key = workflow_id(self._app_name, user_id, session_id)
+        if streaming and self._streams is not None:
+            found = _with_silences(self._written(user_id, session_id, since, page), patience)
+        else:
+            found = self._feeds.follow(key, since, page=page, patience=patience)
+        async with aclosing(found):
+            async for batch in found:
+                yield batch
+
+    async def _written(
+        self, user_id: str, session_id: str, since: int, read: Callable[[int], Awaitable[EventsPage]]
+    ) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield the log's events, and what models are writing; each such follower looks for itself."""
+        with (
+            self._follower(user_id, session_id) as follower,
+            self._partials(user_id, session_id) as partials,
+        ):
+            while True:
+                page = await read(since)
+                for event in page.events:
+                    yield (*partials.logged(event), event)
+                since += len(page.events)
+                if since >= page.total:
+                    news = follower.news(found=bool(page.events))
+                    async with aclosing(partials.until(news, since)) as written:
+                        async for event in written:
+                            yield (event,)
+
+    async def length(self, user_id: str, session_id: str, at_least: int = 0) -> int:
+        """Return the number of events in the log; not asked for where a follower here knows of enough."""
+        key = workflow_id(self._app_name, user_id, session_id)
+        known = self._feeds.length(key)
+        if known is not None and known >= at_least:
+            return known
+        # Many who come at once ask once.
+        asked = self._lengths.get(key)
+        if asked is None:
+            asked = self._lengths[key] = asyncio.create_task(self._length(user_id, session_id))
+            asked.add_done_callback(lambda task: self._lengths.pop(key, None))
+        return await asyncio.shield(asked)
+
+    async def _length(self, user_id: str, session_id: str) -> int:
+        # Of the log nothing is wanted: a page from beyond its end.
+        return (await self._sessions.events(user_id, session_id, PageInput(since=sys.maxsize), closed=True)).total
+
+    async def grown(self, user_id: str, session_id: str, length: int) -> int:
+        """Wait until a session's journal has another length than `length`; returns it."""
+        with self._follower(user_id, session_id) as follower:
+            while True:
+                try:
+                    found = await self._sessions.journal_length(user_id, session_id, closed=False)
+                except WorkflowQueryRejectedError:
+                    found = await self._sessions.journal_length(user_id, session_id, closed=True)
+                    if found == length:
+                        # Only another run, which brings it back, lets it grow.
+                        await asyncio.sleep(_CLOSED_PAUSE)
+                        continue
+                if found != length:
+                    return found
+                await follower.news(found=False)
+
+    async def follow(
+        self,
+        user_id: str,
+        session_id: str,
+        invocation_id: str,
+        since: int,
+        *,
+        streaming: bool = False,
+        live: bool = True,
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of an invocation's agents until it gives up the turn.
+
+        Raises:
+            InvocationFailed: It failed, or the session's workflow was closed meanwhile.
+        """
+        with (
+            self._follower(user_id, session_id) as follower,
+            self._partials(user_id, session_id, invocation_id, since, on=streaming) as partials,
+        ):
+            # What is written meanwhile is shown as it is written.
+            if not live and not streaming:
+                await self._sessions.wait(user_id, session_id, invocation_id)
+            while True:
+                request = PageInput(since=since, invocation_id=invocation_id)
+                asked = time.monotonic()
+                page = await self._sessions.events(user_id, session_id, request)
+                took = time.monotonic() - asked
+                for event in page.events:
+                    for partial in partials.logged(event):
+                        yield partial
+                    if event.invocation_id == invocation_id and event.author != USER:
+                        yield event
+                since += len(page.events)
+                if since >= page.total:
+                    if _settled(page):
+                        return
+                    news = follower.news(found=bool(page.events), took=took)
+                    async with aclosing(partials.until(news, since)) as written:
+                        async for event in written:
+                            yield event
+
+    @contextmanager
+    def _partials(
+        self, user_id: str, session_id: str, invocation_id: str | None = None, since: int = 0, *, on: bool = True
+    ) -> Generator[Partials]:
+        """Read what a session's models write, if it is wanted: for who sent a message, from before that."""
+        session = workflow_id(self._app_name, user_id, session_id)
+        subscription = None
+        if on and self._streams is not None:
+            expected = self._take_expected(session, since) if invocation_id is not None else None
+            subscription = expected or self._streams.subscribe(session)
+        partials = Partials(subscription, invocation_id)
+        try:
+            yield partials
+        finally:
+            partials.close()
+
+    @contextmanager
+    def _follower(self, user_id: str, session_id: str) -> Generator[Follower]:
+        """Lend a follower to one caller at a time; it is kept, since it knows where the history ends."""
+        key = workflow_id(self._app_name, user_id, session_id)
+        follower = self._lend(key)
+        try:
+            yield follower
+        finally:
+            self._take_back(key, follower)
+
+    def _lend(self, key: str) -> Follower:
+        return self._followers.pop(key, None) or Follower(self._client, key)
+
+    def _take_back(self, key: str, follower: Follower) -> None:
+        self._followers[key] = follower
+        if len(self._followers) > _KEPT_FOLLOWERS:
+            self._followers.popitem(last=False)
+
+
+async def _with_silences(
+    batches: AsyncGenerator[tuple[Event, ...], None], patience: float
+) -> AsyncGenerator[tuple[Event, ...], None]:
+    """Yield batches, and an empty one in each silence of so many seconds."""
+    step: asyncio.Future[tuple[Event, ...] | None] = asyncio.ensure_future(anext(batches, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({step}, timeout=patience)
+            if not done:
+                yield ()
+                continue
+            batch = step.result()
+            if batch is None:
+                return
+            step = asyncio.ensure_future(anext(batches, None))
+            yield batch
+    finally:
+        step.cancel()
+        await asyncio.wait({step})
+        await batches.aclose()
+
+
+def _settled(page: EventsPage) -> bool:
+    """Return whether the invocation has given up the turn.
+
+    Raises:
+        InvocationFailed: By failing.
+    """
+    view = page.invocation
+    if view is None or view.status in ("waiting", "finished", "stopped"):
+        return True
+    if view.status != "failed":
+        return False
+    first, *others = view.failures
+    cause = first.cause + (f" (and {len(others)} more branches failed)" if others else "")
+    raise InvocationFailed(view.id, agent=first.agent, step=first.step, cause=cause, resumable=view.resumable)

@@ -1,0 +1,329 @@
+"""The client's side of sessions as workflows: create, update, query, list, delete, and bring back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryRejectedError,
+)
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.errors import (
+    InvocationFailed,
+    InvocationNotFound,
+    SessionExists,
+    SessionUnreadable,
+)
+from perdure.journal.events import Event
+from perdure.journal.facts import shared_part, stored_part
+from perdure.journal.open_calls import PendingCall, SessionStatus
+from perdure.journal.projection import Projection, split_state_delta
+from perdure.messages.search_attributes import APP, PENDING_TOOLS, STATUS
+from perdure.messages.session import (
+    EFFECTS,
+    EVENTS,
+    JOURNAL,
+    PENDING,
+    PLAN,
+    SESSION,
+    Effect,
+    EffectsPage,
+    EventsPage,
+    InvocationView,
+    JournalPage,
+    PageInput,
+    PendingView,
+    PlanInput,
+    PlanView,
+    SessionInput,
+    SessionView,
+    split_workflow_id,
+    workflow_id,
+)
+from perdure.messages.shared_state import (
+    CHANGE_STATE,
+    ShareStateInput,
+    StateChangeInput,
+    StateChangeResult,
+    with_delta,
+)
+from perdure.plan.nodes import Plan
+from perdure.rules.intake import check_ids
+from perdure.sessions.calls import SessionCalls, check_sendable
+from perdure.sessions.lifecycle import DELETED, missing
+from perdure.sessions.shared_state import share_state
+
+_Handle = WorkflowHandle[Any, Any]
+
+_PATIENCE = 10.0
+"""Seconds for which a session is asked what it waits for."""
+
+_CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
+
+
+class ListedSession(BaseModel):
+    """A session in a listing."""
+
+    model_config = ConfigDict(frozen=True)
+
+    app_name: str
+    user_id: str
+    id: str
+    workflow_id: str
+    status: SessionStatus | None = None
+    """As of the last change; `None` where the server has no search attributes."""
+    closed: bool = False
+    """Its workflow was terminated, timed out or failed; the next message, answer or resume brings it back."""
+    started: float
+    """Seconds since the epoch at which the workflow's newest run started."""
+    pending_tools: tuple[str, ...] | None = None
+    """Names of the tools that wait for an answer; `None` where the server has no search attributes."""
+
+
+class Sessions(SessionCalls):
+    """The sessions of one app."""
+
+    async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> SessionView:
+        """Create a session."""
+        check_ids(user_id, session_id)
+        check_sendable(SessionInput(state=state), "state")
+        try:
+            await self._lifecycle.create(user_id, session_id, state)
+        except WorkflowAlreadyStartedError as error:
+            raise SessionExists(
+                f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already"
+            ) from error
+        shared = shared_part(state)
+        if shared:
+            request = ShareStateInput(user_id=user_id, write_id=str(uuid.uuid4()), delta=shared)
+            await share_state(self._client, self._app, request)
+        return SessionView(app_name=self._app, user_id=user_id, id=session_id, state=stored_part(state), status="idle")
+
+    async def change_state(self, user_id: str, session_id: str, delta: dict[str, Any]) -> Event:
+        """Write into a session's state; returns the event that says so."""
+        request = StateChangeInput(state_delta=delta, request_id=str(uuid.uuid4()))
+        event = (await self.execute(user_id, session_id, CHANGE_STATE, request, StateChangeResult)).event
+        if not event.actions.state_delta:
+            # A large one does not come back.
+            event = with_delta(event, split_state_delta(delta)[0])
+        shared = shared_part(delta)
+        if shared:
+            write = ShareStateInput(user_id=user_id, write_id=event.id, delta=shared)
+            await share_state(self._client, self._app, write)
+        return event
+
+    async def ensure(self, user_id: str, session_id: str) -> None:
+        """Create a session unless it exists."""
+        try:
+            await self.create(user_id, session_id, {})
+        except SessionExists:
+            return
+
+    async def view(self, user_id: str, session_id: str) -> SessionView:
+        """Return the projected session."""
+        try:
+            return await self.query(user_id, session_id, SESSION, result_type=SessionView, closed=False)
+        except WorkflowQueryRejectedError as error:
+            view: SessionView = await self.query(user_id, session_id, SESSION, result_type=SessionView, closed=True)
+            return _interrupted(view, f"the session's workflow is {_name(error)}")
+
+    async def events(self, user_id: str, session_id: str, request: PageInput, *, closed: bool = False) -> EventsPage:
+        """Return a page of the log.
+
+        Raises:
+            InvocationFailed: The workflow is closed, and `closed` is false.
+        """
+        try:
+            return await self.query(user_id, session_id, EVENTS, request, result_type=EventsPage, closed=closed)
+        except WorkflowQueryRejectedError as error:
+            raise InvocationFailed(
+                request.invocation_id or "?",
+                agent="?",
+                step="workflow",
+                cause=f"the session's workflow was {_name(error)}",
+                resumable=True,
+            ) from error
+
+    async def journal_length(self, user_id: str, session_id: str, *, closed: bool) -> int:
+        """Return the number of entries in a session's journal.
+
+        Raises:
+            WorkflowQueryRejectedError: The workflow is closed, and `closed` is false.
+        """
+        # Of the journal nothing is wanted: a page from beyond its end.
+        request = PageInput(since=sys.maxsize)
+        page: JournalPage = await self.query(
+            user_id, session_id, JOURNAL, request, result_type=JournalPage, closed=closed
+        )
+        return page.total
+
+    async def effects(self, user_id: str, session_id: str) -> tuple[Effect, ...]:
+        """Return the whole ledger, page by page; calls may come in between, but none goes away."""
+        effects: list[Effect] = []
+        while True:
+            page = await self.effects_page(user_id, session_id, len(effects))
+            effects.extend(page.effects)
+            if len(effects) >= page.total:
+                return tuple(effects)
+
+    async def effects_page(self, user_id: str, session_id: str, since: int) -> EffectsPage:
+        """Return a page of the ledger."""
+        request = PageInput(since=since)
+        return await self.query(user_id, session_id, EFFECTS, request, result_type=EffectsPage, closed=True)
+
+    async def invocation(self, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
+        """Return one invocation."""
+        # Of the log nothing is wanted: a page from beyond its end.
+        request = PageInput(since=sys.maxsize, invocation_id=invocation_id)
+        try:
+            view = (await self.events(user_id, session_id, request)).invocation
+        except InvocationFailed:
+            views = (await self.view(user_id, session_id)).invocations
+            view = next((view for view in views if view.id == invocation_id), None)
+        if view is not None:
+            return view
+        raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+
+    async def take_over(self, user_id: str, session_id: str) -> int:
+        """Bring a session into a run with the code of today; returns the number of events in its log then."""
+        await self._lifecycle.take_over(user_id, session_id)
+        return (await self.view(user_id, session_id)).event_count
+
+    async def plan(self, user_id: str, session_id: str, digest: str) -> Plan | None:
+        """Return a plan that invocations of a session are pinned to."""
+        view: PlanView = await self.query(
+            user_id, session_id, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
+        )
+        return view.plan
+
+    async def projection(self, user_id: str, session_id: str) -> tuple[Projection, str | None]:
+        """Return a session's whole projection, and how its workflow ended if it is closed.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        status = await self._lifecycle.status(user_id, session_id)
+        if status in (None, DELETED):
+            raise missing(self._app, user_id, session_id)
+        projection = Projection.fold(await self._lifecycle.read_journal(user_id, session_id))
+        return projection, None if status in ("running", "continued as new") else status
+
+    async def list(self, user_id: str | None, status: Collection[SessionStatus] = ()) -> list[ListedSession]:
+        """Return the sessions, newest first; with `status` only those of one of these."""
+        found: dict[str, ListedSession] = {}
+        async for session in self._listed(user_id):
+            known = found.get(session.workflow_id)
+            if known is None or session.started > known.started:
+                found[session.workflow_id] = session
+        left = [session for session in found.values() if not session.closed or await self.is_left(session)]
+        sessions = [session for session in left if not status or await self._status(session) in status]
+        return sorted(sessions, key=lambda session: -session.started)
+
+    async def _status(self, session: ListedSession) -> SessionStatus:
+        """Return a session's status, as listed, or as it says itself where listings tell none."""
+        return session.status or (await self.view(session.user_id, session.id)).status
+
+    async def is_left(self, session: ListedSession) -> bool:
+        """Return whether a session whose workflow is closed is still there, and was not deleted."""
+        return await self._lifecycle.status(session.user_id, session.id) not in (None, DELETED)
+
+    async def _described(self, user_id: str, session_id: str) -> ListedSession:
+        try:
+            return listed(await self._handle(user_id, session_id).describe())
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise missing(self._app, user_id, session_id) from error
+            raise
+
+    async def _listed(self, user_id: str | None) -> AsyncIterator[ListedSession]:
+        query = f"WorkflowType = '{self._app}' AND ExecutionStatus != 'ContinuedAsNew'"
+        if user_id is not None:
+            # Encoded, so there is no quote in it.
+            query += f" AND WorkflowId STARTS_WITH '{workflow_id(self._app, user_id, '')}'"
+        async for execution in self._client.list_workflows(query):
+            if execution.id.count("/") != 2:
+                # Somebody started a workflow of the app's type by hand; it is no session.
+                continue
+            session = listed(execution)
+            if user_id is None or session.user_id == user_id:
+                yield session
+
+    async def delete(self, user_id: str, session_id: str) -> None:
+        """Delete a session."""
+        await self._lifecycle.delete(user_id, session_id)
+
+    async def pending(self, user_id: str, session_id: str) -> list[tuple[ListedSession, PendingCall]]:
+        """Return a session's open calls, oldest first.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        session = await self._described(user_id, session_id)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                view: PendingView = await self.query(user_id, session_id, PENDING, result_type=PendingView, closed=True)
+        except TimeoutError as error:
+            raise SessionUnreadable(
+                f"session {session_id!r} does not answer, so what it waits for cannot be told; start a worker of app"
+                f" {self._app!r} and ask again"
+            ) from error
+        return [(session, call) for call in sorted(view.calls, key=lambda call: call.since)]
+
+
+async def list_apps(client: Client) -> list[str]:
+    """Return the names of the apps that have sessions in the namespace.
+
+    Raises:
+        RPCError: The namespace lacks Perdure's search attributes.
+    """
+    found = {split_workflow_id(run.id)[0] async for run in client.list_workflows(f"{APP.name} IS NOT NULL")}
+    return sorted(found)
+
+
+def listed(execution: WorkflowExecution) -> ListedSession:
+    """Return the session whose workflow a listing tells of."""
+    app, user, session = split_workflow_id(execution.id)
+    status: Any = execution.typed_search_attributes.get(STATUS)
+    tools = execution.typed_search_attributes.get(PENDING_TOOLS)
+    return ListedSession(
+        app_name=app,
+        user_id=user,
+        id=session,
+        workflow_id=execution.id,
+        status=status,
+        closed=execution.status != WorkflowExecutionStatus.RUNNING,
+        started=execution.start_time.timestamp(),
+        pending_tools=None if status is None else tuple(tools or ()),
+    )
+
+
+def _name(error: WorkflowQueryRejectedError) -> str:
+    return error.status.name.lower().replace("_", " ") if error.status else "closed"
+
+
+def _interrupted(view: SessionView, reason: str) -> SessionView:
+    """Return a closed session as it will be when it is brought back: what ran is stopped."""
+    invocations = tuple(
+        invocation.model_copy(update={"status": "stopped", "reason": reason})
+        if invocation.status == "running"
+        else invocation
+        for invocation in view.invocations
+    )
+    statuses = {invocation.status for invocation in invocations}
+    status: SessionStatus = "idle"
+    for candidate in _CLOSED_PRECEDENCE:
+        if candidate in statuses:
+            status = candidate
+            break
+    return view.model_copy(update={"invocations": invocations, "status": status})

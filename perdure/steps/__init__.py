@@ -1,0 +1,1 @@
+"""What one step of an agent does, without a word of Temporal."""

@@ -1,0 +1,214 @@
+"""From a plan and a session's events to what a model is asked. Pure.
+
+The rules are those of "What a model sees" in the conformance semantics.
+ADK: `flows/llm_flows/contents.py`, `flows/llm_flows/identity.py` and `flows/llm_flows/agent_transfer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from google.genai import types
+
+from perdure.journal.events import QUESTIONS, USER, Event
+from perdure.journal.live_events import told_events
+from perdure.plan.nodes import TRANSFER, LlmNode, Node, Plan
+from perdure.steps.pairing import ECHOED, OWN_IDS, PAYLOADS, PairMemo, Shown, Turn, content, is_visible, pair
+
+_HIDDEN = QUESTIONS | {"adk_request_credential", "adk_request_input", "adk_framework"}
+"""Calls between a framework and its user, of which no model hears."""
+
+_CONTEXT = "For context:"
+
+_OPENING = content(USER, [types.Part(text="Begin, or go on, as the system instruction says.")])
+"""A conversation begins with a user: providers refuse one that does not, and one that is empty."""
+
+_DATA = (*ECHOED, "function_call", "function_response", "thought_signature")
+
+
+@dataclass
+class PromptMemo:
+    """What was made of a log's events before. A log only grows, so a next call finds most of its work done."""
+
+    shown: dict[tuple[int, str], tuple[Event, Shown | None]] = field(
+        default_factory=dict[tuple[int, str], tuple[Event, Shown | None]]
+    )
+    """By the event's identity, for which it is kept, and agent."""
+    paired: PairMemo = field(default_factory=PairMemo)
+
+
+def build_contents(
+    events: Sequence[Event],
+    *,
+    agent: str,
+    branch: str | None,
+    include_contents: Literal["default", "none"],
+    begun_after: str | None = None,
+    memo: PromptMemo | None = None,
+) -> list[types.Content]:
+    """Return what an agent's model sees of a session: a conversation that every provider takes.
+
+    Args:
+        events: The session's whole event log. Not changed; the contents share their values, and must not be changed.
+        agent: The agent that asks.
+        branch: The branch on which it runs.
+        include_contents: `none` leaves out what lies before the agent's current turn.
+        begun_after: The event after which the agent's run began, by id: the newest that may have started its turn.
+            Default: the newest of all.
+        memo: Kept from one call to the next for the same log.
+    """
+    memo = memo or PromptMemo()
+    found = [
+        (index, item)
+        for index, event in told_events(events, agent=agent, branch=branch)
+        if (item := _remembered(events[index], event, agent, memo))
+    ]
+    turns = pair([item for _, item in found], memo.paired)
+    if include_contents == "none":
+        turns = turns[_start(turns, [index for index, _ in found], events, begun_after) :]
+    contents = [turn.content for turn in turns]
+    return contents if contents and contents[0].role == USER else [_OPENING, *contents]
+
+
+def _start(turns: Sequence[Turn], places: Sequence[int], events: Sequence[Event], begun_after: str | None) -> int:
+    """Return where the agent's current turn starts: with what a user, or another agent, said before it began.
+
+    `places` are those of the shown items in the log.
+    """
+    starts = [index for index, turn in enumerate(turns) if turn.starts_turn]
+    if begun_after is not None:
+        last = next((at for at in range(len(events) - 1, -1, -1) if events[at].id == begun_after), len(events))
+        # Others may be at work beside the agent: what they say then starts nothing.
+        starts = [index for index in starts if places[turns[index].at] <= last]
+    return starts[-1] if starts else 0
+
+
+def _remembered(logged: Event, event: Event, agent: str, memo: PromptMemo) -> Shown | None:
+    """Return what an event shows; it is made anew for each call where it is the summary that the logged one holds."""
+    key = (id(logged), agent)
+    if key not in memo.shown:
+        memo.shown[key] = logged, _show(event, agent)
+    return memo.shown[key][1]
+
+
+def _show(event: Event, agent: str) -> Shown | None:
+    """Return what an event shows to an agent, or `None` if that is nothing."""
+    own = event.author == agent
+    parts = [part for part in event.parts if _is_something(part) and not _is_hidden(part)]
+    if event.author == USER:
+        # A call that a user's message holds was made by no model.
+        parts = [part for part in parts if not part.function_call]
+    if not any(is_visible(part) for part in parts):
+        return None
+    if not own and event.author != USER:
+        parts = _as_context(event.author, parts)
+        return Shown(event, USER, parts, [], starts_turn=True) if len(parts) > 1 else None
+    said = [part for part in parts if not part.function_response]
+    responses = [part for part in parts if part.function_response]
+    return Shown(event, _role(event, own, said, responses), said, responses, starts_turn=not own)
+
+
+def _role(event: Event, own: bool, said: Sequence[types.Part], responses: Sequence[types.Part]) -> str:
+    if not own or (responses and not any(part.function_call for part in said)):
+        return USER
+    given = event.content.role if event.content else None
+    return USER if given == USER and not any(part.function_call for part in said) else "model"
+
+
+def _is_hidden(part: types.Part) -> bool:
+    named = part.function_call or part.function_response
+    return named is not None and named.name in _HIDDEN
+
+
+def _is_something(part: types.Part) -> bool:
+    """Return whether providers take a part: they refuse an empty one, and a text of blanks."""
+    return bool(part.text and part.text.strip()) or any(getattr(part, name) for name in _DATA)
+
+
+def _as_context(author: str, parts: Sequence[types.Part]) -> list[types.Part]:
+    """Return another agent's parts in the third person, after a heading."""
+    told = [types.Part(text=_CONTEXT)]
+    for part in parts:
+        if part.thought:
+            continue
+        if part.text is not None and part.text.strip():
+            told.append(types.Part(text=f"[{author}] said: {part.text}"))
+        elif call := part.function_call:
+            told.append(types.Part(text=f"[{author}] called tool `{call.name}` with parameters: {call.args}"))
+        elif response := part.function_response:
+            told.append(types.Part(text=f"[{author}] `{response.name}` tool returned result: {response.response}"))
+        elif any(getattr(part, name) for name in PAYLOADS):
+            told.append(part)
+    return told
+
+
+def without_session_ids(contents: Sequence[types.Content]) -> list[types.Content]:
+    """Return contents without the ids that the session gave: a model gets back only those that it gave itself."""
+    return [
+        content(item.role or USER, [_without_own_id(part) for part in item.parts or []])
+        if any(part.function_call or part.function_response for part in item.parts or [])
+        else item
+        for item in contents
+    ]
+
+
+def _without_own_id(part: types.Part) -> types.Part:
+    for name in ("function_call", "function_response"):
+        value: types.FunctionCall | types.FunctionResponse | None = getattr(part, name)
+        if value is not None and value.id and value.id.startswith(OWN_IDS):
+            return part.model_copy(update={name: value.model_copy(update={"id": None})})
+    return part
+
+
+def build_config(plan: Plan, node: LlmNode, instruction: str) -> types.GenerateContentConfig:
+    """Return an agent's generation settings with its system instruction and tool declarations.
+
+    Args:
+        plan: The plan that holds the agent.
+        node: The agent.
+        instruction: Its instruction, placeholders resolved.
+    """
+    targets = plan.transfer_targets(node)
+    texts = [instruction, _identity(node)]
+    declarations = [tool.declaration for tool in node.tools if tool.kind != "transfer"]
+    if targets:
+        texts.append(_transfer_instruction(plan, node, targets))
+        declarations.append(_transfer_declaration(targets))
+    config = types.GenerateContentConfig.model_validate(node.generate_content_config)
+    tools = [types.Tool(function_declarations=declarations)] if declarations else None
+    system_instruction = "\n\n".join(text for text in texts if text)
+    return config.model_copy(update={"system_instruction": system_instruction, "tools": tools})
+
+
+def _identity(node: LlmNode) -> str:
+    line = f'You are an agent. Your internal name is "{node.name}".'
+    return f'{line} The description about you is "{node.description}".' if node.description else line
+
+
+def _transfer_instruction(plan: Plan, node: LlmNode, targets: Sequence[Node]) -> str:
+    lines = ["These agents can take over the conversation from you:", ""]
+    lines += [f"- `{target.name}`: {target.description or 'no description'}" for target in targets]
+    lines += [
+        "",
+        f"If one of them fits the request better than you do, by its description, call `{TRANSFER}` with its name, "
+        "and write no text beside the call. Otherwise answer yourself. Name no other agent.",
+    ]
+    parent = plan.parents.get(node.name)
+    if parent is not None and any(target.name == parent.name for target in targets):
+        lines.append(f"If neither you nor any of them fits, hand over to `{parent.name}`, the agent above you.")
+    return "\n".join(lines)
+
+
+def _transfer_declaration(targets: Sequence[Node]) -> types.FunctionDeclaration:
+    name = types.Schema(
+        type=types.Type.STRING,
+        description="Name of the agent that takes over.",
+        enum=[target.name for target in targets],
+    )
+    return types.FunctionDeclaration(
+        name=TRANSFER,
+        description="Hand the conversation over to another agent.",
+        parameters=types.Schema(type=types.Type.OBJECT, properties={"agent_name": name}, required=["agent_name"]),
+    )

@@ -1,0 +1,1 @@
+"""All that exists because of how Temporal's SDK and server behave."""

@@ -1,0 +1,313 @@
+"""Where each agent of an invocation stands, and what it does next when it is entered again. Pure.
+
+The rules are those of `workflows/agents/composite.py`, `workflows/agents/llm_agent.py` and `workflows/agents/tool_calls.py`, asked and not
+followed: nothing is logged, scheduled or awaited here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, assert_never
+
+from google.genai import types
+from pydantic import BaseModel, ConfigDict
+
+from perdure.errors import InvalidMessage
+from perdure.journal.events import Event
+from perdure.journal.invocations import Invocation
+from perdure.journal.projection import Projection
+from perdure.journal.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
+from perdure.journal.run_tree import build_runs
+from perdure.journal.runs import Run, Standing, current_child, last_step, times_looped
+from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode, ToolPlan
+from perdure.rules.model_answers import instant_output
+from perdure.rules.tool_responses import requested_confirmation
+
+CallNext = Literal[
+    "result kept",
+    "runs",
+    "built in",
+    "asks for approval",
+    "rejected",
+    "awaits an answer",
+    "answered",
+    "asks what became of it",
+    "taken as said",
+    "not allowed",
+]
+
+
+class NextCall(BaseModel):
+    """What becomes of one function call when its agent is entered again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    tool: str
+    next: CallNext
+    """`result kept`: its tool has run, and does not run again.
+    `runs`: its tool is started, or started again.
+    `built in`: it has a response without a tool's run.
+    `asks for approval`, `asks what became of it`: a person is asked first.
+    `rejected`, `taken as said`: a person has said so, and its tool does not run.
+    `awaits an answer`, `answered`: a long-running call, or an approval.
+    `not allowed`: it came with an import, and nobody let it run; the step fails.
+    """
+    attempts: int = 0
+    """Attempts so far that are known to have started its function."""
+
+
+class AgentStep(BaseModel):
+    """Where one agent stands, and what it does next."""
+
+    model_config = ConfigDict(frozen=True)
+
+    agent: str
+    kind: Literal["llm", "sequential", "loop", "parallel", "custom"]
+    branch: str | None = None
+    next: Literal["calls its model", "runs tools", "awaits answers", "hands over", "enters", "runs its code", "ends"]
+    """`enters`: a sub-agent, or several at once."""
+    words: str
+    calls: tuple[NextCall, ...] = ()
+    below: tuple[AgentStep, ...] = ()
+    """The agents that it enters again, or enters next."""
+    done: tuple[str, ...] = ()
+    """Sub-agents that have ended in this run, and are not entered again."""
+
+
+def look_ahead(projection: Projection, plan: Plan, invocation: Invocation) -> AgentStep | None:
+    """Return where an invocation's agents stand; `None` if the plan lacks the agent that began it."""
+    root = plan.nodes.get(invocation.agent or plan.root.name)
+    if root is None:
+        return None
+    past = build_runs(plan, root.name, invocation.entries) if invocation.entries else None
+    return _Outlook(projection, plan, invocation).agent(root, None, past)
+
+
+class _Outlook:
+    def __init__(self, projection: Projection, plan: Plan, invocation: Invocation) -> None:
+        self._projection = projection
+        self._plan = plan
+        self._invocation = invocation
+
+    def agent(self, node: Node, branch: str | None, past: Run | None) -> AgentStep:
+        """Return where one agent stands."""
+        if past is not None and past.ended:
+            return _step(node, branch, "ends", "has ended, and is not entered again")
+        match node:
+            case LlmNode():
+                return self._llm(node, branch, past)
+            case SequentialNode():
+                return self._sequential(node, branch, past)
+            case LoopNode():
+                return self._loop(node, branch, past)
+            case ParallelNode():
+                return self._parallel(node, branch, past)
+            case CustomNode():
+                return self._custom(node, branch, past)
+            case _:
+                assert_never(node)
+
+    def _sequential(self, node: SequentialNode, branch: str | None, past: Run | None) -> AgentStep:
+        if not node.sub_agents:
+            return _step(node, branch, "ends", "has no sub-agents")
+        current, index = current_child([child.name for child in node.sub_agents], past)
+        if current is None:
+            return self._enters(node, branch, "begins with its first sub-agent", node.sub_agents[0], None)
+        done = tuple(child.name for child in node.sub_agents[:index])
+        below = self._resumed(node.sub_agents[index], branch, past)
+        step = self._enters(node, branch, f"goes on with sub-agent {index + 1} of {len(node.sub_agents)}", None, below)
+        return step.model_copy(update={"done": done})
+
+    def _loop(self, node: LoopNode, branch: str | None, past: Run | None) -> AgentStep:
+        if not node.sub_agents:
+            return _step(node, branch, "ends", "has no sub-agents")
+        current, index = current_child([child.name for child in node.sub_agents], past)
+        if current is None:
+            return self._enters(node, branch, "begins its first iteration", node.sub_agents[0], None)
+        of = f" of {node.max_iterations} at the most" if node.max_iterations is not None else ""
+        words = (
+            f"goes on in iteration {times_looped(past) + 1}{of}, with sub-agent {index + 1} of {len(node.sub_agents)}"
+        )
+        return self._enters(node, branch, words, None, self._resumed(node.sub_agents[index], branch, past))
+
+    def _parallel(self, node: ParallelNode, branch: str | None, past: Run | None) -> AgentStep:
+        if not node.sub_agents:
+            return _step(node, branch, "ends", "has no sub-agents")
+        prefix = f"{branch}." if branch else ""
+        below: list[AgentStep] = []
+        done: list[str] = []
+        for child in node.sub_agents:
+            run = past.last_child(child.name) if past is not None else None
+            if run is not None and run.ended:
+                done.append(child.name)
+            else:
+                below.append(self.agent(child, f"{prefix}{node.name}.{child.name}", run))
+        if not below:
+            return _step(node, branch, "ends", "all of its branches have ended").model_copy(
+                update={"done": tuple(done)}
+            )
+        words = f"enters {len(below)} of its {len(node.sub_agents)} branches, all at once"
+        return _step(node, branch, "enters", words, below=tuple(below)).model_copy(update={"done": tuple(done)})
+
+    def _custom(self, node: CustomNode, branch: str | None, past: Run | None) -> AgentStep:
+        if past is None or (past.state is None and not (past.own or past.children or past.activities)):
+            return _step(node, branch, "runs its code", "its code runs from the start")
+        place = "the start" if past.state is None else "its last checkpoint"
+        words = (
+            f"its code runs again from {place}: since then {len(past.own)} of its events are logged and"
+            f" {len(past.activities)} results of activities are kept"
+        )
+        below = tuple(
+            self.agent(self._plan.nodes[run.agent], run.branch, run)
+            for run in past.children
+            if not run.ended and run.agent in self._plan.nodes
+        )
+        done = tuple(run.agent for run in past.children if run.ended)
+        return _step(node, branch, "runs its code", words, below=below).model_copy(update={"done": done})
+
+    def _resumed(self, child: Node, branch: str | None, past: Run | None) -> AgentStep:
+        return self.agent(child, branch, past.last_child(child.name) if past is not None else None)
+
+    def _enters(
+        self, node: Node, branch: str | None, words: str, first: Node | None, below: AgentStep | None
+    ) -> AgentStep:
+        if first is not None:
+            below = self.agent(first, branch, None)
+        return _step(node, branch, "enters", words, below=(below,) if below is not None else ())
+
+    def _llm(self, node: LlmNode, branch: str | None, past: Run | None) -> AgentStep:
+        step = last_step(past.own) if past is not None else Standing()
+        if step.ended:
+            return _step(node, branch, "ends", "has given its last answer, and ends")
+        calling = step.calling
+        if calling is None:
+            return self._calls_model(node, branch)
+        if step.responses or self._is_silent(calling):
+            return self._behind_response(node, branch, past, calling, step)
+        calls = tuple(self._before_response(node, call, step) for call in calling.get_function_calls())
+        if any(call.next == "awaits an answer" for call in calls) and not any(call.next == "runs" for call in calls):
+            return _step(node, branch, "awaits answers", "waits for word on what became of a call", calls=calls)
+        words = "does what is left to do of its model's calls; then one event holds all of their responses"
+        return _step(node, branch, "runs tools", words, calls=calls)
+
+    def _is_silent(self, calling: Event) -> bool:
+        """Return whether all of the calls are long-running ones whose tools returned nothing: none has a response."""
+        kept = self._invocation.kept
+        return all(
+            call.id in (calling.long_running_tool_ids or ()) and call.id in kept and not kept[call.id or ""].result
+            for call in calling.get_function_calls()
+        )
+
+    def _calls_model(self, node: LlmNode, branch: str | None) -> AgentStep:
+        number = self._projection.model_calls[node.name] + 1
+        return _step(node, branch, "calls its model", f"calls {node.model}, its call {number} in this session")
+
+    def _behind_response(
+        self, node: LlmNode, branch: str | None, past: Run | None, calling: Event, step: Standing
+    ) -> AgentStep:
+        awaited = tuple(self._awaited(calling, step))
+        if any(call.next == "awaits an answer" for call in awaited):
+            return _step(node, branch, "awaits answers", "waits until all of its calls are answered", calls=awaited)
+        confirmed = tuple(self._confirmed(node, calling, step))
+        if confirmed:
+            return _step(node, branch, "runs tools", "does what a person has decided about", calls=confirmed)
+        if calling.long_running_tool_ids or step.requests:
+            return self._calls_model(node, branch)
+        actions = step.responses[-1].actions
+        if actions.transfer_to_agent is not None and actions.transfer_to_agent in self._plan.nodes:
+            child = self._plan.nodes[actions.transfer_to_agent]
+            below = self._resumed(child, branch, past)
+            return _step(node, branch, "hands over", f"has handed over to {child.name}", below=(below,))
+        if actions.skip_summarization:
+            return _step(node, branch, "ends", "ends with the response of its tools")
+        return self._calls_model(node, branch)
+
+    def _before_response(self, node: LlmNode, call: types.FunctionCall, step: Standing) -> NextCall:
+        """Return what becomes of a call whose response is not logged."""
+        call_id = call.id or ""
+        if call_id in self._invocation.kept:
+            return self._call(call, "result kept")
+        if call_id in self._projection.blocked_calls:
+            return self._call(call, "not allowed")
+        output = instant_output(self._plan, node, call, decided=False)
+        if output is not None:
+            return self._call(call, "asks for approval" if output.needs_confirmation else "built in")
+        return self._started(node.tool(call.name or ""), call, step)
+
+    def _started(self, tool: ToolPlan | None, call: types.FunctionCall, step: Standing) -> NextCall:
+        """Return what becomes of a call whose tool may have been started."""
+        call_id = call.id or ""
+        if tool is None or not tool.at_most_once:
+            return self._call(call, "runs")
+        request_id = last_request(step.doubts, call_id)
+        if request_id is not None:
+            answer = self._answer(request_id)
+            if answer is None:
+                return self._call(call, "awaits an answer")
+            # What a session took is well-formed; an import's may not be, and fails the step.
+            if not lets_run_again(answer):
+                return self._call(call, "taken as said")
+            return self._call(call, "runs")
+        return self._call(call, "asks what became of it" if call_id in self._invocation.started else "runs")
+
+    def _awaited(self, calling: Event, step: Standing) -> Iterator[NextCall]:
+        """Yield the calls, and the approvals, that a person answers."""
+        targets = confirmation_targets(step.requests)
+        by_target = {target: request for request, target in targets.items()}
+        for call in calling.get_function_calls():
+            call_id = call.id or ""
+            if call_id in (calling.long_running_tool_ids or ()):
+                yield self._call(call, "answered" if self._is_answered(call_id) else "awaits an answer")
+            elif call_id in by_target:
+                is_answered = self._is_answered(by_target[call_id])
+                yield self._call(call, "answered" if is_answered else "awaits an answer")
+
+    def _is_answered(self, call_id: str) -> bool:
+        known = self._projection.calls.get(call_id)
+        return known is not None and known.answer != "open"
+
+    def _confirmed(self, node: LlmNode, calling: Event, step: Standing) -> Iterator[NextCall]:
+        """Yield the calls that a person has decided about, and whose final response is not logged."""
+        done = {response.id for event in step.responses[1:] for response in event.get_function_responses()}
+        requests = {target: request for request, target in confirmation_targets(step.requests).items()}
+        for call in calling.get_function_calls():
+            request_id = requests.get(call.id or "")
+            if request_id is None or call.id in done:
+                continue
+            kept = self._invocation.kept.get(call.id or "")
+            if kept is not None and requested_confirmation(call, kept) is None:
+                yield self._call(call, "result kept")
+            elif self._is_rejected(request_id):
+                yield self._call(call, "rejected")
+            else:
+                yield self._started(node.tool(call.name or ""), call, step)
+
+    def _answer(self, request_id: str) -> dict[str, Any] | None:
+        """Return a person's answer: logged, or accepted, which is logged before the agent looks for it."""
+        accepted = (response for event in self._invocation.answers for response in event.get_function_responses())
+        found = next((response.response or {} for response in accepted if response.id == request_id), None)
+        return found if found is not None else self._projection.answer_to(request_id)
+
+    def _is_rejected(self, request_id: str) -> bool:
+        answer = self._answer(request_id)
+        try:
+            return answer is not None and not parse_confirmation(answer).confirmed
+        except InvalidMessage:
+            return False
+
+    def _call(self, call: types.FunctionCall, next: CallNext) -> NextCall:
+        runs = self._projection.tool_runs.get(call.id or "")
+        return NextCall(id=call.id or "", tool=call.name or "", next=next, attempts=runs.attempts if runs else 0)
+
+
+def _step(
+    node: Node,
+    branch: str | None,
+    next: Literal["calls its model", "runs tools", "awaits answers", "hands over", "enters", "runs its code", "ends"],
+    words: str,
+    *,
+    calls: tuple[NextCall, ...] = (),
+    below: tuple[AgentStep, ...] = (),
+) -> AgentStep:
+    return AgentStep(agent=node.name, kind=node.kind, branch=branch, next=next, words=words, calls=calls, below=below)

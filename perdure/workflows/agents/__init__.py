@@ -1,0 +1,1 @@
+"""The interpreter: runs the agents of one invocation over its plan."""

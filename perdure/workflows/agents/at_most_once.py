@@ -1,0 +1,136 @@
+"""At-most-once tools: starts each call once, and finds out what became of one that was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.genai import types
+
+from perdure.errors import EffectFailed, InvalidMessage
+from perdure.journal.entries import AnswerAccepted, ToolOutput
+from perdure.journal.questions import Verdict, last_request, lets_run_again, parse_verdict, times_asked
+from perdure.journal.runs import Run, Standing
+from perdure.journal.tool_runs import idempotency_key
+from perdure.messages.session import ToolInput
+from perdure.plan.nodes import ToolOptions, ToolPlan
+from perdure.rules.in_doubt import (
+    CUT_OFF,
+    NOT_HAPPENED,
+    UNDECIDED,
+    Doubt,
+    doubt_request,
+    leaves_doubt,
+    reconciled_output,
+)
+from perdure.workflows.agents.scope import Scope
+from perdure.workflows.agents.tool_runs import run_tool
+
+_NOT_RESUMABLE = (
+    "it is not known whether the call took effect ({reason}), and nobody can be asked in an app that is not resumable;"
+    " set ResumabilityConfig(is_resumable=True), or give the tool a reconcile function that can tell"
+)
+
+
+async def run_once(
+    scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput, step: Standing
+) -> ToolOutput | Doubt:
+    """Return what an at-most-once call returned: now, or as somebody said who knows; else the doubt about it.
+
+    Raises:
+        EffectFailed: The tool raised; then a resume finds the call in doubt.
+    """
+    request_id = last_request(step.doubts, given.function_call_id)
+    if request_id is not None:
+        answer = scope.projection.answer_to(request_id)
+        if answer is None:
+            return Doubt(call, request_id=request_id)
+        verdict = _verdict(given, answer)
+        if verdict.happened is not None:
+            return ToolOutput(result=verdict.result if verdict.happened else dict(NOT_HAPPENED))
+        given = given.model_copy(update={"again": _answer_id(scope, request_id)})
+    if given.function_call_id not in scope.invocation.started:
+        try:
+            return await run_tool(scope, tool, given)
+        except EffectFailed as failure:
+            if not leaves_doubt(tool, silent=failure.silent, not_started=failure.not_started):
+                raise
+    return await _reconcile(scope, tool, call, given)
+
+
+def is_up_to_a_person(scope: Scope, call_id: str, step: Standing) -> bool:
+    """Return whether it was asked what became of a call, and no answer lets it start again: so it does not run."""
+    request_id = last_request(step.doubts, call_id)
+    answer = scope.projection.answer_to(request_id) if request_id is not None else None
+    return request_id is not None and not (answer is not None and lets_run_again(answer))
+
+
+def _answer_id(scope: Scope, request_id: str) -> str:
+    """Return what tells a person's answer from any other: a reset may bring one again, to a question of the same id."""
+    for entry in reversed(scope.projection.entries):
+        if isinstance(entry, AnswerAccepted) and any(
+            response.id == request_id for response in entry.event.get_function_responses()
+        ):
+            return f"{request_id}/{entry.request_id or ''}"
+    return request_id
+
+
+def _verdict(given: ToolInput, answer: Mapping[str, Any]) -> Verdict:
+    try:
+        return parse_verdict(answer)
+    except InvalidMessage as error:
+        # An answer that stood in an imported log has been taken as it was.
+        raise EffectFailed(given.agent, given.tool, f"an imported answer says nothing: {error}") from error
+
+
+async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput) -> ToolOutput | Doubt:
+    """Ask the tool's own function what became of a call, if it has one."""
+    given = _as_begun(scope, given)
+    runs = scope.projection.tool_runs.get(given.function_call_id)
+    reason = (runs and runs.cause) or CUT_OFF
+    # What it would look for is this call's key, and it is another call that is in doubt.
+    if tool.reconcile and not (runs and runs.outcome == "lost"):
+        scope.check_stopped()
+        options = tool.options.model_copy(update={"max_attempts": ToolOptions().max_attempts})
+        try:
+            output = await scope.effects.tool(given.model_copy(update={"kind": "reconcile"}), options)
+        except EffectFailed as failure:
+            reason = f"{reason}; its reconcile function failed: {failure.cause}"
+        else:
+            known = reconciled_output(output)
+            if known is not None:
+                return known
+            reason = f"{reason}; {UNDECIDED}"
+    return Doubt(call, given.idempotency_key, scope.invocation.started[given.function_call_id].timestamp, reason)
+
+
+def _as_begun(scope: Scope, given: ToolInput) -> ToolInput:
+    """Return a call with the key under which it was started: if its log was imported since, it would get another."""
+    own = idempotency_key(given.invocation_id, given.function_call_id)
+    salt, _, _ = scope.invocation.started[given.function_call_id].idempotency_key.rpartition(f"/{own}")
+    return given.model_copy(update={"key_salt": salt})
+
+
+def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:
+    """Return ids that whoever reads the history can derive too, so that nobody is asked twice about one call."""
+    targets = [(doubt.call.id, times_asked(scope.projection.events, doubt.call.id or "")) for doubt in doubts]
+    return [next(scope.log.call_ids("doubt", *target)) for target in targets]
+
+
+async def ask(scope: Scope, run: Run, doubts: Sequence[Doubt], step: Standing) -> None:
+    """Ask a person about calls in doubt, where nobody asked yet, and wait for all of the answers.
+
+    Raises:
+        EffectFailed: The app is not resumable, so that nothing can wait.
+    """
+    new = [doubt for doubt in doubts if doubt.request_id is None]
+    if not scope.plan.resumable and new:
+        raise EffectFailed(run.agent, new[0].call.name or "", _NOT_RESUMABLE.format(reason=new[0].reason))
+    asked = [doubt.request_id for doubt in doubts if doubt.request_id is not None]
+    if new:
+        request = doubt_request(new, _request_ids(scope, new))
+        request = request.model_copy(update={"author": run.agent, "branch": run.branch})
+        logged = await scope.log_event(request, run)
+        step.doubts.append(logged)
+        asked += [call.id or "" for call in logged.get_function_calls()]
+    await scope.wait_for(asked)

@@ -1,0 +1,117 @@
+"""One invocation over its plan: dispatch on the kind of agent, and the turn that it works in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import assert_never
+
+from temporalio import workflow
+
+from perdure.errors import EffectFailed
+from perdure.journal.run_tree import build_runs
+from perdure.journal.runs import Run
+from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
+from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
+from perdure.workflows.agents.custom_agent import run_custom
+from perdure.workflows.agents.llm_agent import run_llm_agent
+from perdure.workflows.agents.scope import Scope
+
+
+async def run_agent(scope: Scope, node: Node, run: Run) -> bool:
+    """Run an agent from where its run stopped; returns whether an event of it, or underneath it, escalated."""
+    if run.ended:
+        return run.escalated
+    if isinstance(node, (SequentialNode, LoopNode, ParallelNode)) and not node.sub_agents:
+        # As in ADK, it logs nothing, not even its end.
+        return False
+    match node:
+        case LlmNode():
+            return await run_llm_agent(scope, node, run)
+        case SequentialNode():
+            return await run_sequential(scope, node, run)
+        case LoopNode():
+            return await run_loop(scope, node, run)
+        case ParallelNode():
+            return await run_parallel(scope, node, run)
+        case CustomNode():
+            return await run_custom(scope, node, run)
+        case _:
+            assert_never(node)
+
+
+class LiveInvocation:
+    """An invocation whose agents are coroutines: at work, or waiting for answers between its turns."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        scope.run_agent = run_agent
+        invocation = scope.invocation
+        root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
+        run = build_runs(scope.plan, root.name, invocation.entries)
+        self._reason: str | None = None
+        self._task = asyncio.create_task(run_agent(scope, root, run))
+
+    async def work(self) -> bool:
+        """Work until the invocation ends, fails, is stopped or waits, and settle it; returns whether it only waits.
+
+        Raises:
+            Exception: A defect, which fails the workflow task and is retried after a deployment that mends it.
+        """
+        scope = self.scope
+        scope.effects.failed = scope.failed
+        while not self._settled():
+            scope.log.log_answers(scope.invocation.id)
+            await workflow.wait_condition(lambda: self._settled() or self._answerable())
+        if scope.effects.draining and not self._task.done() and not scope.failed:
+            # The next run goes on. Not where a branch has failed: it would run again without anybody's resume.
+            scope.keep_unlogged()
+            return False
+        if not self._task.done():
+            scope.keep_caught(scope.caught)
+            if not scope.failed:
+                reason = scope.budget.reason
+                self.scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=reason is not None)
+                return True
+            await self.cancel()
+        self._conclude()
+        return False
+
+    def _settled(self) -> bool:
+        scope = self.scope
+        if self._task.done():
+            return True
+        if scope.effects.draining and not scope.failed:
+            return scope.effects.busy == 0
+        return not scope.stopping and scope.quiescent and not self._answerable()
+
+    def _answerable(self) -> bool:
+        return self.scope.projection.loggable_answer(self.scope.invocation) is not None
+
+    def _conclude(self) -> None:
+        scope = self.scope
+        if scope.stopping:
+            self._settle_stopped()
+            return
+        error = None if self._task.cancelled() else self._task.exception()
+        if isinstance(error, EffectFailed):
+            scope.failed.append(error)
+        elif error is not None:
+            raise error
+        scope.log.settle(scope.invocation.id, "failed" if scope.failed else "finished", failures=tuple(scope.failures))
+
+    async def cancel(self) -> None:
+        """Cancel the agents' coroutines and wait until they are gone; activities that finish meanwhile are kept."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def stop(self, reason: str | None) -> None:
+        """Cancel, start nothing new meanwhile, and settle the invocation as stopped."""
+        self.scope.stopping = True
+        self.scope.keep_caught(self.scope.caught)
+        self._reason = reason
+        await self.cancel()
+        self._settle_stopped()
+
+    def _settle_stopped(self) -> None:
+        if self.scope.invocation.status in ("running", "waiting", "queued"):
+            self.scope.log.stop(self.scope.invocation.id, self._reason)

@@ -1,0 +1,179 @@
+"""Runs an LLM agent: model, tools, answers, transfer, until its turn ends (SEMANTICS.md)."""
+
+from __future__ import annotations
+
+from perdure.errors import EffectFailed
+from perdure.journal.entries import ModelCalled, RunBegan
+from perdure.journal.events import Event
+from perdure.journal.no_answers import Judgment, failure_of, judge
+from perdure.journal.questions import confirmation_targets, is_confirmation_request
+from perdure.journal.runs import Run, Standing, last_step
+from perdure.messages.session import ModelInput
+from perdure.plan.nodes import TRANSFER, LlmNode
+from perdure.rules.model_answers import model_event
+from perdure.workflows.agents.scope import Scope
+from perdure.workflows.agents.tool_calls import ToolCalls
+
+_MAX_HAND_OVERS = 50
+"""Each one nests a few frames, and Python's stack is finite."""
+
+
+async def run_llm_agent(scope: Scope, node: LlmNode, run: Run) -> bool:
+    """Run an LLM agent to its end; returns whether an event of it, or underneath it, escalated."""
+    return await _LlmRun(scope, node, run).run()
+
+
+class _LlmRun:
+    def __init__(self, scope: Scope, node: LlmNode, run: Run) -> None:
+        self._scope = scope
+        self._node = node
+        self._run = run
+        self._tools = ToolCalls(scope, node, run)
+        self._escalated = run.escalated
+        self._step = last_step(run.own, scope.projection.events) if run.own else self._confirmed_elsewhere()
+        if node.include_contents == "none" and run.begun_after is None:
+            self._take_note_of_begin()
+
+    def _take_note_of_begin(self) -> None:
+        """Remember after which event the run began: of one that is entered again, by what it logged first."""
+        scope, run = self._scope, self._run
+        events = scope.projection.events
+        first = run.own[0].id if run.own else None
+        begun = next((index for index in range(len(events) - 1, -1, -1) if events[index].id == first), len(events))
+        run.begun_after = events[begun - 1].id if begun else None
+        if not run.own and run.begun_after is not None and scope.name_of(run):
+            after, path = run.begun_after, scope.name_of(run)
+            began = RunBegan(
+                invocation_id=scope.invocation.id, agent=run.agent, branch=run.branch, after=after, run=path
+            )
+            scope.log.append(began)
+
+    def _confirmed_elsewhere(self) -> Standing:
+        """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
+        projection = self._scope.projection
+        for response in self._scope.invocation.message.get_function_responses():
+            request = projection.event_of_call(response.id or "")
+            if request is not None and request.author == self._node.name and is_confirmation_request(request):
+                target = confirmation_targets([request])[response.id or ""]
+                return Standing(calling=projection.event_of_call(target), requests=[request])
+        return Standing()
+
+    async def run(self) -> bool:
+        refused = self._step.refused
+        if refused is not None and refused.id in self._scope.invocation.refused:
+            # Entered again before the failure was settled.
+            raise EffectFailed(self._node.name, "model", failure_of(refused))
+        while not self._step.ended:
+            await self._advance()
+        self._scope.end(self._node, self._run)
+        return self._escalated
+
+    async def _advance(self) -> None:
+        """Make one model call and do all that follows from it."""
+        step = self._step
+        if step.calling is None and not step.responses:
+            step.calling = await self._call_model()
+            if step.calling is None:
+                step.ended = True
+                return
+        if step.calling is not None:
+            await self._respond(step, step.calling)
+        if step.calling is None or self._goes_back_to_model(step, step.calling):
+            self._step = Standing()
+            return
+        if not step.responses:
+            # Only where nothing pauses: a long-running tool that returned nothing ends the turn.
+            step.ended = True
+            return
+        actions = step.responses[-1].actions
+        if actions.transfer_to_agent is not None:
+            await self._hand_over(actions.transfer_to_agent)
+        self._step = Standing(ended=bool(actions.transfer_to_agent or actions.skip_summarization))
+
+    def _goes_back_to_model(self, step: Standing, calling: Event) -> bool:
+        """Return whether the user answered: then the model goes on, whatever the tools' own responses ask for."""
+        if self._scope.plan.resumable:
+            return bool(calling.long_running_tool_ids or step.requests)
+        return self._asked_elsewhere(calling)
+
+    def _asked_elsewhere(self, calling: Event) -> bool:
+        """Return whether an earlier invocation asked what this one's message confirms: nothing pauses in this app."""
+        return not self._scope.plan.resumable and calling.invocation_id != self._scope.invocation.id
+
+    async def _respond(self, step: Standing, calling: Event) -> None:
+        """Run the tools, wait for the answers, and run what they confirmed."""
+        asked_elsewhere = self._asked_elsewhere(calling)
+        if not step.responses and not asked_elsewhere:
+            await self._tools.run(calling, step)
+        elif len(step.responses) == 1 and not step.requests:
+            await self._tools.ask_to_confirm(calling, step)
+        if self._scope.plan.resumable:
+            await self._scope.wait_for([*sorted(calling.long_running_tool_ids or ()), *self._targets(step)])
+        if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
+            await self._tools.run_confirmed(calling, step)
+        self._escalated |= any(event.actions.escalate for event in step.responses)
+
+    def _targets(self, step: Standing) -> list[str]:
+        return list(confirmation_targets(step.requests))
+
+    async def _hand_over(self, target: str) -> None:
+        run = self._run.resume(target, self._run.branch)
+        node = self._scope.plan.nodes[target]
+        if self._scope.hand_overs >= _MAX_HAND_OVERS:
+            cause = f"control was handed over {_MAX_HAND_OVERS} times without an end; the agents send it to and fro"
+            raise EffectFailed(self._node.name, TRANSFER, cause)
+        self._scope.hand_overs += 1
+        try:
+            self._escalated |= await self._scope.run_agent(self._scope, node, run)
+        finally:
+            self._scope.hand_overs -= 1
+
+    async def _call_model(self) -> Event | None:
+        """Call the model until it answers, and log that; returns the event if it has calls.
+
+        Raises:
+            EffectFailed: The call failed, or the model gave no answer.
+        """
+        scope, name = self._scope, self._node.name
+        while True:
+            async with scope.budget.calling(self._node):
+                number = scope.projection.model_calls[name]
+                judgment = await self._ask(number)
+                scope.log.append(self._called(judgment.again))
+            if judgment.again is None:
+                break
+        ids = scope.log.call_ids("model", name, number)
+        event = model_event(self._node, self._run.branch, judgment.event, scope.projection.call_ids, ids)
+        event = await scope.log_answer(event, self._run)
+        if judgment.failure is not None:
+            raise EffectFailed(name, "model", judgment.failure)
+        return event if event.get_function_calls() else None
+
+    async def _ask(self, number: int) -> Judgment:
+        """Make one model call, the agent's n-th."""
+        scope, name = self._scope, self._node.name
+        scope.check_stopped()
+        call = ModelInput(
+            agent=name,
+            invocation_id=scope.invocation.id,
+            branch=self._run.branch,
+            plan=None if scope.invocation.plan else scope.plan.digest,
+            call_index=number,
+            begun_after=self._run.begun_after,
+            run=scope.name_of(self._run),
+            journal=scope.carrier.slice(scope.projection),
+        )
+        try:
+            with scope.slice_under_way(call.journal) as witness:
+                output = await scope.effects.model(call, self._node.model, self._node.model_options, witness)
+        except EffectFailed:
+            if not scope.stopping:
+                scope.log.append(self._called())
+            raise
+        return judge(output.event, scope.invocation.asked_again.get((name, call.branch, call.run), ()))
+
+    def _called(self, again: str | None = None) -> ModelCalled:
+        run, path = self._run, self._scope.name_of(self._run)
+        return ModelCalled(
+            agent=self._node.name, invocation_id=self._scope.invocation.id, branch=run.branch, run=path, again=again
+        )

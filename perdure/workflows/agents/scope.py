@@ -1,0 +1,295 @@
+"""What the runners of one invocation share: its plan, its log, its effects, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError
+
+from perdure.errors import EffectFailed
+from perdure.journal.entries import MAX_EVENT_BYTES, Failure, FailureCaught, ToolKept, ToolOutput, payload_size
+from perdure.journal.events import Event, EventActions
+from perdure.journal.facts import shared_part
+from perdure.journal.packing import dump_entries, pack_dumped, pack_part
+from perdure.journal.projection import Invocation, Projection
+from perdure.journal.runs import Run, is_state
+from perdure.messages.session import JournalPage, JournalSlice
+from perdure.messages.shared_state import ShareStateInput
+from perdure.plan.nodes import CustomNode, Node, Plan
+from perdure.rules.model_answers import logged_events
+from perdure.views.pages import expired_cause
+from perdure.workflows.agents.waits import Waits
+from perdure.workflows.run.effects import Effects, Witness, told
+from perdure.workflows.run.log import SessionLog
+from perdure.workflows.run.model_budget import CallBudget
+
+_SMALL_ENTRIES_BYTES = 2_000
+"""Up to here a slice stays readable in the Temporal UI; beyond, it is packed if that saves a quarter of it."""
+
+_INLINE_ENTRIES_BYTES = 256_000
+"""Beyond this a slice is packed in any case."""
+
+_PACKED_ENTRIES_BYTES = 1_400_000
+"""Beyond this a slice would not fit into a payload: workers ask for it, and history does not hold it."""
+
+_TOO_LARGE = (
+    "an event of {size:.1f} MB, with what it writes into the state, is over the {most:.1f} MB that Temporal takes;"
+    " store the data elsewhere and pass a reference to it"
+)
+
+
+class RunAgent(Protocol):
+    """Runs one agent from where its run stopped; returns whether an event underneath escalated."""
+
+    def __call__(self, scope: Scope, node: Node, run: Run) -> Coroutine[Any, Any, bool]:
+        """Run the agent."""
+        ...
+
+
+class Carrier:
+    """Knows how much of the journal the activities of this run have been given."""
+
+    def __init__(self, sent: int) -> None:
+        """Start behind the entries that an earlier run left; workers ask for these."""
+        self._sent = sent
+        self._left_out: list[tuple[int, int]] = []
+        self._under_way: list[tuple[int, int]] = []
+        """Slices whose activity waits for room."""
+        self._returned: list[tuple[int, int]] = []
+        """Slices whose activity was not scheduled in the end."""
+
+    def slice(self, projection: Projection) -> JournalSlice:
+        """Return what the journal gained since the last slice, and remember that it is on its way.
+
+        What would make a large payload is left to be asked for, a page at a time.
+        """
+        offset, self._sent = self._sent, len(projection.entries)
+        entries = tuple(projection.entries[offset:])
+        data = dump_entries(entries)
+        # What they have one by one: without the brackets and what separates them.
+        size = len(data) - len(entries) - 1
+        if size <= _SMALL_ENTRIES_BYTES:
+            return JournalSlice(offset=offset, entries=entries)
+        # What a slice holds stands readable elsewhere in history: in messages and in what models and tools returned.
+        packed = pack_dumped(data)
+        if size <= _INLINE_ENTRIES_BYTES and len(packed) > size * 0.75:
+            return JournalSlice(offset=offset, entries=entries)
+        if len(packed) > _PACKED_ENTRIES_BYTES:
+            self._left_out.append((offset, self._sent))
+            return JournalSlice(offset=self._sent)
+        return JournalSlice(offset=offset, packed=packed, count=len(entries))
+
+    def missing(self, projection: Projection) -> Iterator[JournalPage]:
+        """Yield the parts of the journal that this run's history does not hold, and take them for held."""
+        total = len(projection.entries)
+        ranges = [*self._left_out, *self._under_way, *self._returned, (self._sent, total)]
+        self._left_out, self._under_way, self._returned, self._sent = [], [], [], total
+        for start, end in ranges:
+            while start < end:
+                packed, count = pack_part(projection.entries[:end], start)
+                yield JournalPage(packed=packed, offset=start, total=total)
+                start += count
+
+    @contextmanager
+    def under_way(self, part: JournalSlice | None) -> Generator[Witness]:
+        """Count a slice as held by the history once its activity is scheduled, as the witness is told."""
+        given = (part.offset, part.length) if part is not None else (0, 0)
+        self._under_way.append(given)
+        try:
+            yield _Scheduled(self._under_way, given)
+        finally:
+            if given in self._under_way:
+                self._under_way.remove(given)
+                self._returned.append(given)
+            # What is behind all that was sent can be sent again.
+            while (last := next((part for part in self._returned if part[1] == self._sent), None)) is not None:
+                self._returned.remove(last)
+                self._sent = last[0]
+
+
+class _Scheduled:
+    def __init__(self, under_way: list[tuple[int, int]], given: tuple[int, int]) -> None:
+        self._under_way = under_way
+        self._given = given
+
+    def starting(self) -> None:
+        if self._given in self._under_way:
+            self._under_way.remove(self._given)
+
+    def failed(self, error: FailureError) -> None:
+        pass
+
+
+class Scope:
+    """One invocation at work."""
+
+    def __init__(
+        self, *, plan: Plan, invocation: Invocation, log: SessionLog, effects: Effects, carrier: Carrier, user_id: str
+    ) -> None:
+        self.plan = plan
+        self.invocation = invocation
+        self.log = log
+        self.effects = effects
+        self.carrier = carrier
+        self.user_id = user_id
+        self.waits = Waits(log.projection)
+        self.budget = CallBudget(plan, invocation, self.waits, self.check_stopped)
+        self.failed: list[EffectFailed] = []
+        """Failures of branches that are not told to the agent above them yet, since siblings go on."""
+        self.stopping = False
+        """Nothing new is started any more; what finishes all the same is kept."""
+        self.foreign = 0
+        """Custom agents that are at something of their own, such as a timer; one that gathers counts below zero."""
+        self.unlogged: dict[str, ToolOutput] = {}
+        """Results of tools whose siblings are still to run, by call id: no response event holds them yet."""
+        self.caught: list[FailureCaught] = []
+        """Failures that custom agents met and that the journal does not hold: they have done nothing since."""
+        self.hand_overs = 0
+        """Transfers inside of transfers."""
+        self._names_runs = any(isinstance(node, CustomNode) for node in plan.nodes.values())
+        self.run_agent: RunAgent
+
+    @property
+    def projection(self) -> Projection:
+        """The session's projection."""
+        return self.log.projection
+
+    def name_of(self, run: Run) -> str:
+        """Return how the journal names a run: not at all, unless a custom agent may begin several at once."""
+        return run.path if self._names_runs else ""
+
+    async def log_event(self, event: Event, run: Run, *, hidden: bool = False) -> Event:
+        """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
+
+        Raises:
+            EffectFailed: The event is too large to be read again.
+        """
+        event = event.model_copy(update={"invocation_id": self.invocation.id})
+        size = payload_size(event)
+        if size > MAX_EVENT_BYTES:
+            raise EffectFailed(event.author, "log", _TOO_LARGE.format(size=size / 1e6, most=MAX_EVENT_BYTES / 1e6))
+        logged = self._append(event, run, hidden=hidden)
+        await self.share(logged)
+        return logged
+
+    async def log_answer(self, event: Event, run: Run) -> Event:
+        """Log a model's answer, as `log_event` does; in two events if one could not hold it.
+
+        Raises:
+            EffectFailed: As `log_event`.
+        """
+        parts = [part.model_copy(update={"invocation_id": self.invocation.id}) for part in logged_events(event)]
+        if len(parts) == 1:
+            return await self.log_event(event, run)
+        # Both before anything is awaited: a run that is cut off between them would not log the other.
+        logged = [self._append(part, run, hidden=False) for part in parts]
+        for part in logged:
+            await self.share(part)
+        return next(part for part in logged if part.content is not None)
+
+    async def share(self, event: Event) -> None:
+        """Send an event's `user:` and `app:` keys to where other sessions find them.
+
+        Raises:
+            EffectFailed: There would be too much of them; the event stays in the log.
+        """
+        delta = shared_part(event.actions.state_delta)
+        if delta:
+            request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
+            await self.effects.share_state(event.author, request)
+
+    def checkpoint(self, node: Node, run: Run, state: dict[str, Any]) -> None:
+        """Log an agent's checkpoint; readers see it only if the app is resumable."""
+        self._log_state(node, run, EventActions(agent_state=state), hidden=not self.plan.resumable)
+
+    def end(self, node: Node, run: Run, *, hidden: bool | None = None) -> None:
+        """Log that an agent's run has ended; readers see it only if the app is resumable."""
+        if run.end_logged:
+            return
+        hidden = not self.plan.resumable if hidden is None else hidden
+        self._log_state(node, run, EventActions(end_of_agent=True), hidden=hidden)
+
+    def _log_state(self, node: Node, run: Run, actions: EventActions, *, hidden: bool) -> None:
+        event = Event(author=node.name, invocation_id=self.invocation.id, branch=run.branch, actions=actions)
+        self._append(event, run, hidden=hidden)
+
+    def _append(self, event: Event, run: Run, *, hidden: bool) -> Event:
+        logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
+        run.checkpoints += is_state(logged)
+        return logged
+
+    def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness]:
+        """Count a slice as held by the history once its activity is scheduled."""
+        return self.carrier.under_way(part)
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Why branches failed whose siblings are still at work or wait."""
+        return [failure for failed in self.failed for failure in told(failed)]
+
+    def keep(self, call_id: str, output: ToolOutput) -> None:
+        """Journal a tool's result that no response event holds (yet), so that the tool does not run again."""
+        self.unlogged.pop(call_id, None)
+        if self.invocation.kept.get(call_id) != output:
+            self.log.append(ToolKept(invocation_id=self.invocation.id, call_id=call_id, output=output))
+
+    def keep_unlogged(self) -> None:
+        """Journal what tools returned whose siblings have not run, and what failed: the next run goes on from there."""
+        for call_id, output in list(self.unlogged.items()):
+            self.keep(call_id, output)
+        self.keep_caught(self.caught)
+
+    def keep_caught(self, caught: Sequence[FailureCaught]) -> None:
+        """Journal failures that custom agents have dealt with, as far as that is to be done."""
+        new = [entry for entry in caught if any(entry is pending for pending in self.caught)]
+        self.drop_caught(new)
+        for entry in new:
+            self.log.append(entry)
+
+    def drop_caught(self, caught: Sequence[FailureCaught]) -> None:
+        """Forget failures that are not to be journaled."""
+        self.caught = [pending for pending in self.caught if not any(pending is entry for entry in caught)]
+
+    def check_stopped(self) -> None:
+        """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
+        if self.stopping:
+            raise asyncio.CancelledError
+
+    async def wait_for(self, call_ids: Collection[str]) -> None:
+        """Wait until the user has answered all of these calls: for days, if need be.
+
+        Raises:
+            EffectFailed: A deadline has passed, and its tool wants that to fail the invocation.
+        """
+        if call_ids:
+            with self.waits.waiting(call_ids) as answered:
+                await workflow.wait_condition(answered)
+        self.check_stopped()
+        expired = self.waits.expired(call_ids)
+        if expired is not None:
+            raise EffectFailed(expired.pending.agent, expired.pending.name, expired_cause(expired))
+
+    @contextmanager
+    def telling(self) -> Generator[None]:
+        """Tell of a failure at once, where a sibling that waits or is held back keeps whoever is above from knowing."""
+        try:
+            yield
+        except EffectFailed as failure:
+            # Its siblings run to their end or pause, and only then may the run continue as new.
+            self.failed.append(failure)
+            raise
+
+    def tell_above(self, failures: Iterable[BaseException]) -> None:
+        """Count failures no longer as those of branches, since the agent above gets them."""
+        for failure in failures:
+            if isinstance(failure, EffectFailed) and failure in self.failed:
+                self.failed.remove(failure)
+
+    @property
+    def quiescent(self) -> bool:
+        """No branch is at work, and at least one waits for an answer."""
+        return self.effects.busy == 0 and self.effects.held == 0 and self.foreign <= 0 and self.waits.all_open

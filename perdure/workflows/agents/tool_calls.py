@@ -1,0 +1,241 @@
+"""Runs the calls of one model answer, all at once, and logs what they respond."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.genai import types
+
+from perdure.errors import EffectFailed, InvalidMessage
+from perdure.journal.entries import ToolOutput
+from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
+from perdure.journal.questions import confirmation_targets, parse_confirmation
+from perdure.journal.runs import Run, Standing
+from perdure.messages.session import ToolInput
+from perdure.plan.nodes import LlmNode, ToolPlan
+from perdure.rules.in_doubt import Doubt
+from perdure.rules.model_answers import instant_output, refused_transfer
+from perdure.rules.tool_responses import (
+    REJECTED,
+    confirmation_request,
+    requested_confirmation,
+    response_event,
+    silent_calls,
+)
+from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_once
+from perdure.workflows.agents.large_responses import fit
+from perdure.workflows.agents.scope import Scope
+from perdure.workflows.agents.tool_failures import is_told, told_doubt, told_failure
+from perdure.workflows.agents.tool_runs import run_tool, state_for
+
+_BLOCKED = (
+    "call {id!r} came with an imported log and nobody allowed it to run; import the log again with"
+    " allow_pending_calls, or resume it from events that end with the call's response"
+)
+
+
+class ToolCalls:
+    """The tools of one LLM agent in one run."""
+
+    def __init__(self, scope: Scope, node: LlmNode, run: Run) -> None:
+        self._scope = scope
+        self._node = node
+        self._agent_run = run
+
+    async def run(self, calling: Event, step: Standing) -> None:
+        """Run every call that has not run yet, then log the response event, after what it asks to be confirmed.
+
+        Raises:
+            EffectFailed: A tool failed; what the others returned is kept, and none of them runs again.
+        """
+        calls = calling.get_function_calls()
+        long_running = calling.long_running_tool_ids or frozenset[str]()
+        outputs = await self._outputs(calls, {}, step)
+        await fit(self._scope, self._agent_run, calls, outputs, long_running)
+        if not step.requests:
+            request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
+            if request is not None:
+                step.requests.append(await self._log(request))
+        for call in silent_calls(calls, outputs, long_running):
+            # First: cut off behind the response event, these would seem not to have run, and take no answer.
+            self._scope.keep(call.id or "", outputs[call.id or ""])
+        response = response_event(calls, outputs, long_running)
+        if response is not None:
+            step.responses.append(await self._log(response))
+
+    async def ask_to_confirm(self, calling: Event, step: Standing) -> None:
+        """Ask for the confirmations of which the responses tell, where the question is missing: a log was cut there."""
+        (told,) = step.responses
+        outputs = {id: ToolOutput() for id in (call.id or "" for call in calling.get_function_calls())}
+        for call_id, asked in told.actions.requested_tool_confirmations.items():
+            outputs[call_id] = ToolOutput(actions=EventActions(requested_tool_confirmations={call_id: asked}))
+        calls = calling.get_function_calls()
+        request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
+        if request is not None:
+            step.requests.append(await self._log(request))
+
+    def to_confirm(self, step: Standing) -> bool:
+        """Return whether confirmations were asked for whose tools have not run yet."""
+        targets = set(confirmation_targets(step.requests).values())
+        done = {r.id for event in step.responses[1:] for r in event.get_function_responses()}
+        return bool(targets - done)
+
+    async def run_confirmed(self, calling: Event, step: Standing) -> None:
+        """Run the calls that a person approved, and log one response event for those and the rejected ones.
+
+        Raises:
+            EffectFailed: A tool failed.
+        """
+        decisions: dict[str, ToolConfirmation] = {}
+        for request_id, call_id in confirmation_targets(step.requests).items():
+            answer = self._scope.projection.answer_to(request_id)
+            if answer is not None:
+                decisions[call_id] = self._decision(request_id, answer)
+        calls = [call for call in calling.get_function_calls() if call.id in decisions]
+        outputs = await self._outputs(calls, decisions, step)
+        await fit(self._scope, self._agent_run, calls, outputs)
+        response = response_event(calls, outputs, frozenset())
+        if response is not None:
+            step.responses.append(await self._log(response))
+
+    def _decision(self, request_id: str, answer: Mapping[str, Any]) -> ToolConfirmation:
+        try:
+            return parse_confirmation(answer)
+        except InvalidMessage as error:
+            # An answer that stood in an imported log has been taken as it was.
+            cause = f"the imported answer to {request_id!r} says nothing: {error}"
+            raise EffectFailed(self._node.name, REQUEST_CONFIRMATION, cause) from error
+
+    async def _outputs(
+        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
+    ) -> dict[str, ToolOutput]:
+        """Return what each call returned, once somebody has said what became of those that are in doubt."""
+        outputs: dict[str, ToolOutput] = {}
+        while True:
+            left = [call for call in calls if call.id not in outputs]
+            found = await self._run_all(left, decisions, step)
+            outputs |= {call_id: output for call_id, output in found.items() if isinstance(output, ToolOutput)}
+            doubts = [output for output in found.values() if isinstance(output, Doubt)]
+            for doubt in list(doubts):
+                output = told_doubt(self._scope, self._node.tool(doubt.call.name or ""), doubt)
+                if output is not None:
+                    doubts.remove(doubt)
+                    outputs[doubt.call.id or ""] = output
+            if not doubts:
+                return outputs
+            for call in calls:
+                if call.id in outputs:
+                    self._keep_final(call, outputs[call.id])
+            await ask(self._scope, self._agent_run, doubts, step)
+
+    async def _run_all(
+        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
+    ) -> dict[str, ToolOutput | Doubt]:
+        self._scope.check_stopped()
+
+        async def run(call: types.FunctionCall) -> ToolOutput | Doubt:
+            with self._scope.telling():
+                return await self._output(call, decisions.get(call.id or ""), step)
+
+        tasks = [asyncio.create_task(run(call)) for call in calls]
+        with contextlib.suppress(asyncio.CancelledError):
+            # A stop cancels what runs, yet what finishes all the same must not be lost.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        failures = [failure for task in tasks if (failure := _failure(task)) is not None]
+        # From here on the agent above is told, which may deal with it.
+        self._scope.tell_above(failures)
+        outputs = {
+            call.id or "": task.result() for call, task in zip(calls, tasks, strict=True) if _failure(task) is None
+        }
+        if failures or self._scope.stopping:
+            for call in calls:
+                output = outputs.get(call.id or "")
+                if isinstance(output, ToolOutput) and not output.needs_confirmation:
+                    self._scope.keep(call.id or "", output)
+        if failures:
+            # An error of the tool says more than the cancellation of its siblings.
+            raise next((failure for failure in failures if isinstance(failure, EffectFailed)), failures[0])
+        self._scope.check_stopped()
+        return outputs
+
+    def _keep_final(self, call: types.FunctionCall, output: ToolOutput) -> None:
+        # One that asks for a confirmation runs again with the decision.
+        if requested_confirmation(call, output) is None:
+            self._scope.keep(call.id or "", output)
+
+    async def _output(
+        self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Standing
+    ) -> ToolOutput | Doubt:
+        kept = self._scope.invocation.kept.get(call.id or "")
+        if kept is not None and not (decision is not None and _runs_again(call, kept)):
+            return kept
+        if decision is not None and not decision.confirmed:
+            return REJECTED
+        if call.id in self._scope.projection.blocked_calls and not self._is_asked_about(call, step):
+            raise EffectFailed(self._node.name, call.name or "", _BLOCKED.format(id=call.id))
+        output = instant_output(self._scope.plan, self._node, call, decided=decision is not None)
+        if output is not None:
+            return output
+        tool = self._node.tool(call.name or "")
+        assert tool is not None, "a call of an unknown tool has an output at once"
+        return await self._run(tool, call, step, decision)
+
+    def _is_asked_about(self, call: types.FunctionCall, step: Standing) -> bool:
+        tool = self._node.tool(call.name or "")
+        return tool is not None and tool.at_most_once and is_up_to_a_person(self._scope, call.id or "", step)
+
+    async def _run(
+        self, tool: ToolPlan, call: types.FunctionCall, step: Standing, decision: ToolConfirmation | None
+    ) -> ToolOutput | Doubt:
+        invocation_id, call_id = self._scope.invocation.id, call.id or ""
+        state, length = state_for(self._scope.projection, invocation_id, tool)
+        request = ToolInput(
+            agent=self._node.name,
+            tool=tool.name,
+            args=call.args or {},
+            function_call_id=call_id,
+            invocation_id=invocation_id,
+            branch=self._agent_run.branch,
+            confirmation=decision,
+            state=state,
+            length=length,
+            key_salt=self._scope.projection.key_salt,
+            known=len(self._scope.projection.entries) if tool.at_most_once else None,
+        )
+        if tool.at_most_once:
+            output = await run_once(self._scope, tool, call, request, step)
+            if isinstance(output, Doubt):
+                return output
+            if len(step.calling.get_function_calls() if step.calling else ()) > 1:
+                # Others may still run: the run may be cut off before the response of all of them is logged.
+                self._keep_final(call, output)
+        else:
+            try:
+                output = await run_tool(self._scope, tool, request)
+            except EffectFailed as failure:
+                if not is_told(tool, failure):
+                    raise
+                output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
+            self._scope.unlogged[call_id] = output
+        target = output.actions.transfer_to_agent
+        if target is not None and target not in self._scope.plan.nodes:
+            return refused_transfer(self._scope.plan, tool.name, output)
+        return output
+
+    async def _log(self, event: Event) -> Event:
+        for response in event.get_function_responses():
+            self._scope.unlogged.pop(response.id or "", None)
+        event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
+        return await self._scope.log_event(event, self._agent_run)
+
+
+def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+def _runs_again(call: types.FunctionCall, kept: ToolOutput) -> bool:
+    """Return whether what is kept of a call is its question, after whose answer the tool runs."""
+    return kept.needs_confirmation or requested_confirmation(call, kept) is not None

@@ -1,0 +1,1 @@
+"""What one run of a session's workflow has: its log, its effects, its limits."""

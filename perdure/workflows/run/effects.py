@@ -1,0 +1,405 @@
+"""The one module that schedules activities: timeouts, retries, summaries, and what becomes of their failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar, cast
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
+
+from perdure.errors import EffectFailed
+from perdure.journal.entries import Failure, ToolOutput
+from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
+from perdure.messages.rollout import Rollout
+from perdure.messages.session import (
+    CALL_MODEL,
+    KEEP_JOURNAL,
+    LOAD_JOURNAL,
+    LOAD_PLAN,
+    NOT_REGISTERED,
+    CodeInput,
+    CodeOutput,
+    JournalPage,
+    LoadJournalInput,
+    LoadPlanInput,
+    LoadPlanOutput,
+    ModelInput,
+    ModelOutput,
+    ToolInput,
+    Trial,
+)
+from perdure.messages.shared_state import (
+    SHARE_STATE,
+    ShareStateInput,
+)
+from perdure.plan.nodes import ToolOptions
+from perdure.rules.failures import error_text, timeout_text
+from perdure.rules.in_doubt import NOT_STARTED, is_silent
+from perdure.temporal.any_worker import any_worker
+from perdure.workflows.run.limits import RunLimits
+from perdure.workflows.run.task_budget import LocalPlaces, Outbox
+
+_T = TypeVar("_T")
+
+_LOCAL_PAUSE = timedelta(milliseconds=200)
+
+_NO_TRIAL = Trial()
+
+_ACTIVITY_EVENTS = 6
+"""What an activity leaves in history, the next workflow task included."""
+
+_LOCAL_EVENTS = 1
+
+_AT_HAND = timedelta(seconds=2)
+"""How long a plan at hand may take, where other local activities hold all of the worker's places."""
+
+_OWN_HEARTBEAT = timedelta(seconds=5)
+"""How long a worker may be silent while it loads a plan or writes shared state."""
+
+
+def told(failed: EffectFailed) -> Iterator[Failure]:
+    """Yield what the journal tells of a failure."""
+    yield Failure(agent=failed.agent, step=failed.step, cause=failed.cause)
+    for other in failed.beside:
+        yield from told(other)
+
+
+class Witness(Protocol):
+    """Is told of each time that an activity is asked for."""
+
+    def starting(self) -> None:
+        """Take note that the activity is scheduled right after this."""
+        ...
+
+    def failed(self, error: FailureError) -> None:
+        """Take note that it failed, was cancelled or never came back."""
+        ...
+
+
+class Effects:
+    """Runs activities for one session and knows how many are at work."""
+
+    def __init__(self, trial: Trial | None = None, limits: RunLimits | None = None) -> None:
+        """Make the effects of a session, or of what goes on beside its turns, which no limit holds back."""
+        self._limits = limits
+        self._trial = trial or _NO_TRIAL
+        self._outbox = Outbox()
+        self._places = LocalPlaces()
+        self.scheduled = 0
+        """Activities that were ever started."""
+        self.busy = 0
+        """Activities at work, those of the running invocation."""
+        self.draining = False
+        """The run is about to continue as new: what runs is awaited, nothing new is scheduled."""
+        self.failed: Sequence[EffectFailed] = ()
+        """Of the invocation at work: failures of branches that are not told to the agent above them yet."""
+        self.held = 0
+        """Activities that are held back."""
+
+    @property
+    def urgent(self) -> bool:
+        """A branch has failed: its siblings are not held back, until the agent above is told."""
+        return bool(self.failed)
+
+    async def model(
+        self, call: ModelInput, model: str, options: ToolOptions, witness: Witness | None = None
+    ) -> ModelOutput:
+        """Call an agent's model.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
+        """
+        output = await self._activity(
+            CALL_MODEL, call, ModelOutput, call.agent, "model", options, f"{call.agent}: {model}", witness
+        )
+        self._places.model_returned(call.agent, call.branch)
+        return output
+
+    async def tool(
+        self, call: ToolInput, options: ToolOptions, witness: Witness | None = None, *, local: bool = False
+    ) -> ToolOutput:
+        """Run a tool, or another function of it; as a local activity if `local`, and if there is a place for one.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
+        """
+        name = call.tool if call.kind == "tool" else f"{call.tool}:{call.kind}"
+        local = local and self._places.take(call.agent, call.branch)
+        return await self._activity(
+            name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness, local=local
+        )
+
+    async def keep_result(self, agent: str, request: KeepResultInput) -> ToolOutput:
+        """Keep a result that is too large for the log; returns what the model gets instead.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
+        """
+        options = ToolOptions()
+        return await self._activity(KEEP_RESULT, request, ToolOutput, agent, request.tool, options, f"{agent}: result")
+
+    async def code(self, agent: str, call: CodeInput, options: ToolOptions, witness: Witness | None = None) -> Any:
+        """Run a function that a custom agent gave to `run_activity`.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
+        """
+        return (await self._activity(call.name, call, CodeOutput, agent, call.name, options, agent, witness)).result
+
+    def next_turn(self) -> None:
+        """Take note that a turn begins; none is at work."""
+        self._places.next_turn()
+
+    async def load_plan(self, request: LoadPlanInput, *, shares: bool) -> LoadPlanOutput:
+        """Ask a worker for the app's plan; retried until there is an answer.
+
+        This worker, by a local activity, unless the newest plan `shares` state: to ask the workflows that hold it may
+        need a place in this worker's cache, which the session would hold meanwhile.
+        """
+        with self._at_work(), _cancellable():
+            if not shares:
+                known = await self._plan_at_hand(request)
+                if known is not None:
+                    return known
+            return await workflow.execute_activity(
+                LOAD_PLAN,
+                request,
+                result_type=LoadPlanOutput,
+                start_to_close_timeout=timedelta(seconds=30),
+                heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
+                retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
+                summary="plan",
+            )
+
+    async def _plan_at_hand(self, request: LoadPlanInput) -> LoadPlanOutput | None:
+        """Return what this worker knows without asking anybody; `None` if that is not enough."""
+        try:
+            known: LoadPlanOutput | None = await workflow.execute_local_activity(
+                LOAD_PLAN,
+                request,
+                result_type=cast("type", LoadPlanOutput | None),
+                schedule_to_close_timeout=_AT_HAND,
+                retry_policy=RetryPolicy(maximum_attempts=1),
+                summary="plan",
+            )
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
+            return None
+        return known
+
+    async def share_state(self, agent: str, request: ShareStateInput) -> None:
+        """Write `user:` and `app:` keys where other sessions find them; retried until it is done.
+
+        Raises:
+            EffectFailed: There would be too much of them.
+        """
+        with self._at_work():
+            try:
+                await asyncio.shield(
+                    workflow.start_activity(
+                        SHARE_STATE,
+                        request,
+                        start_to_close_timeout=timedelta(seconds=30),
+                        heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
+                        summary="shared state",
+                    )
+                )
+            except ActivityError as error:
+                raise EffectFailed(agent, "state", cause_of(error)) from error
+
+    async def _activity(
+        self,
+        name: str,
+        arg: Any,
+        result: type[_T],
+        agent: str,
+        step: str,
+        options: ToolOptions,
+        summary: str,
+        witness: Witness | None = None,
+        *,
+        local: bool = False,
+    ) -> _T:
+        attempt = 0
+        # Not where something is at work, which the run would await first.
+        alone = local and self.busy == 0
+        if alone and self._limits is not None and self._limits.begins_local():
+            self.draining = True
+        while True:
+            await self._gate()
+            await self._room(arg)
+            if witness is not None:
+                witness.starting()
+            try:
+                if local and attempt == 0:
+                    return await self._local_attempt(name, arg, result, options, summary)
+                return await self._attempt(name, arg, result, options, summary, again=attempt > 0)
+            except FailureError as error:
+                if witness is not None:
+                    witness.failed(error)
+                if is_cancelled_exception(error):
+                    # Let a cancelled activity look like any other cancelled coroutine.
+                    raise asyncio.CancelledError from error
+                attempt += 1
+                rollout = _rollout(error)
+                if rollout is None or attempt >= rollout.attempts:
+                    raise _effect_failed(agent, step, error) from error
+            with self._at_work():
+                await asyncio.sleep(rollout.pause.total_seconds())
+
+    async def _attempt(
+        self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str, *, again: bool
+    ) -> _T:
+        with self._at_work():
+            # The worker that lacked the code keeps the session, so what is started again is for any other.
+            with any_worker(wanted=again):
+                started = workflow.start_activity(
+                    name,
+                    arg,
+                    result_type=result,
+                    start_to_close_timeout=options.timeout,
+                    heartbeat_timeout=self._heartbeat(options.heartbeat_timeout),
+                    retry_policy=_retry_policy(options),
+                    # A stop waits for the activity's word, so that a tool that finished all the same is not run again.
+                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    summary=summary,
+                )
+            return await started
+
+    async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
+        with self._at_work(_LOCAL_EVENTS):
+            return await workflow.execute_local_activity(
+                name,
+                arg,
+                result_type=result,
+                start_to_close_timeout=options.timeout,
+                retry_policy=_retry_policy(options),
+                # Longer pauses are timers, in which the session takes messages.
+                local_retry_threshold=_LOCAL_PAUSE,
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=summary,
+            )
+
+    def _heartbeat(self, timeout: timedelta) -> timedelta:
+        dead_after = self._trial.dead_after
+        return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
+
+    async def _gate(self) -> None:
+        if not self.draining or self.urgent:
+            return
+        self.held += 1
+        try:
+            # Unless a branch fails, for ever: the coroutine is re-entered in the next run.
+            await workflow.wait_condition(lambda: self.urgent)
+        finally:
+            self.held -= 1
+
+    async def _room(self, arg: Any) -> None:
+        """Wait until a workflow task has room for an activity's argument; the invocation is at work meanwhile."""
+        self.busy += 1
+        try:
+            waited = await self._outbox.take(arg)
+        finally:
+            self.busy -= 1
+        if waited:
+            await self._gate()
+
+    @contextmanager
+    def _at_work(self, events: int = _ACTIVITY_EVENTS) -> Generator[None]:
+        self.scheduled += 1
+        self.busy += 1
+        if self._limits is not None and self._limits.begins(events):
+            self.draining = True
+        if self._trial.steps_per_run is not None and self.scheduled >= self._trial.steps_per_run:
+            self.draining = True
+        try:
+            yield
+        finally:
+            self.busy -= 1
+
+
+async def keep_journal(part: JournalPage) -> None:
+    """Write a part of the journal into the history."""
+    await workflow.execute_activity(
+        KEEP_JOURNAL,
+        part,
+        start_to_close_timeout=timedelta(seconds=30),
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
+        summary="journal",
+    )
+
+
+async def load_journal(request: LoadJournalInput) -> JournalPage:
+    """Ask a worker for a part of the journal that the run before left; retried until there is an answer."""
+    return await workflow.execute_activity(
+        LOAD_JOURNAL,
+        request,
+        result_type=JournalPage,
+        start_to_close_timeout=timedelta(minutes=2),
+        heartbeat_timeout=timedelta(seconds=20),
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
+        summary="journal",
+    )
+
+
+def _retry_policy(options: ToolOptions) -> RetryPolicy:
+    return RetryPolicy(
+        initial_interval=options.initial_interval,
+        backoff_coefficient=options.backoff,
+        maximum_interval=options.max_interval,
+        maximum_attempts=options.max_attempts,
+        # The failure of code that a worker lacks says itself that it is not to be retried.
+        non_retryable_error_types=options.non_retryable,
+    )
+
+
+@contextmanager
+def _cancellable() -> Generator[None]:
+    """Let a cancelled activity look like any other cancelled coroutine."""
+    try:
+        yield
+    except FailureError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        raise
+
+
+def _inner(error: FailureError) -> BaseException | None:
+    """Return what an activity failed of; a local one's own error comes without a wrapping."""
+    return error.cause if isinstance(error, ActivityError) else error
+
+
+def error_type(error: FailureError) -> str | None:
+    """Return the type that an activity's error names, if it is one of the activity's own."""
+    cause = _inner(error)
+    return cause.type if isinstance(cause, ApplicationError) else None
+
+
+def _rollout(error: FailureError) -> Rollout | None:
+    """Return how long to look for code that a worker lacks, as that worker says; `None` for any other failure."""
+    cause = _inner(error)
+    if not isinstance(cause, ApplicationError) or cause.type != NOT_REGISTERED:
+        return None
+    return Rollout.model_validate(cause.details[0]) if cause.details else Rollout()
+
+
+def _effect_failed(agent: str, step: str, error: FailureError) -> EffectFailed:
+    kind = error_type(error)
+    silent = is_silent(kind, timed_out=isinstance(_inner(error), TimeoutError))
+    return EffectFailed(agent, step, cause_of(error), silent=silent, not_started=kind in NOT_STARTED)
+
+
+def cause_of(error: FailureError) -> str:
+    """Return why an activity failed, in words."""
+    cause = _inner(error)
+    if isinstance(cause, ApplicationError):
+        return error_text(cause.type, cause.message)
+    if isinstance(cause, TimeoutError):
+        return timeout_text(cause.type.name if cause.type else "unknown")
+    return str(cause or error)

@@ -1,0 +1,113 @@
+"""The session's journal inside its workflow: every entry is appended here, and folded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from google.genai import types
+from temporalio import workflow
+
+from perdure.journal.entries import (
+    AnswerLogged,
+    Entry,
+    EventLogged,
+    InvocationSettled,
+    PlanLoaded,
+    SettledStatus,
+    TempStateSet,
+)
+from perdure.journal.events import Event, EventActions
+from perdure.journal.projection import Projection, split_state_delta
+from perdure.rules.model_answers import call_ids
+from perdure.workflows.run.metrics import count
+
+
+class SessionLog:
+    """Appends to the journal, with the ids and times that only a workflow may draw."""
+
+    def __init__(self, entries: tuple[Entry, ...] = (), *, seed: str) -> None:
+        """Fold a journal.
+
+        Args:
+            entries: The journal so far.
+            seed: What ids of function calls are derived from.
+        """
+        self.projection = Projection.fold(entries)
+        self._seed = seed
+        self.listeners: list[Callable[[Event], None]] = []
+        """Told of each agent event as it is logged."""
+        self.plan_listener: Callable[[], None] | None = None
+        """Told when a plan has come that is new to the session."""
+
+    def append(self, entry: Entry) -> None:
+        """Append one entry."""
+        count(entry, self.projection)
+        self.projection.apply(entry)
+        if isinstance(entry, PlanLoaded) and self.plan_listener is not None:
+            self.plan_listener()
+
+    def log_event(self, event: Event, *, hidden: bool = False, run: str = "") -> Event:
+        """Log an agent's event: `temp:` keys are kept apart, id and time are filled in.
+
+        Args:
+            event: The event.
+            hidden: Readers do not see it.
+            run: The path of the agent's run, if the journal is to tell it.
+
+        Returns:
+            The event as it was logged.
+        """
+        delta, temp = split_state_delta(event.actions.state_delta)
+        update: dict[str, object] = {"id": event.id or new_id(), "timestamp": workflow.time()}
+        if temp:
+            self.append(TempStateSet(invocation_id=event.invocation_id, delta=temp))
+            update["actions"] = event.actions.model_copy(update={"state_delta": delta})
+        logged = event.model_copy(update=update)
+        self.append(EventLogged(event=logged, hidden=hidden, run=run))
+        if not hidden:
+            for listener in self.listeners:
+                listener(logged)
+        return logged
+
+    def log_answers(self, invocation_id: str) -> None:
+        """Log an invocation's accepted answers, as far as the responses of their own calls are logged."""
+        invocation = self.projection.invocations[invocation_id]
+        while (event := self.projection.loggable_answer(invocation)) is not None:
+            self.append(AnswerLogged(event_id=event.id, timestamp=workflow.time()))
+
+    def call_ids(self, *parts: object) -> Iterator[str]:
+        """Yield fresh ids for the function calls that `parts` name, without an end."""
+        return call_ids(self._seed, *parts)
+
+    def settle(self, invocation_id: str, status: SettledStatus, **fields: Any) -> None:
+        """Let an invocation give up the turn, or end without one."""
+        settled = InvocationSettled(invocation_id=invocation_id, status=status, timestamp=workflow.time(), **fields)
+        self.append(settled)
+
+    def stop(self, invocation_id: str, reason: str | None) -> None:
+        """Settle an invocation as stopped."""
+        self.settle(invocation_id, "stopped", reason=reason)
+
+
+def new_id() -> str:
+    """Return a fresh event id."""
+    return str(workflow.uuid4())
+
+
+def new_invocation_id() -> str:
+    """Return a fresh invocation id, in ADK's form."""
+    return f"e-{workflow.uuid4()}"
+
+
+def user_event(invocation_id: str, content: types.Content, actions: EventActions, branch: str | None) -> Event:
+    """Return a user's event, ready to be accepted."""
+    return Event(
+        id=new_id(),
+        timestamp=workflow.time(),
+        author="user",
+        invocation_id=invocation_id,
+        branch=branch,
+        content=content.model_copy(update={"role": "user"}),
+        actions=actions,
+    )

@@ -1,0 +1,180 @@
+"""What waits for a person, over all sessions of all apps: found by page, whatever has become of the sessions."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+from temporalio.client import Client
+
+from perdure.agents import App, FunctionTool
+from perdure.errors import InvalidMessage, SessionUnreadable
+from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, find_waiting
+from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
+
+pytestmark = pytest.mark.server
+
+
+def pay(amount: int) -> int:
+    """Pay."""
+    return amount
+
+
+def asking(name: str, *tools: str) -> App:
+    script = [calls(*tools), text("done")]
+    own = [FunctionTool(pay, require_confirmation=True) if tool == "pay" else long_running(tool) for tool in tools]
+    if "pay" in tools:
+        script = [{"calls": [{"name": "pay", "args": {"amount": 5}}]}, text("done")]
+    return make_app(name, agent("clerk", script, own))
+
+
+async def waiting(client: Client, **wanted: object) -> set[tuple[str, str]]:
+    """Return user and session of each call that is found, over all pages of one session each."""
+    found: list[tuple[str, str]] = []
+    cursor: str | None = None
+    while True:
+        page = await find_waiting(client, Wanted(**wanted), limit=1, cursor=cursor)  # pyright: ignore[reportArgumentType] -- of the fields' types
+        assert page.unanswered == ()
+        found += [(session.user_id, session.id) for session, _ in page.calls]
+        cursor = page.next
+        if cursor is None:
+            assert len(set(found)) == len(found), "no call comes twice"
+            return set(found)
+
+
+async def finds(client: Client, expected: set[tuple[str, str]], **wanted: object) -> None:
+    async def found() -> bool:
+        return await waiting(client, **wanted) == expected
+
+    await eventually(found)
+
+
+async def test_calls_are_found_by_app_user_tool_and_age(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user, serving(client, asking(f"{app_name}_b", "pay")) as b:
+        strange = "d'Arc \\ 50%/ä"
+        for who in (user, user.other("v"), user.other(strange, "s%2F'"), b):
+            await who.create()
+            assert (await who.run("a")).status == "waiting"
+        await user.other("idle").create()
+        everywhere = {("u", "s"), ("v", "s"), (strange, "s%2F'")}
+        mine = f"u-{app_name}"
+        for who in (user.other(mine), b.other(mine)):
+            await who.create()
+            await who.run("a")
+        everywhere.add((mine, "s"))
+        await finds(client, everywhere, app=app_name)
+        await finds(client, {("u", "s")}, app=app_name, user_id="u")
+        await finds(client, {(strange, "s%2F'")}, app=app_name, user_id=strange)
+        # Of all apps; there are other tests' sessions of other users.
+        pages = [page async for page in all_waiting(client, Wanted(user_id=mine))]
+        assert {session.app_name for page in pages for session, _ in page.calls} == {app_name, f"{app_name}_b"}
+        await finds(client, everywhere, app=app_name, tool="pick")
+        assert await waiting(client, app=app_name, tool="pay") == set()
+        await finds(client, {("u", "s"), (mine, "s")}, app=f"{app_name}_b", tool="pay")
+        await finds(client, {(mine, "s")}, tool="pay", user_id=mine)
+        assert await waiting(client, app=app_name, older_than=timedelta(hours=1)) == set()
+        await finds(client, everywhere, app=app_name, older_than=timedelta(0))
+        [page] = [page async for page in all_waiting(client, Wanted(app=app_name))]
+        assert [call.since for _, call in page.calls] == sorted(call.since for _, call in page.calls)
+
+
+async def test_a_session_that_came_back_is_found_once_and_a_deleted_one_never(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user:
+        back, gone, closed = user, user.other("v"), user.other("w")
+        for who in (back, gone, closed):
+            await who.create()
+            view = await who.run("a")
+            await finds(client, {("u", "s")}, app=app_name, user_id="u")
+            if who is not gone:
+                await who.workflow.terminate()
+            if who is back:
+                await who.stop(view.id)
+                await who.resumed(view.id)
+        await user.runner.delete_session(**gone.who)
+        await finds(client, {("u", "s"), ("w", "s")}, app=app_name)
+
+
+async def test_an_imported_session_is_found_before_it_ran(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user:
+        await user.create()
+        await user.run("a")
+        lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
+        await user.runner.import_session(lines, session_id="copy")
+        await finds(client, {("u", "s"), ("u", "copy")}, app=app_name)
+
+
+async def test_sessions_that_do_not_answer_are_counted(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A page comes all the same, and soon: an app whose worker is away is asked once."""
+    app = asking(app_name, "pick")
+    async with serving(client, app) as user:
+        for number in range(3):
+            other = user.other("u", f"s{number}")
+            await other.create()
+            await other.run("a")
+        await finds(client, {("u", "s0"), ("u", "s1"), ("u", "s2")}, app=app_name)
+    page = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
+    assert (page.calls, {session.id for session in page.unanswered}) == ((), {"s0", "s1", "s2"})
+    assert await user.runner.pending(user_id="u") == []
+    assert len([record for record in caplog.records if "its calls are left out" in record.getMessage()]) == 3
+    monkeypatch.setattr("perdure.sessions.sessions._PATIENCE", 0.5)
+    with pytest.raises(SessionUnreadable, match="start a worker"):
+        await user.runner.pending(user_id="u", session_id="s0")
+
+
+async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.sessions.pending._AT_ONCE", 1)
+    app, gone = asking(app_name, "pick"), asking(f"{app_name}_gone", "pick")
+    async with serving(client, app) as user:
+        async with serving(client, gone) as away:
+            for who in (away, away.other("v"), user):
+                await who.create()
+                await who.run("a")
+            await finds(client, {("u", "s"), ("v", "s")}, app=gone.name)
+            await finds(client, {("u", "s")}, app=app_name)
+        # By now the listing has them.
+        sessions = [*await away.runner.list_sessions(), *await user.runner.list_sessions()]
+        silence = Silence()
+        for patience in (1, 60):
+            began = time.monotonic()
+            page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(seconds=patience), silence=silence)
+            assert [session.app_name for session, _ in page.calls] == [app_name]
+            assert [session.app_name for session in page.unanswered] == [gone.name, gone.name]
+            assert time.monotonic() - began < 30
+
+
+async def test_an_app_that_nobody_serves_is_not_waited_for_nor_remembered(client: Client, app_name: str) -> None:
+    user = User(client, app_name)
+    await user.create()
+
+    async def is_listed() -> bool:
+        return len(await user.runner.list_sessions()) == 1
+
+    await eventually(is_listed)
+    sessions, silence = await user.runner.list_sessions(), Silence()
+    began = time.monotonic()
+    page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=silence)
+    assert time.monotonic() - began < 30
+    [session] = page.unanswered
+    assert session not in silence, "its calls are there as soon as a worker is"
+    await user.workflow.terminate()
+
+
+async def test_all_of_it_without_search_attributes(small_client: Client, app_name: str) -> None:
+    async with serving(small_client, asking(app_name, "pick")) as user:
+        mine = user.other(f"u-{app_name}")
+        await mine.create()
+        await mine.run("a")
+        await user.other("v").create()
+        for wanted in ({"app": app_name, "tool": "pick"}, {"user_id": f"u-{app_name}"}, {"app": app_name}):
+            await finds(small_client, {(f"u-{app_name}", "s")}, **wanted)
+
+
+async def test_a_cursor_is_one_of_before(client: Client) -> None:
+    for made_up in ("", "ä", "A", "AAAA", "QUJDREVGR0hJSktMTU5PUA=="):
+        with pytest.raises(InvalidMessage, match="the cursor is none"):
+            await find_waiting(client, Wanted(), cursor=made_up)

@@ -1,0 +1,132 @@
+"""R12 and R13 for every log there is: whatever it holds, each provider takes the conversation that a model gets."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from google.genai import types
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.journal.events import USER, Event
+from perdure.prove.conversations import refusals
+from perdure.steps.prompt import PromptMemo, build_contents, without_session_ids
+
+AGENTS = ("a", "b")
+BRANCHES = (None, "fan.a", "fan.b", "fan.a.in.b")
+Include = Literal["default", "none"]
+
+_ids = st.sampled_from(["adk-1", "adk-2", "adk-3", "call_0", "", None])
+"""Few, so that many meet; `call_0` is said in each turn by some servers, and others give none."""
+_names = st.sampled_from(["look", "ask", "adk_request_confirmation"])
+_texts = st.sampled_from(["hello", "", " \n"])
+
+
+@st.composite
+def _parts(draw: st.DrawFn) -> types.Part:
+    match draw(st.sampled_from(["text", "call", "response", "blob", "nothing"])):
+        case "text":
+            marks: dict[str, Any] = {"thought": draw(st.sampled_from([None, True]))}
+            return types.Part(text=draw(_texts), thought_signature=draw(st.sampled_from([None, b"s"])), **marks)
+        case "call":
+            return types.Part(function_call=types.FunctionCall(id=draw(_ids), name=draw(_names)))
+        case "response":
+            value = {"n": draw(st.integers(0, 9))}
+            response = types.FunctionResponse(id=draw(_ids), name=draw(_names), response=value)
+            return types.Part(function_response=response)
+        case "blob":
+            return types.Part(inline_data=types.Blob(data=b"x", mime_type="image/png"))
+        case _:
+            return types.Part()
+
+
+@st.composite
+def _events(draw: st.DrawFn) -> Event:
+    role = draw(st.sampled_from(["user", "model", "tool", None]))
+    return Event(
+        author=draw(st.sampled_from([*AGENTS, USER])),
+        invocation_id="i",
+        branch=draw(st.sampled_from(BRANCHES)),
+        content=types.Content(role=role, parts=draw(st.lists(_parts(), max_size=4))),
+    )
+
+
+def numbered(events: list[Event]) -> list[Event]:
+    return [event.model_copy(update={"id": f"e{number}"}) for number, event in enumerate(events)]
+
+
+_logs = st.lists(_events(), max_size=12).map(numbered)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    log=_logs,
+    branch=st.sampled_from(BRANCHES),
+    include=st.sampled_from(["default", "none"]),
+    after=st.none() | st.integers(0, 11).map("e{}".format),
+)
+def test_any_log_makes_a_conversation_that_is_taken(
+    log: list[Event], branch: str | None, include: Include, after: str | None
+) -> None:
+    contents = build_contents(log, agent="a", branch=branch, include_contents=include, begun_after=after)
+    assert refusals(contents, by_id=True) == []
+    assert refusals(without_session_ids(contents), by_id=False) == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(log=_logs, branch=st.sampled_from(BRANCHES))
+def test_what_was_made_before_makes_no_difference(log: list[Event], branch: str | None) -> None:
+    memo = PromptMemo()
+    for length in range(len(log) + 1):
+        whole: dict[str, Any] = {"agent": "a", "branch": branch, "include_contents": "default"}
+        assert build_contents(log[:length], **whole, memo=memo) == build_contents(log[:length], **whole)
+
+
+@st.composite
+def _rounds(draw: st.DrawFn) -> list[Event]:
+    """Rounds of an agent's calls with ids of their own, answered in any order, late, twice, or not at all."""
+    log = [_event(USER, types.Part(text="go"))]
+    waiting: list[types.FunctionCall] = []
+    for number in range(draw(st.integers(1, 4))):
+        calls = [
+            types.FunctionCall(id=f"{number}.{index}", name=draw(_names)) for index in range(draw(st.integers(1, 3)))
+        ]
+        log.append(_event("a", *(types.Part(function_call=call) for call in calls)))
+        waiting += calls
+        for _ in range(draw(st.integers(0, 3))):
+            answered = draw(st.lists(st.sampled_from(waiting), min_size=1, max_size=3, unique_by=lambda call: call.id))
+            log.append(_event(draw(st.sampled_from([USER, "a"])), *(_answer(call, len(log)) for call in answered)))
+            if draw(st.booleans()):
+                log.append(_event(draw(st.sampled_from([USER, *AGENTS])), types.Part(text="aside")))
+    return numbered(log)
+
+
+def _event(author: str, *parts: types.Part) -> Event:
+    return Event(author=author, invocation_id="i", content=types.Content(role="user", parts=list(parts)))
+
+
+def _answer(call: types.FunctionCall, number: int) -> types.Part:
+    response = types.FunctionResponse(id=call.id, name=call.name, response={"to": call.id, "n": number})
+    return types.Part(function_response=response)
+
+
+@settings(max_examples=100, deadline=None)
+@given(log=_rounds())
+def test_each_call_is_shown_with_the_last_response_to_it_and_no_other(log: list[Event]) -> None:
+    """Told by order, as a model pairs them that gets no ids."""
+    contents = without_session_ids(build_contents(log, agent="a", branch=None, include_contents="default"))
+    last = {answer.id: answer.response for event in log for answer in event.get_function_responses()}
+    called = [call.id for event in log for call in event.get_function_calls()]
+    parts = [part for content in contents for part in content.parts or []]
+    calls = [cast(str, part.function_call.id) for part in parts if part.function_call]
+    assert [part.function_response.response for part in parts if part.function_response] == [last[id] for id in calls]
+    assert calls == [call_id for call_id in called if call_id in calls]
+    hidden = {call.id for event in log for call in event.get_function_calls() if call.name and "adk_" in call.name}
+    shown = [event for event in log if {call.id for call in event.get_function_calls()} - hidden or not _asks(event)]
+    # An answer to an old call hides what was said since.
+    if not shown[-1].get_function_responses():
+        assert set(calls) == {call_id for call_id in called if call_id in last} - hidden
+
+
+def _asks(event: Event) -> bool:
+    return bool(event.get_function_calls())
