@@ -8,11 +8,11 @@ from typing import assert_never
 
 from perdure.journal.entries import ActivityKept, EventLogged, FailureCaught, RunBegan, RunEntry
 from perdure.journal.events import Event
-from perdure.journal.runs import Run, is_state, upwards
+from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.plan.nodes import CustomNode, LlmNode, Plan
 
 
-def build_runs(plan: Plan, root: str, entries: Iterable[RunEntry]) -> Run:
+def build_runs(plan: Plan, root: str, entries: Iterable[RunEntry]) -> AgentRun:
     """Return the run of the agent that started an invocation, rebuilt from what the invocation logged so far.
 
     Args:
@@ -29,19 +29,19 @@ def build_runs(plan: Plan, root: str, entries: Iterable[RunEntry]) -> Run:
 class _NamedRuns:
     """The runs of an invocation by their paths: those that entries name, and those that were found without."""
 
-    def __init__(self, plan: Plan, root: Run) -> None:
+    def __init__(self, plan: Plan, root: AgentRun) -> None:
         self._plan = plan
         self._runs = {root.path: root}
-        self._held: set[Run] = set()
+        self._held: set[AgentRun] = set()
         """Runs that entries name, and those that follow from these."""
-        self._last: dict[tuple[str, str | None], Run] = {}
+        self._last: dict[tuple[str, str | None], AgentRun] = {}
         """The run in which an agent logged last, or to which control was handed over, of these."""
 
-    def holds(self, run: Run) -> bool:
+    def holds(self, run: AgentRun) -> bool:
         """Return whether an entry has named this run, or it follows from those that have."""
         return run in self._held
 
-    def find(self, path: str, agent: str, branch: str | None) -> Run | None:
+    def find(self, path: str, agent: str, branch: str | None) -> AgentRun | None:
         """Return the run of a path, begun if nothing was told of it; `None` if it fits the plan, or the agent, not."""
         missing: list[str] = []
         known = path
@@ -60,7 +60,7 @@ class _NamedRuns:
         self._held.add(run)
         return run
 
-    def _begin(self, parent: Run, segment: str, branch: str | None, *, leaf: bool) -> Run | None:
+    def _begin(self, parent: AgentRun, segment: str, branch: str | None, *, leaf: bool) -> AgentRun | None:
         agent, _, nth = segment.partition("#")
         agent = agent.partition("@")[0]
         node, above = self._plan.nodes.get(agent), self._plan.nodes.get(parent.agent)
@@ -69,7 +69,7 @@ class _NamedRuns:
             return None
         if self._plan.parents.get(agent) is not above and not isinstance(above, LlmNode):
             return None
-        run = Run(agent, branch, parent, path=f"{parent.path}/{segment}", nth=int(nth or 1))
+        run = AgentRun(agent, branch, parent, path=f"{parent.path}/{segment}", nth=int(nth or 1))
         self._runs[run.path] = run
         # What an agent began before its last checkpoint is forgotten, though it may still be at work.
         if run.path == parent.path_of(agent, run.nth):
@@ -78,7 +78,7 @@ class _NamedRuns:
                 parent.children.sort(key=lambda child: child.nth)
         return run
 
-    def log(self, run: Run, event: Event) -> None:
+    def log(self, run: AgentRun, event: Event) -> None:
         """Take note of an event in a run that these hold, before it is recorded."""
         self._last[event.author, event.branch] = run
         below = None
@@ -93,7 +93,7 @@ class _NamedRuns:
             self._held.add(child)
             self._last[target, event.branch] = child
 
-    def find_last(self, agent: str, branch: str | None) -> Run | None:
+    def find_last(self, agent: str, branch: str | None) -> AgentRun | None:
         """Return whose an entry is that has no path, behind some that have: so are journals rebuilt from history."""
         run = self._last.get((agent, branch))
         if run is None or not _goes_on(run):
@@ -107,7 +107,7 @@ class _NamedRuns:
         self._held.add(run)
         return run
 
-    def add(self, parent: Run, agent: str, branch: str | None) -> Run:
+    def add(self, parent: AgentRun, agent: str, branch: str | None) -> AgentRun:
         """Begin a run of a sub-agent of which the log says no path."""
         last = parent.last_child(agent)
         run = parent.begin(agent, branch, 1 if last is None else last.nth + 1)
@@ -116,16 +116,16 @@ class _NamedRuns:
             self._runs[run.path] = run
         return run
 
-    def restart(self, root: Run) -> Run:
+    def restart(self, root: AgentRun) -> AgentRun:
         """Begin the root's run once more, since it logs behind its end."""
-        again = Run(root.agent, None, path=root.path)
+        again = AgentRun(root.agent, None, path=root.path)
         self._runs = {root.path: again}
         self._held.clear()
         self._last.clear()
         return again
 
 
-def _ends_early(run: Run, event: Event) -> bool:
+def _ends_early(run: AgentRun, event: Event) -> bool:
     """Return whether an end stands in front of the work of the agent to which control is handed over, as ADK 2 logs."""
     if event.node_info is None or not event.actions.end_of_agent or not run.children or not run.own:
         return False
@@ -133,7 +133,7 @@ def _ends_early(run: Run, event: Event) -> bool:
     return child.agent == target and not (child.log or child.ended)
 
 
-def _goes_on(run: Run) -> bool:
+def _goes_on(run: AgentRun) -> bool:
     return not any(up.ended or up.failure is not None for up in upwards(run))
 
 
@@ -142,15 +142,15 @@ class _Builder:
 
     def __init__(self, plan: Plan, root: str) -> None:
         self._plan = plan
-        self.root = Run(root, None, path=root)
+        self.root = AgentRun(root, None, path=root)
         self._named = _NamedRuns(plan, self.root)
-        self._stacks: dict[str | None, list[Run]] = {None: [self.root]}
-        self._cut: dict[Run, list[Run]] = {}
+        self._stacks: dict[str | None, list[AgentRun]] = {None: [self.root]}
+        self._cut: dict[AgentRun, list[AgentRun]] = {}
         """What was open of runs whose failure was dealt with."""
-        self._caught: dict[Run, list[_Failed]] = {}
+        self._caught: dict[AgentRun, list[_Failed]] = {}
         """What failed underneath a custom agent, and how many events of its own it had logged."""
         self._entries_caught = 0
-        self._latest: dict[tuple[str, str | None], Run] = {}
+        self._latest: dict[tuple[str, str | None], AgentRun] = {}
         """The run in which an agent logged last."""
 
     def add(self, entry: RunEntry) -> None:
@@ -191,12 +191,12 @@ class _Builder:
             self._record(run, event)
             self._move(run, event)
 
-    def _run_of(self, path: str, agent: str, branch: str | None) -> Run | None:
+    def _run_of(self, path: str, agent: str, branch: str | None) -> AgentRun | None:
         run = self._named.find(path, agent, branch) if path else self._named.find_last(agent, branch)
         # A path that does not fit the plan is one of another plan's.
         return run or self._find(agent, branch)
 
-    def _move(self, run: Run, event: Event) -> None:
+    def _move(self, run: AgentRun, event: Event) -> None:
         """Take an ended run off its stack, and put one on it to which the agent hands over."""
         if event.actions.end_of_agent:
             run.ended = True
@@ -207,7 +207,7 @@ class _Builder:
         if target is not None and target in self._plan.nodes:
             self._open(target, run)
 
-    def _record(self, run: Run, event: Event) -> None:
+    def _record(self, run: AgentRun, event: Event) -> None:
         run.checkpoints += is_state(event)
         if event.actions.agent_state is not None and not event.actions.end_of_agent:
             run.state = event.actions.agent_state
@@ -215,7 +215,7 @@ class _Builder:
         elif not event.actions.end_of_agent:
             run.own.append(event)
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: AgentRun) -> None:
         run.own.clear()
         run.children.clear()
         run.activities.clear()
@@ -235,7 +235,7 @@ class _Builder:
         if not entry.failures:
             self._try_again(run, stack, entry.again)
             return
-        failed: Run | FailureCaught = entry
+        failed: AgentRun | FailureCaught = entry
         if entry.sub_agent is None:
             run.activities.append(entry)
         elif entry.sub_agent in self._plan.nodes:
@@ -251,7 +251,7 @@ class _Builder:
         if not entry.failures:
             self._try_again(run, [], entry.again)
             return
-        failed: Run | FailureCaught | None = entry
+        failed: AgentRun | FailureCaught | None = entry
         if entry.sub_agent is None:
             run.activities.append(entry)
         else:
@@ -261,7 +261,7 @@ class _Builder:
             failed.failure = entry
         self._caught.setdefault(run, []).append(_Failed(number, len(run.own), failed))
 
-    def _close(self, parent: Run, stack: list[Run], agent: str, entry: FailureCaught) -> Run:
+    def _close(self, parent: AgentRun, stack: list[AgentRun], agent: str, entry: FailureCaught) -> AgentRun:
         """Take a failed run off the stack, with what is underneath it: nothing is logged in it any more."""
         failed = _going_on(parent, agent, parent.branch)
         if failed is None:
@@ -271,7 +271,7 @@ class _Builder:
         stack[:] = [run for run in stack if failed not in upwards(run)]
         return failed
 
-    def _try_again(self, run: Run, stack: list[Run], numbers: Sequence[int]) -> None:
+    def _try_again(self, run: AgentRun, stack: list[AgentRun], numbers: Sequence[int]) -> None:
         """Open the failed runs underneath again, the first of them innermost: it is the first to be entered.
 
         Not those that the agent has made good itself. What it said since may have been due to a failure; where that
@@ -295,20 +295,20 @@ class _Builder:
             stack.extend(opened)
             self._latest.update({(below.agent, below.branch): below for below in opened})
 
-    def _open(self, agent: str, parent: Run) -> Run:
+    def _open(self, agent: str, parent: AgentRun) -> AgentRun:
         run = self._named.add(parent, agent, parent.branch)
         self._stacks.setdefault(parent.branch, []).append(run)
         self._latest[agent, parent.branch] = run
         return run
 
-    def _find(self, agent: str, branch: str | None) -> Run | None:
+    def _find(self, agent: str, branch: str | None) -> AgentRun | None:
         """Return the innermost open run of an agent on a branch; open it, and what lies between, if there is none."""
         run = self._find_open(agent, branch)
         if run is not None:
             self._latest[agent, branch] = run
         return run
 
-    def _find_open(self, agent: str, branch: str | None) -> Run | None:
+    def _find_open(self, agent: str, branch: str | None) -> AgentRun | None:
         if agent not in self._plan.nodes:
             return None
         stack = self._stack(branch)
@@ -334,13 +334,13 @@ class _Builder:
                 self._open(name, stack[-1])
         return stack[-1]
 
-    def _may_reopen(self, run: Run) -> bool:
+    def _may_reopen(self, run: AgentRun) -> bool:
         """Return whether what is underneath may be of several runs at once: those that a custom agent gathers."""
         return any(isinstance(self._plan.nodes.get(up.agent), CustomNode) for up in upwards(run))
 
-    def _to_latest(self, top: Run, agent: str, branch: str | None) -> list[Run]:
+    def _to_latest(self, top: AgentRun, agent: str, branch: str | None) -> list[AgentRun]:
         """Return the runs that lead to where an agent logged last, if that goes on: transfers may lead to it."""
-        run, found = self._latest.get((agent, branch)), list[Run]()
+        run, found = self._latest.get((agent, branch)), list[AgentRun]()
         while run is not None and run is not top:
             if run.ended or run.failure is not None or run.parent is None or run not in run.parent.children:
                 return []
@@ -348,7 +348,7 @@ class _Builder:
             run = run.parent
         return found[::-1] if run is top and self._may_reopen(top) else []
 
-    def _stack(self, branch: str | None) -> list[Run] | None:
+    def _stack(self, branch: str | None) -> list[AgentRun] | None:
         if not branch:
             if not self._stacks[None]:
                 # An end counts only until its author logs again.
@@ -380,16 +380,16 @@ class _Failed:
     """Which of the invocation's entries of this kind it is."""
     said: int
     """How many events of its own the agent had logged."""
-    what: Run | FailureCaught
+    what: AgentRun | FailureCaught
 
 
-def _going_on(parent: Run, agent: str, branch: str | None) -> Run | None:
+def _going_on(parent: AgentRun, agent: str, branch: str | None) -> AgentRun | None:
     """Return the first run of a sub-agent that goes on: of several that are tried again, it is entered first."""
     known = (run for run in parent.children if (run.agent, run.branch) == (agent, branch))
     return next((run for run in known if not run.ended and run.failure is None), None)
 
 
-def _is_made_good(parent: Run, failed: Run | FailureCaught) -> bool:
+def _is_made_good(parent: AgentRun, failed: AgentRun | FailureCaught) -> bool:
     """Return whether a later run of the same sub-agent, or a later call of the same function, has come to its end."""
     if isinstance(failed, FailureCaught):
         called = (failed.name, failed.arguments)

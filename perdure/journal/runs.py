@@ -1,7 +1,7 @@
-"""One run of each agent of an invocation: where it stands, and what an LLM agent does next.
+"""The agent runs of an invocation, each one stretch of an agent from entry to end, and what an LLM agent does next.
 
-A fresh run starts with nothing; one that is entered again, as `build_runs` found it in the journal, goes on from
-there, so that both leave the same log (SEMANTICS.md, R10). A run is one stretch of an agent from its entry to its end.
+A fresh one starts with nothing; one that is entered again, as `build_runs` found it in the journal, goes on from
+there, so that both leave the same log (SEMANTICS.md, R10). A run alone, without an agent, is Temporal's.
 An LLM agent that hands over holds the other agent's run as its child, also where that is the agent that handed over to
 it.
 """
@@ -21,12 +21,12 @@ from perdure.journal.run_paths import MAX_RUN_PATH, MAX_RUNS
 
 # By identity: two runs of one agent may look the same, and a comparison would go up and down the tree for ever.
 @dataclass(eq=False)
-class Run:
-    """What is known of one run of one agent."""
+class AgentRun:
+    """One stretch of an agent from its entry to its end: its last checkpoint, and what it logged since."""
 
     agent: str
     branch: str | None
-    parent: Run | None = field(default=None, repr=False)
+    parent: AgentRun | None = field(default=None, repr=False)
     state: dict[str, Any] | None = None
     """The last checkpoint."""
     ended: bool = False
@@ -36,7 +36,7 @@ class Run:
     """The agent's own events since its last checkpoint, checkpoints and ends left out."""
     log: list[Event] = field(default_factory=list[Event])
     """Every visible event from here and underneath."""
-    children: list[Run] = field(default_factory=list["Run"])
+    children: list[AgentRun] = field(default_factory=list["AgentRun"])
     """Runs underneath since the last checkpoint, which forgets those before it (R6)."""
     activities: list[ActivityKept | FailureCaught] = field(default_factory=list["ActivityKept | FailureCaught"])
     """What came of `run_activity` since the last checkpoint."""
@@ -53,20 +53,20 @@ class Run:
     checkpoints: int = 0
     """How many checkpoints, and ends, the agent has logged in this run."""
 
-    def last_child(self, agent: str) -> Run | None:
+    def last_child(self, agent: str) -> AgentRun | None:
         """Return the newest run of a sub-agent."""
         return next((run for run in reversed(self.children) if run.agent == agent), None)
 
-    def resume(self, agent: str, branch: str | None) -> Run:
+    def resume(self, agent: str, branch: str | None) -> AgentRun:
         """Return the newest run of a sub-agent, to go on with, or a new one if there is none."""
         run = self.last_child(agent) or self.begin(agent, branch)
         # An author's own event may have named another.
         run.branch = branch
         return run
 
-    def begin(self, agent: str, branch: str | None, nth: int = 1) -> Run:
+    def begin(self, agent: str, branch: str | None, nth: int = 1) -> AgentRun:
         """Return a new run of a sub-agent: its n-th since the last checkpoint."""
-        return Run(agent, branch, self, path=self.path_of(agent, nth), nth=nth)
+        return AgentRun(agent, branch, self, path=self.path_of(agent, nth), nth=nth)
 
     def path_of(self, agent: str, nth: int = 1) -> str:
         """Return the path of a sub-agent's n-th run since the last checkpoint."""
@@ -75,7 +75,7 @@ class Run:
         return path if self.path and len(path) <= MAX_RUN_PATH and path.count("/") <= MAX_RUNS else ""
 
 
-def current_child(names: Sequence[str], past: Run | None) -> tuple[str | None, int]:
+def current_child(names: Sequence[str], past: AgentRun | None) -> tuple[str | None, int]:
     """Return the sub-agent at which the checkpoint of a sequential or loop agent stands, and its place.
 
     `None` without a checkpoint, or if it names no sub-agent, as an imported one may.
@@ -84,7 +84,7 @@ def current_child(names: Sequence[str], past: Run | None) -> tuple[str | None, i
     return (current, names.index(current)) if current in names else (None, 0)
 
 
-def times_looped(past: Run | None) -> int:
+def times_looped(past: AgentRun | None) -> int:
     """Return how many iterations a loop agent had finished at its checkpoint; an imported one may hold anything."""
     looped = (past.state or {}).get("times_looped") if past is not None else None
     return looped if isinstance(looped, int) and looped >= 0 else 0
@@ -95,7 +95,7 @@ def is_state(event: Event) -> bool:
     return event.actions.agent_state is not None or bool(event.actions.end_of_agent)
 
 
-def upwards(run: Run | None) -> Iterator[Run]:
+def upwards(run: AgentRun | None) -> Iterator[AgentRun]:
     """Yield a run and all above it."""
     while run is not None:
         yield run

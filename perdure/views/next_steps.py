@@ -18,7 +18,7 @@ from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
 from perdure.journal.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
 from perdure.journal.run_tree import build_runs
-from perdure.journal.runs import Run, Standing, current_child, last_step, times_looped
+from perdure.journal.runs import AgentRun, Standing, current_child, last_step, times_looped
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode, ToolPlan
 from perdure.rules.model_answers import instant_output
 from perdure.rules.tool_responses import requested_confirmation
@@ -90,7 +90,7 @@ class _Outlook:
         self._plan = plan
         self._invocation = invocation
 
-    def agent(self, node: Node, branch: str | None, past: Run | None) -> AgentStep:
+    def agent(self, node: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         """Return where one agent stands."""
         if past is not None and past.ended:
             return _step(node, branch, "ends", "has ended, and is not entered again")
@@ -108,7 +108,7 @@ class _Outlook:
             case _:
                 assert_never(node)
 
-    def _sequential(self, node: SequentialNode, branch: str | None, past: Run | None) -> AgentStep:
+    def _sequential(self, node: SequentialNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         if not node.sub_agents:
             return _step(node, branch, "ends", "has no sub-agents")
         current, index = current_child([child.name for child in node.sub_agents], past)
@@ -119,7 +119,7 @@ class _Outlook:
         step = self._enters(node, branch, f"goes on with sub-agent {index + 1} of {len(node.sub_agents)}", None, below)
         return step.model_copy(update={"done": done})
 
-    def _loop(self, node: LoopNode, branch: str | None, past: Run | None) -> AgentStep:
+    def _loop(self, node: LoopNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         if not node.sub_agents:
             return _step(node, branch, "ends", "has no sub-agents")
         current, index = current_child([child.name for child in node.sub_agents], past)
@@ -131,7 +131,7 @@ class _Outlook:
         )
         return self._enters(node, branch, words, None, self._resumed(node.sub_agents[index], branch, past))
 
-    def _parallel(self, node: ParallelNode, branch: str | None, past: Run | None) -> AgentStep:
+    def _parallel(self, node: ParallelNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         if not node.sub_agents:
             return _step(node, branch, "ends", "has no sub-agents")
         prefix = f"{branch}." if branch else ""
@@ -150,7 +150,7 @@ class _Outlook:
         words = f"enters {len(below)} of its {len(node.sub_agents)} branches, all at once"
         return _step(node, branch, "enters", words, below=tuple(below)).model_copy(update={"done": tuple(done)})
 
-    def _custom(self, node: CustomNode, branch: str | None, past: Run | None) -> AgentStep:
+    def _custom(self, node: CustomNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         if past is None or (past.state is None and not (past.own or past.children or past.activities)):
             return _step(node, branch, "runs its code", "its code runs from the start")
         place = "the start" if past.state is None else "its last checkpoint"
@@ -166,7 +166,7 @@ class _Outlook:
         done = tuple(run.agent for run in past.children if run.ended)
         return _step(node, branch, "runs its code", words, below=below).model_copy(update={"done": done})
 
-    def _resumed(self, child: Node, branch: str | None, past: Run | None) -> AgentStep:
+    def _resumed(self, child: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         return self.agent(child, branch, past.last_child(child.name) if past is not None else None)
 
     def _enters(
@@ -176,7 +176,7 @@ class _Outlook:
             below = self.agent(first, branch, None)
         return _step(node, branch, "enters", words, below=(below,) if below is not None else ())
 
-    def _llm(self, node: LlmNode, branch: str | None, past: Run | None) -> AgentStep:
+    def _llm(self, node: LlmNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         step = last_step(past.own) if past is not None else Standing()
         if step.ended:
             return _step(node, branch, "ends", "has given its last answer, and ends")
@@ -204,7 +204,7 @@ class _Outlook:
         return _step(node, branch, "calls its model", f"calls {node.model}, its call {number} in this session")
 
     def _behind_response(
-        self, node: LlmNode, branch: str | None, past: Run | None, calling: Event, step: Standing
+        self, node: LlmNode, branch: str | None, past: AgentRun | None, calling: Event, step: Standing
     ) -> AgentStep:
         awaited = tuple(self._awaited(calling, step))
         if any(call.next == "awaits an answer" for call in awaited):

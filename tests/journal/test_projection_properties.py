@@ -11,7 +11,7 @@ from perdure.journal.entries import ENTRIES, Entry, RunEntry, payload_size, take
 from perdure.journal.packing import dump_entries, pack, unpack
 from perdure.journal.projection import Projection
 from perdure.journal.run_tree import build_runs
-from perdure.journal.runs import Run
+from perdure.journal.runs import AgentRun
 from tests.journal.machine import JournalMachine
 
 # Derandomized: one commit, one verdict.
@@ -26,7 +26,7 @@ journals = st.builds(_journal, st.lists(st.integers(0, 2**16), min_size=20, max_
 
 
 @bounded
-def shape(run: Run) -> tuple[object, ...]:
+def shape(run: AgentRun) -> tuple[object, ...]:
     """Return what a run is, free of the order in which sets print."""
     ids = ([event.id for event in run.own], [event.id for event in run.log], len(run.activities))
     below = [shape(child) for child in run.children]

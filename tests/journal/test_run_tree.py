@@ -14,7 +14,7 @@ from perdure.journal.entries import ActivityKept, EventLogged, Failure, FailureC
 from perdure.journal.events import Event, EventActions
 from perdure.journal.projection import Projection
 from perdure.journal.run_tree import build_runs
-from perdure.journal.runs import Run
+from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios
@@ -24,7 +24,7 @@ SCENARIOS = all_scenarios()
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
 
-def walk(run: Run) -> Iterator[Run]:
+def walk(run: AgentRun) -> Iterator[AgentRun]:
     yield run
     for child in run.children:
         yield from walk(child)
@@ -54,7 +54,7 @@ def test_every_prefix_gives_a_tree_that_fits_the_plan(scenario: Scenario) -> Non
                 check_children(plan, run)
 
 
-def check_children(plan: Plan, run: Run) -> None:
+def check_children(plan: Plan, run: AgentRun) -> None:
     node = plan.nodes[run.agent]
     below = {child.name for child in node.sub_agents}
     for child in run.children:
@@ -141,7 +141,7 @@ def end(agent: str, branch: str | None = None) -> EventLogged:
     return EventLogged(event=Event(author=agent, branch=branch, actions=EventActions(end_of_agent=True)))
 
 
-def shape(run: Run) -> str:
+def shape(run: AgentRun) -> str:
     """Return a tree as text: `*` is an ended run."""
     name = run.agent + ("*" if run.ended else "")
     return f"{name}({', '.join(map(shape, run.children))})" if run.children else name

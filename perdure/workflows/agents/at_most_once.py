@@ -10,7 +10,7 @@ from google.genai import types
 from perdure.errors import EffectFailed, InvalidMessage
 from perdure.journal.entries import AnswerAccepted, ToolOutput
 from perdure.journal.questions import Verdict, last_request, lets_run_again, parse_verdict, times_asked
-from perdure.journal.runs import Run, Standing
+from perdure.journal.runs import AgentRun, Standing
 from perdure.journal.tool_runs import idempotency_key
 from perdure.messages.session import ToolInput
 from perdure.plan.nodes import ToolOptions, ToolPlan
@@ -117,7 +117,7 @@ def _request_ids(scope: Scope, doubts: Sequence[Doubt]) -> list[str]:
     return [next(scope.log.call_ids("doubt", *target)) for target in targets]
 
 
-async def ask(scope: Scope, run: Run, doubts: Sequence[Doubt], step: Standing) -> None:
+async def ask(scope: Scope, run: AgentRun, doubts: Sequence[Doubt], step: Standing) -> None:
     """Ask a person about calls in doubt, where nobody asked yet, and wait for all of the answers.
 
     Raises:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 
 from perdure.errors import EffectFailed
-from perdure.journal.runs import Run, current_child, times_looped
+from perdure.journal.runs import AgentRun, current_child, times_looped
 from perdure.plan.nodes import LoopNode, Node, ParallelNode, SequentialNode
 from perdure.workflows.agents.scope import Scope
 
 
-async def run_sequential(scope: Scope, node: SequentialNode, run: Run) -> bool:
+async def run_sequential(scope: Scope, node: SequentialNode, run: AgentRun) -> bool:
     """Run the sub-agents one after the other, a checkpoint before each."""
     current, start = current_child([child.name for child in node.sub_agents], run)
     escalated = run.state is not None and run.escalated
@@ -27,11 +27,11 @@ async def run_sequential(scope: Scope, node: SequentialNode, run: Run) -> bool:
     return escalated
 
 
-def _of_child(run: Run, child: Node, *, resumes: bool) -> Run:
+def _of_child(run: AgentRun, child: Node, *, resumes: bool) -> AgentRun:
     return run.resume(child.name, run.branch) if resumes else run.begin(child.name, run.branch)
 
 
-async def run_loop(scope: Scope, node: LoopNode, run: Run) -> bool:
+async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
     """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
     names = [child.name for child in node.sub_agents]
     current, start = current_child(names, run)
@@ -56,7 +56,7 @@ async def run_loop(scope: Scope, node: LoopNode, run: Run) -> bool:
     return False
 
 
-async def run_parallel(scope: Scope, node: ParallelNode, run: Run) -> bool:
+async def run_parallel(scope: Scope, node: ParallelNode, run: AgentRun) -> bool:
     """Run the sub-agents at once, each on a branch of its own.
 
     A branch that fails does not cancel the others: they run to their end or pause first.

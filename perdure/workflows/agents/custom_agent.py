@@ -21,7 +21,7 @@ from perdure.errors import EffectFailed, error_text
 from perdure.journal.entries import MAX_EVENT_BYTES, ActivityKept, FailureCaught, payload_size
 from perdure.journal.events import Event, EventActions
 from perdure.journal.nesting import MAX_LEVELS, MAX_LOGGED_LEVELS, is_too_deep
-from perdure.journal.runs import Run
+from perdure.journal.runs import AgentRun
 from perdure.messages.session import CodeInput, split_workflow_id
 from perdure.plan.nodes import CustomNode, Node, ToolOptions
 from perdure.workflows.agents.caught_failures import Caught
@@ -31,7 +31,7 @@ _ROOM_BYTES = 400_000
 """Arguments up to this size leave room in the payload for what the journal gained."""
 
 
-async def run_custom(scope: Scope, node: CustomNode, run: Run) -> bool:
+async def run_custom(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
     """Run a custom agent to the end of its `_run_async_impl`.
 
     What it logged, ran and started since its last checkpoint is not logged, run or started again: the n-th event and
@@ -68,7 +68,7 @@ async def run_custom(scope: Scope, node: CustomNode, run: Run) -> bool:
 class CustomContext(InvocationContext):
     """What a custom agent's code gets: ADK's context, on top of the invocation's scope."""
 
-    def __init__(self, scope: Scope, node: CustomNode, run: Run, agent: BaseAgent) -> None:
+    def __init__(self, scope: Scope, node: CustomNode, run: AgentRun, agent: BaseAgent) -> None:
         app, user_id, session_id = split_workflow_id(workflow.info().workflow_id)
         super().__init__(
             invocation_id=scope.invocation.id,
@@ -243,7 +243,7 @@ class CustomContext(InvocationContext):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    def _next_run(self, name: str) -> Run:
+    def _next_run(self, name: str) -> AgentRun:
         """Return the next run of an agent since the last checkpoint: one that an earlier run left, or a new one."""
         self._begun[name] += 1
         nth = self._begun[name]

@@ -9,7 +9,7 @@ from temporalio import workflow
 
 from perdure.errors import EffectFailed
 from perdure.journal.run_tree import build_runs
-from perdure.journal.runs import Run
+from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
 from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.agents.custom_agent import run_custom
@@ -17,7 +17,7 @@ from perdure.workflows.agents.llm_agent import run_llm_agent
 from perdure.workflows.agents.scope import Scope
 
 
-async def run_agent(scope: Scope, node: Node, run: Run) -> bool:
+async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
     """Run an agent from where its run stopped; returns whether an event of it, or underneath it, escalated."""
     if run.ended:
         return run.escalated

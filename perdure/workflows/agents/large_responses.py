@@ -10,7 +10,7 @@ from google.genai import types
 from perdure.errors import EffectFailed
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import Event
-from perdure.journal.runs import Run
+from perdure.journal.runs import AgentRun
 from perdure.messages.kept_results import KeepResultInput
 from perdure.rules.failures import public_text
 from perdure.rules.large_results import Remedy, beginning_length, shortened, too_large, without_actions
@@ -20,7 +20,7 @@ from perdure.workflows.agents.scope import Scope
 
 async def fit(
     scope: Scope,
-    run: Run,
+    run: AgentRun,
     calls: Sequence[types.FunctionCall],
     outputs: dict[str, ToolOutput],
     long_running: frozenset[str] = frozenset(),
@@ -44,7 +44,7 @@ async def fit(
 
 
 async def _remedied(
-    scope: Scope, run: Run, call: types.FunctionCall, output: ToolOutput, remedy: Remedy, length: int
+    scope: Scope, run: AgentRun, call: types.FunctionCall, output: ToolOutput, remedy: Remedy, length: int
 ) -> ToolOutput:
     tool = call.name or ""
     if remedy == "drop":

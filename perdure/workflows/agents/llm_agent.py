@@ -7,7 +7,7 @@ from perdure.journal.entries import ModelCalled, RunBegan
 from perdure.journal.events import Event
 from perdure.journal.no_answers import Judgment, failure_of, judge
 from perdure.journal.questions import confirmation_targets, is_confirmation_request
-from perdure.journal.runs import Run, Standing, last_step
+from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.messages.session import ModelInput
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.model_answers import model_event
@@ -18,13 +18,13 @@ _MAX_HAND_OVERS = 50
 """Each one nests a few frames, and Python's stack is finite."""
 
 
-async def run_llm_agent(scope: Scope, node: LlmNode, run: Run) -> bool:
+async def run_llm_agent(scope: Scope, node: LlmNode, run: AgentRun) -> bool:
     """Run an LLM agent to its end; returns whether an event of it, or underneath it, escalated."""
     return await _LlmRun(scope, node, run).run()
 
 
 class _LlmRun:
-    def __init__(self, scope: Scope, node: LlmNode, run: Run) -> None:
+    def __init__(self, scope: Scope, node: LlmNode, run: AgentRun) -> None:
         self._scope = scope
         self._node = node
         self._run = run

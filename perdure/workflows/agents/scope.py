@@ -16,7 +16,7 @@ from perdure.journal.events import Event, EventActions
 from perdure.journal.facts import shared_part
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection
-from perdure.journal.runs import Run, is_state
+from perdure.journal.runs import AgentRun, is_state
 from perdure.messages.session import JournalPage, JournalSlice
 from perdure.messages.shared_state import ShareStateInput
 from perdure.plan.nodes import CustomNode, Node, Plan
@@ -45,7 +45,7 @@ _TOO_LARGE = (
 class RunAgent(Protocol):
     """Runs one agent from where its run stopped; returns whether an event underneath escalated."""
 
-    def __call__(self, scope: Scope, node: Node, run: Run) -> Coroutine[Any, Any, bool]:
+    def __call__(self, scope: Scope, node: Node, run: AgentRun) -> Coroutine[Any, Any, bool]:
         """Run the agent."""
         ...
 
@@ -158,11 +158,11 @@ class Scope:
         """The session's projection."""
         return self.log.projection
 
-    def name_of(self, run: Run) -> str:
+    def name_of(self, run: AgentRun) -> str:
         """Return how the journal names a run: not at all, unless a custom agent may begin several at once."""
         return run.path if self._names_runs else ""
 
-    async def log_event(self, event: Event, run: Run, *, hidden: bool = False) -> Event:
+    async def log_event(self, event: Event, run: AgentRun, *, hidden: bool = False) -> Event:
         """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
 
         Raises:
@@ -176,7 +176,7 @@ class Scope:
         await self.share(logged)
         return logged
 
-    async def log_answer(self, event: Event, run: Run) -> Event:
+    async def log_answer(self, event: Event, run: AgentRun) -> Event:
         """Log a model's answer, as `log_event` does; in two events if one could not hold it.
 
         Raises:
@@ -202,22 +202,22 @@ class Scope:
             request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
             await self.effects.share_state(event.author, request)
 
-    def checkpoint(self, node: Node, run: Run, state: dict[str, Any]) -> None:
+    def checkpoint(self, node: Node, run: AgentRun, state: dict[str, Any]) -> None:
         """Log an agent's checkpoint; readers see it only if the app is resumable."""
         self._log_state(node, run, EventActions(agent_state=state), hidden=not self.plan.resumable)
 
-    def end(self, node: Node, run: Run, *, hidden: bool | None = None) -> None:
+    def end(self, node: Node, run: AgentRun, *, hidden: bool | None = None) -> None:
         """Log that an agent's run has ended; readers see it only if the app is resumable."""
         if run.end_logged:
             return
         hidden = not self.plan.resumable if hidden is None else hidden
         self._log_state(node, run, EventActions(end_of_agent=True), hidden=hidden)
 
-    def _log_state(self, node: Node, run: Run, actions: EventActions, *, hidden: bool) -> None:
+    def _log_state(self, node: Node, run: AgentRun, actions: EventActions, *, hidden: bool) -> None:
         event = Event(author=node.name, invocation_id=self.invocation.id, branch=run.branch, actions=actions)
         self._append(event, run, hidden=hidden)
 
-    def _append(self, event: Event, run: Run, *, hidden: bool) -> Event:
+    def _append(self, event: Event, run: AgentRun, *, hidden: bool) -> Event:
         logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
         run.checkpoints += is_state(logged)
         return logged

@@ -13,7 +13,7 @@ from perdure.errors import EffectFailed, InvalidMessage
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
 from perdure.journal.questions import confirmation_targets, parse_confirmation
-from perdure.journal.runs import Run, Standing
+from perdure.journal.runs import AgentRun, Standing
 from perdure.messages.session import ToolInput
 from perdure.plan.nodes import LlmNode, ToolPlan
 from perdure.rules.in_doubt import Doubt
@@ -40,7 +40,7 @@ _BLOCKED = (
 class ToolCalls:
     """The tools of one LLM agent in one run."""
 
-    def __init__(self, scope: Scope, node: LlmNode, run: Run) -> None:
+    def __init__(self, scope: Scope, node: LlmNode, run: AgentRun) -> None:
         self._scope = scope
         self._node = node
         self._agent_run = run
