@@ -16,7 +16,7 @@ from perdure.messages.session import DEADLINE_SUMMARY, AnswerInput, ToolInput
 from perdure.plan.nodes import LlmNode, Plan, ToolPlan
 from perdure.rules.intake import expired_answer
 from perdure.workflows.agents.tool_runs import state_for
-from perdure.workflows.run.effects import Effects
+from perdure.workflows.run.activities import Activities
 from perdure.workflows.run.log import SessionLog
 
 
@@ -33,7 +33,7 @@ class Deadlines:
         self._log = log
         self._accept = accept
         self._logger = logger
-        self._effects: Effects | None = None
+        self._activities: Activities | None = None
         self._reminders: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
 
@@ -120,9 +120,9 @@ class Deadlines:
             key_salt=self._log.projection.key_salt,
         )
         # Not the agents' own: a reminder must not make an invocation look at work.
-        effects = self._effects = self._effects or Effects()
+        activities = self._activities = self._activities or Activities()
         try:
-            await effects.tool(given, tool.options)
+            await activities.tool(given, tool.options)
         except EffectFailed as failure:
             # What it says may quote an argument.
             self._logger.warning(

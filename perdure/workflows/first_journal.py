@@ -12,7 +12,7 @@ from perdure.journal.entries import SessionCreated
 from perdure.journal.packing import pack, unpack
 from perdure.journal.projection import Projection
 from perdure.messages.session import LOADING, JournalPage, LoadJournalInput, SessionInput
-from perdure.workflows.run.effects import load_journal
+from perdure.workflows.run.activities import load_journal
 from perdure.workflows.run.log import SessionLog
 
 

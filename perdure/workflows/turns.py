@@ -24,7 +24,7 @@ from perdure.plan.nodes import Plan
 from perdure.trajectories.checks import agent_of_import
 from perdure.workflows.agents.invocation import LiveInvocation
 from perdure.workflows.agents.scope import Carrier, Scope
-from perdure.workflows.run.effects import Effects, keep_journal
+from perdure.workflows.run.activities import Activities, keep_journal
 from perdure.workflows.run.limits import RunLimits
 from perdure.workflows.run.log import SessionLog
 from perdure.workflows.visibility import Visibility
@@ -50,7 +50,7 @@ class Turns:
         self._user_id = user_id
         self._visibility = visibility
         self._reenter = trial is not None and trial.reenter
-        self._effects = Effects(trial, limits)
+        self._activities = Activities(trial, limits)
         self._carrier = Carrier(inherited)
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger
@@ -74,7 +74,7 @@ class Turns:
         await workflow.wait_condition(workflow.all_handlers_finished)
 
     def _should_continue_as_new(self) -> bool:
-        return self._effects.draining or self._limits.reached
+        return self._activities.draining or self._limits.reached
 
     def _next(self) -> Invocation | None:
         """Return whose turn it is: an invocation that an earlier run left at work, else the first that asked."""
@@ -85,7 +85,7 @@ class Turns:
         return projection.invocations[projection.turns[0].invocation_id] if projection.turns else None
 
     async def _take_turn(self, invocation: Invocation) -> None:
-        self._effects.next_turn()
+        self._activities.next_turn()
         if invocation.agent is None:
             await self._begin(invocation)
         elif invocation.plan is None and not await self._pin(invocation):
@@ -112,14 +112,14 @@ class Turns:
 
     async def _watch_history(self) -> None:
         await workflow.wait_condition(self._should_continue_as_new)
-        self._effects.draining = True
+        self._activities.draining = True
 
     def _scope(self, plan: Plan, invocation: Invocation) -> Scope:
         return Scope(
             plan=plan,
             invocation=invocation,
             log=self._log,
-            effects=self._effects,
+            activities=self._activities,
             carrier=self._carrier,
             user_id=self._user_id,
         )
@@ -149,7 +149,7 @@ class Turns:
     async def _load_plan(self) -> LoadPlanOutput:
         known, plans = self._log.projection.newest_plan, self._log.projection.plans
         request = LoadPlanInput(user_id=self._user_id, known=known)
-        loaded = await self._effects.load_plan(request, shares=known is not None and plans[known].shared_state)
+        loaded = await self._activities.load_plan(request, shares=known is not None and plans[known].shared_state)
         if loaded.plan is not None:
             self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
         return loaded

@@ -93,7 +93,7 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
         scope.check_stopped()
         options = tool.options.model_copy(update={"max_attempts": ToolOptions().max_attempts})
         try:
-            output = await scope.effects.tool(given.model_copy(update={"kind": "reconcile"}), options)
+            output = await scope.activities.tool(given.model_copy(update={"kind": "reconcile"}), options)
         except EffectFailed as failure:
             reason = f"{reason}; its reconcile function failed: {failure.cause}"
         else:

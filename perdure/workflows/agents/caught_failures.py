@@ -11,7 +11,7 @@ from typing import Any
 from perdure.errors import EffectFailed
 from perdure.journal.entries import FailureCaught
 from perdure.workflows.agents.scope import Scope
-from perdure.workflows.run.effects import told
+from perdure.workflows.run.activities import told
 
 _Line = tuple[asyncio.Task[Any] | None, ...]
 

@@ -35,7 +35,7 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
     """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
     names = [child.name for child in node.sub_agents]
     current, start = current_child(names, run)
-    iteration, scheduled = times_looped(run), scope.effects.scheduled
+    iteration, scheduled = times_looped(run), scope.activities.scheduled
     while names and (node.max_iterations is None or iteration < node.max_iterations):
         for child in node.sub_agents[start:]:
             resumes = child.name == current
@@ -48,10 +48,10 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
                 return True
         start = 0
         iteration += 1
-        if scope.effects.scheduled == scheduled:
+        if scope.activities.scheduled == scheduled:
             # A loop of agents that do nothing must not keep the workflow task for ever.
             await asyncio.sleep(1)
-        scheduled = scope.effects.scheduled
+        scheduled = scope.activities.scheduled
     scope.end(node, run)
     return False
 

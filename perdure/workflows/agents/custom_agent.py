@@ -169,7 +169,7 @@ class CustomContext(InvocationContext):
         with self._in_perdure():
             try:
                 with self._scope.slice_under_way(call.journal) as witness:
-                    result = await self._scope.effects.code(self._node.name, call, ToolOptions(), witness)
+                    result = await self._scope.activities.code(self._node.name, call, ToolOptions(), witness)
             except EffectFailed as failure:
                 self.caught.met(failure, name=name, index=index, arguments=arguments)
                 raise

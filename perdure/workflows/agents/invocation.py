@@ -58,11 +58,11 @@ class LiveInvocation:
             Exception: A defect, which fails the workflow task and is retried after a deployment that mends it.
         """
         scope = self.scope
-        scope.effects.failed = scope.failed
+        scope.activities.failed = scope.failed
         while not self._settled():
             scope.log.log_answers(scope.invocation.id)
             await workflow.wait_condition(lambda: self._settled() or self._answerable())
-        if scope.effects.draining and not self._task.done() and not scope.failed:
+        if scope.activities.draining and not self._task.done() and not scope.failed:
             # The next run goes on. Not where a branch has failed: it would run again without anybody's resume.
             scope.keep_unlogged()
             return False
@@ -80,8 +80,8 @@ class LiveInvocation:
         scope = self.scope
         if self._task.done():
             return True
-        if scope.effects.draining and not scope.failed:
-            return scope.effects.busy == 0
+        if scope.activities.draining and not scope.failed:
+            return scope.activities.busy == 0
         return not scope.stopping and scope.quiescent and not self._answerable()
 
     def _answerable(self) -> bool:

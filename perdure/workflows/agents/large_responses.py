@@ -53,6 +53,6 @@ async def _remedied(
     key = f"{scope.invocation.id}/{call.id}"
     request = KeepResultInput(tool=tool, idempotency_key=key, output=output, length=length)
     try:
-        return await scope.effects.keep_result(run.agent, request)
+        return await scope.activities.keep_result(run.agent, request)
     except EffectFailed as failure:
         return shortened(tool, output, f"the rest was not kept: {public_text(failure.cause)}", length)

@@ -165,7 +165,7 @@ class _LlmRun:
         )
         try:
             with scope.slice_under_way(call.journal) as witness:
-                output = await scope.effects.model(call, self._node.model, self._node.model_options, witness)
+                output = await scope.activities.model(call, self._node.model, self._node.model_options, witness)
         except EffectFailed:
             if not scope.stopping:
                 scope.log.append(self._called())

@@ -1,4 +1,4 @@
-"""What the runners of one invocation share: its plan, its log, its effects, and what it waits for."""
+"""What the runners of one invocation share: its plan, its log, its activities, and what it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perdure.plan.nodes import CustomNode, Node, Plan
 from perdure.rules.model_answers import logged_events
 from perdure.views.pages import expired_cause
 from perdure.workflows.agents.waits import Waits
-from perdure.workflows.run.effects import Effects, Witness, told
+from perdure.workflows.run.activities import Activities, Witness, told
 from perdure.workflows.run.log import SessionLog
 from perdure.workflows.run.model_budget import CallBudget
 
@@ -128,12 +128,19 @@ class Scope:
     """One invocation at work."""
 
     def __init__(
-        self, *, plan: Plan, invocation: Invocation, log: SessionLog, effects: Effects, carrier: Carrier, user_id: str
+        self,
+        *,
+        plan: Plan,
+        invocation: Invocation,
+        log: SessionLog,
+        activities: Activities,
+        carrier: Carrier,
+        user_id: str,
     ) -> None:
         self.plan = plan
         self.invocation = invocation
         self.log = log
-        self.effects = effects
+        self.activities = activities
         self.carrier = carrier
         self.user_id = user_id
         self.waits = Waits(log.projection)
@@ -200,7 +207,7 @@ class Scope:
         delta = shared_part(event.actions.state_delta)
         if delta:
             request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
-            await self.effects.share_state(event.author, request)
+            await self.activities.share_state(event.author, request)
 
     def checkpoint(self, node: Node, run: AgentRun, state: dict[str, Any]) -> None:
         """Log an agent's checkpoint; readers see it only if the app is resumable."""
@@ -292,4 +299,4 @@ class Scope:
     @property
     def quiescent(self) -> bool:
         """No branch is at work, and at least one waits for an answer."""
-        return self.effects.busy == 0 and self.effects.held == 0 and self.foreign <= 0 and self.waits.all_open
+        return self.activities.busy == 0 and self.activities.held == 0 and self.foreign <= 0 and self.waits.all_open

@@ -16,7 +16,7 @@ from perdure.plan.nodes import ToolPlan
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.in_doubt import LOST_START, NOT_STARTED
 from perdure.workflows.agents.scope import Scope
-from perdure.workflows.run.effects import cause_of, error_type
+from perdure.workflows.run.activities import cause_of, error_type
 
 _INLINE_STATE_BYTES = 4096
 """Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
@@ -33,7 +33,7 @@ async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
     """
     witness = _Journalist(scope, tool, call)
     # A local tool cannot ask for the state: its session is busy with it.
-    output = await scope.effects.tool(call, tool.options, witness, local=tool.local and call.length is None)
+    output = await scope.activities.tool(call, tool.options, witness, local=tool.local and call.length is None)
     witness.returned(output)
     return output.model_copy(update={"times": None, "call": None})
 

@@ -1,1 +1,1 @@
-"""What one run of a session's workflow has: its log, its effects, its limits."""
+"""What one run of a session's workflow has: its log, its activities, its limits."""

@@ -1,4 +1,4 @@
-"""The one module that schedules activities: timeouts, retries, summaries, and what becomes of their failures."""
+"""Schedules activities, alone in the workflow: timeouts, retries, summaries, and their failures as errors."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class Witness(Protocol):
         ...
 
 
-class Effects:
+class Activities:
     """Runs activities for one session and knows how many are at work."""
 
     def __init__(self, trial: Trial | None = None, limits: RunLimits | None = None) -> None:
-        """Make the effects of a session, or of what goes on beside its turns, which no limit holds back."""
+        """Make the activities of a session, or of what goes on beside its turns, which no limit holds back."""
         self._limits = limits
         self._trial = trial or _NO_TRIAL
         self._outbox = Outbox()
@@ -249,7 +249,7 @@ class Effects:
                 attempt += 1
                 rollout = _rollout(error)
                 if rollout is None or attempt >= rollout.attempts:
-                    raise _effect_failed(agent, step, error) from error
+                    raise _step_failed(agent, step, error) from error
             with self._at_work():
                 await asyncio.sleep(rollout.pause.total_seconds())
 
@@ -389,7 +389,7 @@ def _rollout(error: FailureError) -> Rollout | None:
     return Rollout.model_validate(cause.details[0]) if cause.details else Rollout()
 
 
-def _effect_failed(agent: str, step: str, error: FailureError) -> EffectFailed:
+def _step_failed(agent: str, step: str, error: FailureError) -> EffectFailed:
     kind = error_type(error)
     silent = is_silent(kind, timed_out=isinstance(_inner(error), TimeoutError))
     return EffectFailed(agent, step, cause_of(error), silent=silent, not_started=kind in NOT_STARTED)
