@@ -38,7 +38,7 @@ from perdure.temporal.payloads import adapt
 
 
 class Runner(Transferring, Inspecting):
-    """Talks to the sessions of one app. ADK: `runners.py`.
+    """Starts, answers, resumes, stops and follows the invocations of one app. ADK: `runners.py`.
 
     Every method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back
     whose workflow was terminated, timed out or failed, with its whole journal.

@@ -1,4 +1,4 @@
-"""Artifacts in what a model is asked: in its instruction's placeholders, and after a call of `load_artifacts`.
+"""Adds artifacts to a model's request: in its instruction's placeholders, and after a call of `load_artifacts`.
 
 ADK: `utils/instructions_utils.py` and `tools/load_artifacts_tool.py`.
 """

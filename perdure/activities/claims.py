@@ -50,7 +50,7 @@ class ClaimDesk:
     """Asks a session's claims workflow, which it starts where there is none."""
 
     def __init__(self, client: Client, journals: JournalCache) -> None:
-        """Ask by a client; the journals say which starts a session's own history knows."""
+        """Make a desk that asks by a client; journals say which starts a session's own history knows."""
         self._client = client
         self._journals = journals
 

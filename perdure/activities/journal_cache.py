@@ -1,4 +1,4 @@
-"""What a worker knows of a session: a copy of its journal, and the plan that an invocation is pinned to."""
+"""A worker's cache of journals, and of the plans to which invocations are pinned."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class JournalActivity:
 
     @activity.defn(name=KEEP_JOURNAL)
     async def keep_journal(self, page: JournalPage) -> None:
-        """Do nothing: what the activity is given stands in the run's history from now on."""
+        """Do nothing: the activity's argument stands in the run's history from now on."""
 
     @activity.defn(name=LOAD_JOURNAL)
     async def load_journal(self, request: LoadJournalInput) -> JournalPage:

@@ -29,10 +29,10 @@ _log = get_logger("perdure.worker")
 
 
 class LostWorkers(Interceptor):
-    """Lets any worker have the session of an activity that is run again since its worker fell silent."""
+    """Gives the session of an activity to any worker, when it is run again since its worker fell silent."""
 
     def __init__(self, client: Client) -> None:
-        """Ask and tell the server by a client."""
+        """Make the interceptor, which asks and tells the server by a client."""
         self._client = client
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:

@@ -1,4 +1,4 @@
-"""The model activity: plan and log to a request, the model's answer to an event."""
+"""The model activity: makes a request of plan and log, and an event of the model's answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MAX_PAUSE = 86_400.0
 
 
 class ModelActivity:
-    """Calls the models of one app."""
+    """The activity that calls the models of one app."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Failures told in words: a payload that Temporal would refuse without end, and code that this worker lacks."""
+"""Checks the size of results, which Temporal would refuse without end, and words failures of user code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The activities around an invocation's start: its plan, shared state, and whether search attributes exist."""
+"""The activities around an invocation's start: they load plans, write shared state, look search attributes up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PASSING = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED
 
 
 class PlanActivities:
-    """Activities that know one app's plan and the namespace."""
+    """Loads an app's plan, and writes shared state."""
 
     def __init__(self, registry: Registry, client: Client, search_attributes: SearchAttributes) -> None:
         self._registry = registry

@@ -1,4 +1,4 @@
-"""What becomes of what a tool gave: once it has returned nothing fails it, since it would run again.
+"""Makes the output of a tool of what it returned. Nothing fails a tool then: a resume would run it again.
 
 What cannot be kept is told to the model in place of the result, and a result that is too large for the log goes into an
 artifact of its session.
@@ -73,7 +73,7 @@ def _check_values(value: BaseModel, most: int = MAX_RESULT_VALUES) -> None:
 
 
 class ToolResults:
-    """Makes outputs of what tools of one app gave."""
+    """Makes the outputs of the tools of one app."""
 
     def __init__(self, code: CodeRunner, artifacts: SealedArtifacts | None) -> None:
         self._code = code
@@ -175,10 +175,10 @@ class ToolResults:
 
 
 class _Given:
-    """What a tool gave, as plain data, and what of it cannot be kept."""
+    """A tool's result, as plain data, and what of it cannot be kept."""
 
     def __init__(self, tool: str, result: Any, context: ToolContext) -> None:
-        """Read it; runs code of the user's."""
+        """Read a result; runs code of the user's."""
         self._tool = tool
         self.problems: list[str] = []
         most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES

@@ -1,4 +1,4 @@
-"""One dynamic activity for all of an app's tools and functions; the activity type is the tool's own name."""
+"""Runs an app's tools and functions by one dynamic activity, whose type is the tool's own name."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _log = get_logger("perdure.worker")
 
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
-    """What the activity is given: a tool call, or a call of a function."""
+    """The activity's argument: a tool call, or a call of a function."""
 
 
 class ToolActivity:
-    """Runs the tools of one app, and the functions of `App(activities=[…])`."""
+    """The activity that runs the tools of one app, and the functions of `App(activities=[…])`."""
 
     def __init__(
         self,

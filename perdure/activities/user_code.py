@@ -53,7 +53,7 @@ def telling(what: str) -> Generator[None]:
 
 
 class CodeRunner:
-    """Threads and a loop for user code."""
+    """Runs user code in threads and in a loop of its own."""
 
     def __init__(self, name: str, max_threads: int) -> None:
         """Make the threads and the loop; `name` tells theirs from another runner's."""

@@ -1,4 +1,4 @@
-"""Updates and queries of a session's workflow, with patience: through restarts, hand-overs and closed workflows."""
+"""Sends updates and queries to a session's workflow, through restarts, hand-overs and closed workflows."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _HIDDEN_ATTEMPTS = 20
 
 
 class SessionCalls:
-    """What can be asked of the workflows of one app's sessions."""
+    """Updates and queries of the workflows of one app's sessions."""
 
     def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
         self._app = app

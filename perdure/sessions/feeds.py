@@ -1,4 +1,4 @@
-"""A session's log as it grows, read once for all in this process who follow it.
+"""Feeds: the growing logs of sessions, each read once for all in this process who follow it.
 
 Each look is a query that the session's worker answers between the steps of its runs, and Temporal lets only few wait
 for one workflow: so many followers have one look in common.

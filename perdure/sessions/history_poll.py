@@ -1,4 +1,4 @@
-"""Following a session without writing history: long-polls of the workflow's history say when to look again.
+"""Follows a session without writing history: long-polls of its history say when to look again.
 
 An update or a signal writes history, a query or a history long-poll does not. The log grows in workflow tasks only, so
 a follower asks again after each completed one.

@@ -1,4 +1,4 @@
-"""The half of `Runner` that only looks."""
+"""The methods of `Runner` that only read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SessionKeys(TypedDict):
 
 
 class Inspecting:
-    """Looks into sessions, and changes nothing."""
+    """Reads sessions, and changes nothing."""
 
     app_name: str
     _client: Client

@@ -1,4 +1,4 @@
-"""A session's workflow from outside: started, brought back after it was closed, deleted."""
+"""Starts a session's workflow, brings it back after it was closed, and deletes it."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def _delete_runs(client: Client, handle: _Handle) -> None:
 
 
 class Lifecycle:
-    """Starts and ends the workflows of one app's sessions."""
+    """Starts, brings back and ends the workflows of one app's sessions."""
 
     def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
         self._app = app

@@ -31,7 +31,7 @@ _SILENCE = 60.0
 
 
 class LogReader:
-    """The logs of one app's sessions, and what their models are writing, if there is a hub to tell."""
+    """Reads and follows the logs of one app's sessions, with the models' partial answers if there is a hub."""
 
     def __init__(self, app_name: str, client: Client, sessions: Sessions, streams: TokenHub | None = None) -> None:
         self._app_name = app_name

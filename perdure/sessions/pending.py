@@ -1,4 +1,4 @@
-"""The calls that wait for a person, over all sessions of all apps, page by page."""
+"""Finds the calls that wait for a person, over all sessions of all apps, page by page."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Found = tuple[ListedSession, PendingCall]
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which calls are wanted; what is `None` does not matter."""
+    """A filter of waiting calls; what is `None` does not matter."""
 
     app: str | None = None
     user_id: str | None = None
@@ -90,7 +90,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class WaitingPage:
-    """Some of the calls that wait."""
+    """A page of the calls that wait."""
 
     calls: tuple[Found, ...]
     """Oldest first within the page; the sessions come in the order of Temporal's listing, newest first."""
@@ -101,7 +101,7 @@ class WaitingPage:
 
 
 class Silence:
-    """Remembers for half a minute who did not answer, so that one who looks again and again waits for them once."""
+    """Remembers for half a minute who did not answer: whoever looks again and again waits for them once."""
 
     def __init__(self) -> None:
         """Know of no silent session."""

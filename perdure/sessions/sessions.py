@@ -1,4 +1,4 @@
-"""The client's side of sessions as workflows: create, update, query, list, delete, and bring back."""
+"""Creates, updates, queries, lists and deletes sessions, from the client's side."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ListedSession(BaseModel):
 
 
 class Sessions(SessionCalls):
-    """The sessions of one app."""
+    """The sessions of one app, from the client's side."""
 
     async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> SessionView:
         """Create a session."""

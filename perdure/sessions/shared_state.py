@@ -80,7 +80,7 @@ async def share_again(
 
 
 def unconfirmed(entries: Iterable[Entry]) -> list[Event]:
-    """Return the events at work's ends, whose writes a journal does not tell to have arrived.
+    """Return the last events of running invocations whose writes a journal does not show to have arrived.
 
     A branch goes on once its write has arrived, so that all of its events but the last one are known to be shared. What
     stands in an imported log was never this session's to share.

@@ -1,4 +1,4 @@
-"""Sessions out of and into files and event logs: what `Runner` does beside running them."""
+"""Takes sessions over from logs and files, and writes them out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SALT_LENGTH = 16
 
 
 class ResumedSession(InvocationResult):
-    """What `resume_from` set going; follow it from `offset` on."""
+    """The result of `resume_from`: follow the session from `offset` on."""
 
     user_id: str
     session_id: str
@@ -48,7 +48,7 @@ class ResumedSession(InvocationResult):
 
 
 class ImportedSession(BaseModel):
-    """What `import_session` made."""
+    """The result of `import_session`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,7 +66,7 @@ class ImportedSession(BaseModel):
 
 
 class Transferring:
-    """The part of `Runner` that takes sessions over from logs and files, and writes them out."""
+    """The methods of `Runner` that take sessions over from logs and files, and write them out."""
 
     app_name: str
     _transfers: Transfers

@@ -32,7 +32,7 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What one event shows to a model."""
+    """The part of one event that a model sees."""
 
     event: Event
     role: str
@@ -66,7 +66,7 @@ class Turn:
 
 @dataclass
 class PairMemo:
-    """Contents that were made of equal items before; both hold what the keys' identities are of."""
+    """A memo of contents made of equal items before; both hold what the keys' identities are of."""
 
     made: dict[tuple[object, ...], tuple[object, list[types.Content]]] = field(
         default_factory=dict[tuple[object, ...], tuple[object, list[types.Content]]]
@@ -100,7 +100,7 @@ def pair(shown: Sequence[Shown], memo: PairMemo) -> list[Turn]:
 
 
 class _Answers:
-    """Which responses of a log answer which of its calls."""
+    """A table of a log's calls and the responses that answer them."""
 
     def __init__(self, shown: Sequence[Shown]) -> None:
         self.last: dict[_Place, types.Part] = {}

@@ -1,4 +1,4 @@
-"""Values of user code as JSON: what a tool returns, what it writes into the state. Pure, but runs the values' methods.
+"""Converts values of user code to JSON: results of tools, writes to the state. Pure, but runs the values' methods.
 
 It is pydantic's serialisation: dates as ISO texts, enums as their values, models and dataclasses as objects. Beyond it,
 mappings and sequences of any class, bytes as URL-safe base64 everywhere, as in ADK's events, NaN and infinity as

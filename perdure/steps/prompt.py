@@ -1,4 +1,4 @@
-"""From a plan and a session's events to what a model is asked. Pure.
+"""Builds a model's request of a plan and a session's events. Pure.
 
 The rules are those of "What a model sees" in the conformance semantics.
 ADK: `flows/llm_flows/contents.py`, `flows/llm_flows/identity.py` and `flows/llm_flows/agent_transfer.py`.
@@ -30,7 +30,7 @@ _DATA = (*ECHOED, "function_call", "function_response", "thought_signature")
 
 @dataclass
 class PromptMemo:
-    """What was made of a log's events before. A log only grows, so a next call finds most of its work done."""
+    """A memo of contents made of a log's events. A log only grows, so a next call finds most of its work done."""
 
     shown: dict[tuple[int, str], tuple[Event, Shown | None]] = field(
         default_factory=dict[tuple[int, str], tuple[Event, Shown | None]]
@@ -48,7 +48,7 @@ def build_contents(
     begun_after: str | None = None,
     memo: PromptMemo | None = None,
 ) -> list[types.Content]:
-    """Return what an agent's model sees of a session: a conversation that every provider takes.
+    """Build the contents of a model's request: a conversation that every provider takes.
 
     Args:
         events: The session's whole event log. Not changed; the contents share their values, and must not be changed.

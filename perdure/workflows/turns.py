@@ -1,4 +1,4 @@
-"""The turns of a session: whose it is, the work in it, and what stops it."""
+"""Runs a session's turns: picks the invocation whose turn it is, works in it, and stops it."""
 
 from __future__ import annotations
 
