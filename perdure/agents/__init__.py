@@ -1,4 +1,7 @@
-"""What users write: agents, tools, and the app around them."""
+"""The classes that users write with: agents, tools, contexts, and the app around them.
+
+Here belongs what has ADK's names; checks of a whole tree stand in `compiler`.
+"""
 
 from perdure.agents.artifacts import load_artifacts
 from perdure.agents.context import ReadonlyContext, State, ToolContext

@@ -1,4 +1,7 @@
-"""Where artifacts are kept: the interface, one service over any store of blobs, and one in a folder."""
+"""Artifact stores: the interface, one service over any store of blobs, and one in a folder.
+
+Here belongs a store of another kind; what tools see of artifacts stands in `agents`.
+"""
 
 from perdure.artifacts.blobs import BlobArtifactService
 from perdure.artifacts.files import FileArtifactService

@@ -1,1 +1,4 @@
-"""From an app to its plan, and from names in a plan to code."""
+"""Compiles an app into its plan, and finds the code behind the names in a plan.
+
+Here belongs every check of an agent tree, the determinism of custom agents included.
+"""

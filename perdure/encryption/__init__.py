@@ -1,1 +1,4 @@
-"""Encrypts what Temporal stores: the codec, its keys, and the server that decodes for Temporal's UI."""
+"""Encryption of what Temporal stores: the codec, its keys, and the server that decodes for Temporal's UI.
+
+Here belongs what holds a key.
+"""

@@ -1,1 +1,4 @@
-"""Models: what one must do, who looks it up by name, and the models that come with Perdure."""
+"""Models: the interface, the registry of names, and the models that come with Perdure.
+
+Here belongs a provider of models, with its errors and whether they are retried.
+"""

@@ -1,4 +1,7 @@
-"""The resume proof: a scenario runs once uninterrupted, then once for every point at which it can be cut."""
+"""The resume proof: a scenario runs once uninterrupted, then once for every point at which it can be cut.
+
+Here belongs what a proof needs, in users' own suites as well.
+"""
 
 from perdure.prove.modes import Cut, Mode
 from perdure.prove.outcome import Repeated

@@ -1,1 +1,4 @@
-"""What serving processes share: HTTP, probes, the event loop, the development server."""
+"""Parts of processes that serve: HTTP, probes, the event loop, the development server.
+
+Here belongs what the API, workers and the codec server have in common.
+"""

@@ -1,1 +1,4 @@
-"""What one step of an agent does, without a word of Temporal."""
+"""The steps of an agent: what one model call or tool call does, without a word of Temporal.
+
+Here belongs what needs no activity around it; heartbeats, timeouts and retries stand in `activities`.
+"""

@@ -1,1 +1,4 @@
-"""Token streaming: what models are writing right now, from where they are called to who follows. Never stored."""
+"""Token streaming: carries what models are writing to those who follow a session. Never stored.
+
+Here belong the hub of a process, and the connection between two of them.
+"""

@@ -1,1 +1,4 @@
-"""All that exists because of how Temporal's SDK and server behave."""
+"""Adapters to Temporal's SDK and server: payloads, the sandbox, and workarounds for how these behave.
+
+Here belongs what exists for that reason alone; a workaround names the upstream issue nearest to it, if there is one.
+"""

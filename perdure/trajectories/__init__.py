@@ -1,1 +1,4 @@
-"""Logs from elsewhere and to elsewhere: bare logs, export files, and how they are checked. Pure."""
+"""Event logs from and to elsewhere: bare logs, export files, and their checks. Pure.
+
+Here belongs what turns a log into a journal, or a journal into a file.
+"""

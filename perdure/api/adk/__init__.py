@@ -1,1 +1,4 @@
-"""Routes of ADK's own API."""
+"""The routes of ADK's own API.
+
+Here belongs what ADK's clients call: names, fields and statuses are ADK's.
+"""

@@ -1,1 +1,4 @@
-"""Perdure's own routes."""
+"""Perdure's own routes, under `/v1`.
+
+Here belongs what ADK has no route for.
+"""
