@@ -1,8 +1,9 @@
-"""Lets an activity go by way of the task queue, where any worker may take it.
+"""Has an activity put on the task queue, where any worker may take it, rather than handed to this one.
 
-A server hands an activity, eagerly, to the worker whose workflow task starts it, if that worker asks; and it does. One
-that lacks the activity's code would get it again and again, while another has it. Temporal's SDK lets a worker as a
-whole not ask, or an interceptor for each activity. Outside of `perdure.workflows`, since the sandbox loads that afresh.
+A server hands an activity, eagerly, to the worker whose workflow task starts it, if that worker asks; and it does
+(https://github.com/temporalio/features/issues/55). One that lacks the activity's code would get it again and again,
+while another has it. Temporal's SDK lets a worker as a whole not ask, or an interceptor for each activity. Outside of
+`perdure.workflows`, since the sandbox loads that afresh.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _any_worker = ContextVar("perdure_any_worker", default=False)
 
 @contextmanager
 def any_worker(*, wanted: bool) -> Generator[None]:
-    """Let any worker take the activities that are started in the block, if `wanted`; await them behind it."""
+    """Put the activities that are started in the block on the task queue, if `wanted`; await them behind it."""
     token = _any_worker.set(wanted)
     try:
         yield
@@ -37,7 +38,7 @@ def any_worker(*, wanted: bool) -> Generator[None]:
 
 
 class Detours(Interceptor):
-    """Makes a worker heed `any_worker`."""
+    """An interceptor by which a worker heeds `any_worker`."""
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
         """Return what is put in front of each workflow."""

@@ -1,8 +1,9 @@
-"""The log of the SDK's core: its lines among the process's own, and word of the one defect that only a restart mends.
+"""Logs what the SDK's core says among the process's own lines, and reports the one defect that needs a restart.
 
 With its cache of sessions full, the core can lose the step of a session that it has taken from the server, after two
 tasks of the session had to wait for a place. The server gives the step out again, and this worker's core takes it and
-does nothing, until its process ends. The core itself says so in one line, and nowhere else.
+does nothing, until its process ends (decision 105). No issue is known. The core says so in one line, and nowhere else:
+https://github.com/temporalio/sdk-rust/blob/main/crates/sdk-core/src/worker/workflow/workflow_stream.rs
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def core_logging(on_lost_step: Callable[[], None]) -> LoggingConfig:
 
 
 class _Listener(logging.Filter):
-    """Lets every line pass."""
+    """A filter that looks for one line, and lets every line pass."""
 
     def __init__(self, on_lost_step: Callable[[], None]) -> None:
         super().__init__()

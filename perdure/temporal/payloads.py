@@ -1,8 +1,8 @@
-"""How values travel to and from Temporal: pydantic's JSON, readable in the Temporal UI, without null fields.
+"""Converts values to Temporal's payloads and back: pydantic's JSON, readable in its UI, without null fields.
 
-Model fields that are `None` or say nothing (`brevity.py`) are left out and events keep ADK's camelCase names; a `None`
-inside a dictionary or a list is data (a tool's result, a state value) and stays. Bytes are base64. Safe in workflow
-code.
+Model fields that are `None` or say nothing (`journal/compact_json.py`) are left out and events keep ADK's camelCase
+names; a `None` inside a dictionary or a list is data (a tool's result, a state value) and stays. Bytes are base64. Safe
+in workflow code.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CompactJSONPayloadConverter(PydanticJSONPlainPayloadConverter):
 
 
 class UnopenedPayloadConverter(EncodingPayloadConverter):
-    """Says what a payload is that no codec has opened."""
+    """Refuses a payload that no codec has opened, and says which key it needs."""
 
     @property
     def encoding(self) -> str:
@@ -125,9 +125,10 @@ _MAX_STACK_TRACE = 20_000
 
 
 class BoundedFailureConverter(DefaultFailureConverter):
-    """Temporal's converter, but that what is written of an exception has an end, whatever code raised it.
+    """Temporal's failure converter, with an end to what is written of an exception, whatever code raised it.
 
-    The server puts "Failure exceeds size limit" in the place of a failure of 2 MB, and does not retry it.
+    The server puts "Failure exceeds size limit" in the place of a failure of 2 MB, and does not retry it; the SDKs do
+    not shorten one: https://github.com/temporalio/features/issues/597
     """
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
@@ -138,7 +139,7 @@ class BoundedFailureConverter(DefaultFailureConverter):
 
 
 class BoundedFailureConverterWithEncodedAttributes(BoundedFailureConverter):
-    """The same where a codec encrypts: text and stack trace stand where it reaches them."""
+    """The same where a codec encrypts: it reaches text and stack trace."""
 
     def __init__(self) -> None:
         """Make the converter."""

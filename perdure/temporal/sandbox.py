@@ -1,4 +1,4 @@
-"""What runs workflow code: Temporal's sandbox around custom agents, and nothing around Perdure's own."""
+"""Chooses what runs workflow code: Temporal's sandbox around custom agents, and nothing around Perdure's own."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def workflow_runner(registries: Sequence[Registry], *, guarded: bool = False) ->
 class _AllBut(set[str]):
     """The set of all module names but a few, what lies underneath them, and what they lie in.
 
+    Temporal's own setting is a list of names, or all: https://github.com/temporalio/sdk-python/issues/691
     The sandbox asks for a module's name and for each package above it, so packages above are left out too.
     """
 

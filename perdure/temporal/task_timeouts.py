@@ -1,4 +1,4 @@
-"""How long a worker may be at a workflow task before the server takes it for dead (decision 119)."""
+"""Timeouts of workflow tasks, after which the server takes the worker for dead (decision 119)."""
 
 from __future__ import annotations
 
