@@ -48,7 +48,7 @@ _EXIT_PAUSE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionConfig:
-    """Which Temporal to connect to. Unset fields come from Temporal's profile, then from the defaults.
+    """Settings of the connection to Temporal. Unset fields come from Temporal's profile, then from the defaults.
 
     Temporal: https://docs.temporal.io/develop/environment-configuration
     """
@@ -193,7 +193,7 @@ def _refuse(config: ConnectionConfig, reason: str, cause: Exception) -> NoReturn
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """How much one worker process does at a time, and how soon what it does is noticed. Durations are `timedelta`."""
+    """Settings of one worker process: how much it does at a time, and how soon that is noticed."""
 
     max_concurrent_activities: int = 100
     """Model calls and tools of one app at work at the same time. Default: 100."""

@@ -1,4 +1,4 @@
-"""Has a function of the operator's see every text before it enters a history, and every log line.
+"""Redacts every text before it enters a history, and every log line, by a function of the operator's.
 
 It stands where payloads are encoded, so nothing has to think of it, and workflow code reads from history what was
 redacted once: a replay sees the same. Names and ids stay as they are, or nothing would fit together any more.

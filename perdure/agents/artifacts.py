@@ -1,4 +1,4 @@
-"""The artifacts of one session, as its tools and instruction functions reach them; and `load_artifacts`, the tool."""
+"""A session's artifacts for its tools and instruction functions; and `load_artifacts`, the tool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _cannot_wait(awaitable: Awaitable[Any]) -> Any:
 
 @dataclass
 class SessionArtifacts:
-    """What keeps a session's artifacts, and for whom."""
+    """The artifacts of one session: the service that keeps them, and whose they are."""
 
     service: ArtifactService | None
     """`None` where nobody said where artifacts are kept."""

@@ -1,4 +1,4 @@
-"""What instruction functions and tools get of their session: `ReadonlyContext` and `ToolContext`.
+"""`ReadonlyContext` and `ToolContext`: what instruction functions and tools get of their session.
 
 Both live in activities, on copies of the session's values, so nothing that user code does to them reaches a journal.
 """
@@ -117,7 +117,7 @@ class ToolActions(EventActions):
 
 
 class ReadonlyContext:
-    """What a function for an instruction gets. It runs in an activity. ADK: `agents/readonly_context.py`."""
+    """The argument of a function for an instruction. It runs in an activity. ADK: `agents/readonly_context.py`."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class ReadonlyContext:
 
 
 class ToolContext(ReadonlyContext):
-    """What a tool gets in a parameter annotated so. ADK: `tools/tool_context.py`."""
+    """The argument of a tool that has a parameter annotated so. ADK: `tools/tool_context.py`."""
 
     def __init__(
         self,

@@ -191,7 +191,7 @@ class SessionSnapshot:
 
 
 class InvocationContext(abc.ABC):
-    """What a custom agent's `_run_async_impl` gets; the workflow implements it. ADK: `agents/invocation_context.py`."""
+    """The argument of `_run_async_impl`; the workflow implements it. ADK: `agents/invocation_context.py`."""
 
     def __init__(
         self,

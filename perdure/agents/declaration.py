@@ -1,4 +1,4 @@
-"""What pydantic makes of a signature: the JSON schema that a model is told, and the arguments that a function gets.
+"""Declares functions by pydantic: the JSON schema that a model is told, and the arguments that a function gets.
 
 Both come from one schema of pydantic's, made as `validate_call` makes it. It is fitted to calls that arrive as JSON in
 three places: bytes are base64, an iterable is read to its end, and an enum's member is known by its value.

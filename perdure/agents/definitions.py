@@ -1,4 +1,4 @@
-"""What users write: `App`, `LlmAgent`, `SequentialAgent`, `LoopAgent`, `ParallelAgent`. Names and fields are ADK's."""
+"""`App`, `LlmAgent`, `SequentialAgent`, `LoopAgent`, `ParallelAgent`. Names and fields are ADK's."""
 
 from __future__ import annotations
 

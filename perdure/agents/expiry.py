@@ -1,4 +1,4 @@
-"""What becomes of a long-running call that nobody answers by its deadline. Values for `LongRunningFunctionTool`."""
+"""Outcomes of a long-running call that nobody answers by its deadline. Values for `LongRunningFunctionTool`."""
 
 from __future__ import annotations
 

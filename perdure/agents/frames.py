@@ -1,4 +1,4 @@
-"""Whose code a line of a traceback is: that of Perdure or Temporal, or that of whoever uses them."""
+"""Tells the frames of users' code in a traceback from those of Perdure and Temporal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""What the braces in an instruction stand for: state keys and artifacts. Pure.
+r"""Finds and fills the placeholders of an instruction, for state keys and artifacts. Pure.
 
 ADK 2.13: `flows/llm_flows/prompt/_instructions_utils.py`, with its literal `${…}` and `\{…}`.
 """

@@ -1,4 +1,4 @@
-"""Reads a tool function's signature: what a model is told of it, and how the model's arguments become Python values."""
+"""Reads a tool function's signature: a declaration for the model, and conversion of the model's arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_PROBLEMS = 20
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes."""
+    """The parameters of a function that a model may call."""
 
     arguments: Arguments
     """What the model fills in."""
@@ -42,7 +42,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Interest:
-    """What a function wants of a tool's arguments, and whether it takes a context."""
+    """The parameters of a function that is called about a tool's arguments, and whether it takes a context."""
 
     names: frozenset[str]
     context: str | None

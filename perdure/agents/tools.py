@@ -1,4 +1,4 @@
-"""What a model may call: `FunctionTool`, `LongRunningFunctionTool`, `ToolContext`, and the built-in tools."""
+"""`FunctionTool`, `LongRunningFunctionTool`, and the built-in tools."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"\d{1,15}", re.ASCII)
 
 
 class _Header(BaseModel):
-    """What `versions/N.json` holds."""
+    """The content of `versions/N.json`."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -51,7 +51,7 @@ class _Header(BaseModel):
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an artifact is."""
+    """The place of an artifact."""
 
     app_name: str
     user_id: str

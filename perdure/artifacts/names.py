@@ -1,4 +1,4 @@
-"""Names as parts of paths: safe on every file system and in every object store, and to be read back."""
+"""Encodes names as parts of paths: safe on every file system and in every object store, and to be read back."""
 
 from __future__ import annotations
 

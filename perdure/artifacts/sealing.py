@@ -1,4 +1,4 @@
-"""Artifacts that are encrypted as histories are: large results of tools, which stood in a history otherwise."""
+"""Encrypts artifacts as histories are: large results of tools, which stood in a history otherwise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENCODING, _PLAIN, _TYPE = "encoding", b"binary/plain", "mime-type"
 
 
 class SealedArtifacts(ArtifactService):
-    """An artifact service, and the payload codec of a connection: what is sealed by it is opened where it is loaded."""
+    """An artifact service that seals by the payload codec of a connection, and opens what it loads."""
 
     def __init__(self, service: ArtifactService, codec: PayloadCodec | None) -> None:
         """Wrap a service; without a codec nothing is sealed."""

@@ -1,4 +1,4 @@
-"""`ArtifactService`: what keeps artifacts, outside of Temporal. ADK: `artifacts/base_artifact_service.py`."""
+"""`ArtifactService`, the interface of artifact stores. ADK: `artifacts/base_artifact_service.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class ArtifactVersion(BaseModel):
-    """What is known of one version of an artifact, beside its content. ADK: `artifacts/base_artifact_service.py`."""
+    """One version of an artifact, without its content. ADK: `artifacts/base_artifact_service.py`."""
 
     model_config = ConfigDict(frozen=True, alias_generator=alias_generators.to_camel, populate_by_name=True)
 

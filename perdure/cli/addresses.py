@@ -1,4 +1,4 @@
-"""How a command that serves says that an address cannot be listened on."""
+"""Words the error of a command that cannot listen on its address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`doctor`: whether this machine, its Temporal and an app's workers have what agents need."""
+"""`doctor`: checks that this machine, its Temporal and an app's workers have what agents need."""
 
 from __future__ import annotations
 

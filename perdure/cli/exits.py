@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and an end of the process that cannot fail after the work is done."""
+"""Exit codes, and an end of the process that cannot fail after the work is done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 class ExitCode(IntEnum):
-    """What a command's exit code says. click's own 2 for wrong usage is moved, since ADK's 2 means waiting."""
+    """The exit codes of commands. click's own 2 for wrong usage is moved, since ADK's 2 means waiting."""
 
     FINISHED = 0
     """The work is done."""

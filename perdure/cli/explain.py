@@ -1,4 +1,4 @@
-"""`explain`: what a session or an invocation awaits, why it does not go on, and what a resume would do."""
+"""`explain`: shows what a session or an invocation awaits, why it does not go on, and what a resume would do."""
 
 from __future__ import annotations
 

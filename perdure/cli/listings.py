@@ -1,4 +1,4 @@
-"""`events`, `effects`, `sessions`, `pending`: the commands that only look."""
+"""`events`, `effects`, `sessions`, `pending`: the commands that only read."""
 
 from __future__ import annotations
 

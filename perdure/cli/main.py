@@ -1,4 +1,4 @@
-"""The group that holds every command."""
+"""The group of all commands."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Command = Callable[..., int]
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """Which Temporal the command line names; what it leaves out comes from Temporal's profiles and the environment."""
+    """The Temporal of a command line; what it leaves out comes from Temporal's profiles and the environment."""
 
     address: str | None
     namespace: str | None

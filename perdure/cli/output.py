@@ -1,4 +1,4 @@
-"""What the commands print: events, invocations and sessions, as text for people or as JSON.
+"""Prints events, invocations and sessions, as text for people or as JSON.
 
 All that a command writes goes through the functions of here: ids, names and texts are other people's, and could steer
 the terminal.

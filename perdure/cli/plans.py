@@ -1,4 +1,4 @@
-"""`plan`: an app's plan, and how a session's differs from it."""
+"""`plan`: shows an app's plan, and how a session's differs from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`replay`: whether the code of today goes on with a session of yesterday."""
+"""`replay`: checks that the code of today goes on with a session of yesterday."""
 
 from __future__ import annotations
 

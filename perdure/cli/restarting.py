@@ -1,4 +1,4 @@
-"""A worker whose core has lost a session's step starts anew, in the same process: nothing else frees the session."""
+"""Restarts a worker in its own process when its core has lost a session's step: nothing else frees the session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARGIN = 5.0
 
 
 class Restart:
-    """Whether this process is to start anew."""
+    """A restart of this process, wanted or not."""
 
     def __init__(self) -> None:
         """Make it; the running loop is told of what other threads find."""

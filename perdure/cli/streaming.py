@@ -1,4 +1,4 @@
-"""Options of token streaming: what a worker tells, what an API or a command hears, and how words are printed."""
+"""Options of token streaming: what a worker tells, what an API or a command hears; and the printing of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and set-up of what lets others watch a process that serves: traces, metrics, health."""
+"""Options and set-up of traces, metrics and health checks, for processes that serve."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _host_and_port(context: click.Context, parameter: click.Parameter, value: st
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What watches this process, as far as it was asked for."""
+    """Traces and metrics of this process, as far as they were asked for."""
 
     runtime: Runtime | None = None
     tracing: Tracing | None = None

@@ -1,4 +1,4 @@
-"""What a workflow must not call, by dotted name, and why."""
+"""Names that a workflow must not call, each with its reason."""
 
 from __future__ import annotations
 

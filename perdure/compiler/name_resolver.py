@@ -1,4 +1,4 @@
-"""Finds out what the names in a piece of code stand for, without running it."""
+"""Resolves the names in a piece of code, without running it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PATH_BUILDERS = ("joinpath", "with_name", "with_stem", "with_suffix", "relative
 
 @dataclass(frozen=True)
 class Found:
-    """What an expression stands for."""
+    """The meaning of an expression."""
 
     path: str
     """Its dotted name."""

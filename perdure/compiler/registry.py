@@ -1,4 +1,4 @@
-"""The apps that this process serves: names in a plan → code. Workflow code reads code here, never data."""
+"""Registers the apps that this process serves: names in a plan → code. Workflow code reads code here, never data."""
 
 from __future__ import annotations
 

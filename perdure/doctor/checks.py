@@ -1,4 +1,4 @@
-"""Checks of this machine: versions, extras, credentials. Nothing is connected, and no credential is ever shown."""
+"""Checks this machine: versions, extras, credentials. Nothing is connected, and no credential is ever shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ADC = Path(".config") / "gcloud" / "application_default_credentials.json"
 
 
 class Check(BaseModel):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     model_config = ConfigDict(frozen=True)
 

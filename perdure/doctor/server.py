@@ -1,4 +1,4 @@
-"""Checks of a Temporal server: that it answers, its namespace, search attributes and limits, and who serves an app."""
+"""Checks a Temporal server: that it answers, its namespace, search attributes and limits, and who serves an app."""
 
 from __future__ import annotations
 

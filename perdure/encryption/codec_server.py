@@ -34,7 +34,7 @@ _HEADERS = ("authorization", "content-type", "x-namespace")
 
 @dataclass(frozen=True, kw_only=True)
 class CodecServerConfig:
-    """Who may ask the endpoint."""
+    """Settings of the endpoint: who may ask it."""
 
     tokens: tuple[str, ...] = field(default=(), repr=False)
     """Bearer tokens, each of which opens it. Without any, everybody may ask who reaches it: only for loopback."""

@@ -1,4 +1,4 @@
-"""Encryption keys: read from a file or the environment, made, and added to a file. No key is ever shown.
+"""Encryption keys: reads them from a file or the environment, makes and adds them. No key is ever shown.
 
 A key stands as `ID:KEY`, with the key's 32 bytes in base64; several are told apart by line ends, commas or spaces, and
 what follows a `#` is a comment. The first key encrypts, and all of them decrypt.

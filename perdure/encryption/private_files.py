@@ -1,4 +1,4 @@
-"""Files that only their owner may read, replaced as a whole: whoever reads one sees the old text or the new."""
+"""Writes files that only their owner may read, whole: whoever reads one sees the old text or the new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who answered, when and why: what stands in the metadata of an answer's event. Pure."""
+"""Builds the metadata that says who answered, when and why. Pure."""
 
 from __future__ import annotations
 

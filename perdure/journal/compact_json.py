@@ -1,4 +1,4 @@
-"""Fields that say nothing are left out of what Temporal stores, and only there: readers get ADK's JSON whole.
+"""Leaves fields that say nothing out of what Temporal stores, and only there: readers get ADK's JSON whole.
 
 A field of a model is declared `exclude_if=unsaid`; it is then left out while `briefly()` is on, if its value is empty.
 Only for fields whose default is that empty value, so that leaving it out and reading it again changes nothing.

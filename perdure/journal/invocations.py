@@ -1,4 +1,4 @@
-"""What the projection knows of one long-running call, one turn that is due, and one invocation."""
+"""An invocation, a turn that is due, and a long-running call, as the projection knows them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Call:
 
 @dataclass
 class Turn:
-    """Something accepted that waits until its invocation may work."""
+    """An accepted request that waits until its invocation may work."""
 
     kind: Literal["message", "answer", "resume"]
     invocation_id: str

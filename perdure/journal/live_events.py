@@ -1,4 +1,4 @@
-"""Which events of a log count: rewinds take some out, and summaries stand for others. Pure.
+"""Selects the events of a log that count: rewinds take some out, and summaries stand for others. Pure.
 
 ADK: `events/_rewind_events.py`, `apps/compaction.py`, and `flows/llm_flows/context/_compaction.py` (2.13).
 """

@@ -1,4 +1,4 @@
-"""How deep JSON may be nested that a journal takes in: what is read again has to be within pydantic's own limit."""
+"""Limits how deep a journal's JSON is nested: what is read again has to be within pydantic's own limit."""
 
 from __future__ import annotations
 

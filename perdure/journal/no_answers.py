@@ -1,4 +1,4 @@
-"""What comes from a model and is no answer (SEMANTICS.md, R14): what is asked for again, and what fails the turn. Pure.
+"""Judges what a model returned instead of an answer (SEMANTICS.md, R14): ask again, or fail the turn. Pure.
 
 ADK ends an agent with such an answer as if it had finished. Workflows and the rebuilding of a journal out of a history
 both judge here, so that they agree.
@@ -28,7 +28,7 @@ _MAX_MESSAGE = 500
 
 @dataclass(frozen=True)
 class Judgment:
-    """What becomes of what a model returned."""
+    """The verdict on what a model returned."""
 
     event: Event
     """What is logged of it, if it is not asked for again."""

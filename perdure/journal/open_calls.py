@@ -1,4 +1,4 @@
-"""A long-running call that waits for an answer, and what an invocation and a session can be. Pure."""
+"""An open call, and the statuses of invocations and sessions. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journals as compressed text, part by part: what one payload carries, and what a workflow reads in one step."""
+"""Packs journals as compressed text, part by part: what one payload carries, and what a workflow reads in one step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the journal names a run of an agent."""
+"""Paths: the names of agent runs in the journal."""
 
 from __future__ import annotations
 

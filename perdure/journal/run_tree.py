@@ -1,4 +1,4 @@
-"""Where each agent of an invocation was: the tree of runs, rebuilt from what the invocation logged."""
+"""Rebuilds the tree of an invocation's agent runs from what the invocation logged."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ class _Builder:
 
 @dataclass(frozen=True)
 class _Failed:
-    """What failed underneath a custom agent, as its entry in the journal tells."""
+    """A failure underneath a custom agent, as its entry in the journal tells."""
 
     number: int
     """Which of the invocation's entries of this kind it is."""

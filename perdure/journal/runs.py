@@ -104,7 +104,7 @@ def upwards(run: AgentRun | None) -> Iterator[AgentRun]:
 
 @dataclass
 class Standing:
-    """Where an LLM agent stands: before a model call, or behind one whose calls are not done with."""
+    """An LLM agent's standing: before a model call, or behind one whose calls are not done with."""
 
     calling: Event | None = None
     """The model's answer with calls."""

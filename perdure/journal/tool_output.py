@@ -1,4 +1,4 @@
-"""What a tool's activity returns, as the journal keeps it."""
+"""`ToolOutput`: the result of a tool's activity, as the journal keeps it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.journal.events import EventActions, no_actions
 
 
 class RunTimes(BaseModel):
-    """When a tool's function ran."""
+    """The times at which a tool's function began and ended."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -24,7 +24,7 @@ class RunTimes(BaseModel):
 
 
 class LocalCall(BaseModel):
-    """Whose result a local tool's is: its input stands in no history."""
+    """The call that a local tool's result belongs to: its input stands in no history."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -35,7 +35,7 @@ class LocalCall(BaseModel):
 
 
 class ToolOutput(BaseModel):
-    """What a tool's activity returns."""
+    """The result of a tool's activity."""
 
     model_config = ConfigDict(frozen=True)
 

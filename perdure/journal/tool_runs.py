@@ -1,4 +1,4 @@
-"""How often and when a session's tools ran: the part of the fold that the ledger is made of. Pure."""
+"""Counts and times the runs of a session's tools: the part of the fold that the ledger is made of. Pure."""
 
 from __future__ import annotations
 

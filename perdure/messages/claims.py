@@ -1,4 +1,4 @@
-"""Claims of at-most-once calls: which were started, told by what stands outside of a session's own history. Pure.
+"""Claims of at-most-once calls, which tell outside of a session's own history what was started. Pure.
 
 A reset takes a session's workflow back to a point of its history, and what was started behind that point is forgotten
 there. So each start is claimed first in a workflow beside the session's, which stays open as long as the session is.
@@ -66,7 +66,7 @@ class ClaimInput(_Message):
 
 
 class ClaimResult(_Message):
-    """What `claim` returns."""
+    """The result of `claim`."""
 
     verdict: Literal["first", "started", "lost", "unknown_run"]
     """`first`: start it. `started`: it was started before. `lost`: a start of the same tool is not in the journal.
@@ -86,7 +86,7 @@ class ClaimsInput(_Message):
 
 
 class Claims:
-    """A session's claims, and what its newest run does not know of them."""
+    """The claims of a session, and those that its newest run does not know."""
 
     def __init__(self, start: ClaimsInput) -> None:
         """Go on from where the run before was."""

@@ -1,4 +1,4 @@
-"""Argument of the activity that keeps a large result, and its name. Its result is a `ToolOutput`."""
+"""The argument of the activity that keeps a large result, and its name. Its result is a `ToolOutput`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _MAX_KEPT_BYTES = 20_000_000
 
 
 class SentAhead(BaseModel):
-    """Stands in an update for the request that a signal brought."""
+    """A reference in an update to the request that a signal brought."""
 
     # Else a request that happens to have such a key would be taken for one.
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""How a step waits for code that a worker lacks, while workers are replaced one by one."""
+"""The wait of a step for code that a worker lacks, while workers are replaced one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Rollout(BaseModel):
-    """How long code that a worker lacks is looked for elsewhere; the detail of a `NotRegistered` failure."""
+    """The time for which missing code is looked for elsewhere; the detail of a `NotRegistered` failure."""
 
     model_config = ConfigDict(frozen=True)
 

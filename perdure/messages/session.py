@@ -87,7 +87,7 @@ class JournalReference(_Message):
 
 
 class Trial(_Message):
-    """Makes a session do often what it does seldom, for proofs and tests (docs/prove.md)."""
+    """Settings that make a session do often what it does seldom, for proofs and tests (docs/prove.md)."""
 
     steps_per_run: int | None = None
     """Continue as new after this many activities. Default: when the server suggests it."""
@@ -98,7 +98,7 @@ class Trial(_Message):
 
 
 class SessionInput(_Message):
-    """Starts a session's workflow."""
+    """The argument of a session's workflow."""
 
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
     """The session's first state."""
@@ -302,7 +302,7 @@ class LoadPlanInput(_Message):
 
 
 class LoadPlanOutput(_Message):
-    """What a worker knows of an app as an invocation starts."""
+    """A worker's answer about an app as an invocation starts."""
 
     digest: str
     plan: Plan | None = None
@@ -320,7 +320,7 @@ class LoadJournalInput(_Message):
 
 
 class JournalSlice(_Message):
-    """What a worker's copy of the journal may lack: the entries from an offset to the journal's end.
+    """A slice of the journal that a worker's copy may lack: the entries from an offset to the journal's end.
 
     A worker that lacks what lies before asks the workflow for it with the `journal` query.
     """
@@ -419,7 +419,7 @@ class CodeInput(_Message):
 
 
 class CodeOutput(_Message):
-    """What a function of `App(activities=[…])` returned."""
+    """The result of a function of `App(activities=[…])`."""
 
     result: Any = None
 

@@ -1,4 +1,4 @@
-"""Messages about changes of state, and of what sessions share, with their names; rules as in `messages.py`."""
+"""Messages about changes of state, and of what sessions share, with their names; rules as in `session.py`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StateChangeInput(_Message):
 
 
 class StateChangeResult(_Message):
-    """What `change_state` returns."""
+    """The result of `change_state`."""
 
     event: Event
     """Without its state delta if the request was sent ahead, since results of updates travel together, too."""

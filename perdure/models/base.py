@@ -1,4 +1,4 @@
-"""What a model must do. Models are called in activities only, never in workflow code."""
+"""`BaseLlm`, the interface of models. Models are called in activities only, never in workflow code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALUE = ConfigDict(
 
 
 class LlmRequest(BaseModel):
-    """What one model call is asked. ADK: `models/llm_request.py`.
+    """The request of one model call. ADK: `models/llm_request.py`.
 
     Its contents are shared with the session's log in memory: a model must not change them in place.
     """
@@ -40,7 +40,7 @@ class LlmRequest(BaseModel):
 
 
 class LlmResponse(ModelAnswer):
-    """What a model answered. Only the last response that is not partial counts. ADK: `models/llm_response.py`."""
+    """A model's response. Only the last one that is not partial counts. ADK: `models/llm_response.py`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -84,7 +84,7 @@ def _code(reason: types.FinishReason | types.BlockedReason | None) -> str | None
 
 
 class BaseLlm(abc.ABC):
-    """A model. ADK: `models/base_llm.py`.
+    """The interface of a model. ADK: `models/base_llm.py`.
 
     One instance serves all sessions of a worker at once, so it keeps no state between calls. A subclass implements
     `generate_content_async`.

@@ -1,4 +1,4 @@
-"""What went wrong between a worker and Gemini, as `ModelError`: retry or not is decided here and nowhere else.
+"""Converts errors between a worker and Gemini to `ModelError`; whether to retry is decided here and nowhere else.
 
 No message holds a prompt, an answer or a key.
 """

@@ -1,4 +1,4 @@
-"""Gemini 3's rule for thought signatures, checked before a request is sent.
+"""Checks a request by Gemini 3's rule for thought signatures, before it is sent.
 
 Of each step in the current turn the first function call must bring back the signature with which it came; Gemini 3
 refuses the request otherwise. https://ai.google.dev/gemini-api/docs/thought-signatures

@@ -1,4 +1,4 @@
-"""How a model's name finds its provider.
+"""`LLMRegistry`: finds the provider of a model by the model's name.
 
 A provider is one file in this package, or a user's own subclass of `BaseLlm`.
 """

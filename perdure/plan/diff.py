@@ -1,4 +1,4 @@
-"""How two plans differ, agent by agent. Pure."""
+"""Compares two plans, agent by agent. Pure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ EXIT_LOOP = "exit_loop"
 
 
 class ToolOptions(BaseModel):
-    """How Temporal runs a tool's activity. All durations are `timedelta`."""
+    """Timeouts and retries of a tool's activity. All durations are `timedelta`."""
 
     model_config = _FROZEN
 
@@ -56,7 +56,7 @@ MaxLlmCalls = Annotated[int, Field(strict=True, lt=2**31)]
 
 
 class CallLimit(BaseModel):
-    """How many model calls an invocation may make, as whoever started or resumed it asked."""
+    """The most model calls of an invocation, as whoever started or resumed it asked."""
 
     model_config = _FROZEN
 
@@ -67,7 +67,7 @@ class CallLimit(BaseModel):
 
 
 class Expiry(BaseModel):
-    """What happens if a long-running call has no answer in time."""
+    """The outcome of a long-running call without an answer in time."""
 
     model_config = _FROZEN
 

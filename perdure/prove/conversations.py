@@ -1,4 +1,4 @@
-"""What providers refuse in a conversation with HTTP 400: what Gemini, OpenAI and Anthropic ask for, taken together."""
+"""Checks conversations by what Gemini, OpenAI and Anthropic, taken together, would refuse with HTTP 400."""
 
 from __future__ import annotations
 

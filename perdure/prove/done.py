@@ -1,4 +1,4 @@
-"""Which of a run's effects a part of its journal tells of: they must not happen again. Pure."""
+"""Counts the effects that a part of a run's journal tells of: they must not happen again. Pure."""
 
 from __future__ import annotations
 

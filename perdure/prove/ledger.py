@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Kill:
-    """Where a worker process kills itself."""
+    """The place where a worker process kills itself."""
 
     step: int
     when: When

@@ -50,7 +50,7 @@ Mode = Literal["prefix", "kill", "continue-as-new", "replay"]
 
 @dataclass(frozen=True)
 class Cut:
-    """What came of one cut."""
+    """The outcome of one cut."""
 
     where: str
     """Such as `killed at the end of step 3`."""
@@ -64,7 +64,7 @@ class Cut:
 
 @dataclass
 class Stage:
-    """What every run of one scenario needs."""
+    """The server, the app and the reference that every run of one scenario needs."""
 
     client: Client
     source: Source

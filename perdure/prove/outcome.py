@@ -1,4 +1,4 @@
-"""What a run of a scenario left behind, and how two runs differ."""
+"""`Outcome`: what a run of a scenario left behind; and the differences of two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a call stands in a log, told without its id: the n-th of its agent on its branch."""
+    """The place of a call in a log, told without its id: the n-th of its agent on its branch."""
 
     author: str
     branch: str | None
@@ -32,7 +32,7 @@ class Place:
 
 @dataclass
 class Outcome:
-    """What a run left behind."""
+    """The log, state and steps that a run left behind."""
 
     turns: list[list[Event]] = field(default_factory=list[list[Event]])
     """The events that each turn appended."""

@@ -1,4 +1,4 @@
-"""The user of a scenario: takes its turns, and reads what they left behind."""
+"""`Player`, the user of a scenario: takes its turns, and reads what they left behind."""
 
 from __future__ import annotations
 

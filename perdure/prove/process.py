@@ -50,7 +50,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a worker process does."""
+    """The work of a worker process."""
 
     source: Source
     app_name: str

@@ -33,7 +33,7 @@ _NO_PAUSE = {"history.workflowIdReuseMinimalInterval": "1ms"}
 
 @dataclass(frozen=True, kw_only=True)
 class ProofConfig:
-    """How a proof is run."""
+    """Settings of a proof."""
 
     at_once: int = 6
     """Runs at a time; most of a run is waiting. Default: 6."""

@@ -30,7 +30,7 @@ __all__ = ["Prove", "proof_address", "prove"]
 
 
 class Prove(Protocol):
-    """What the fixture `prove` gives: `perdure.prove.proof.prove` on a server that the test run shares."""
+    """The fixture `prove`: `perdure.prove.proof.prove` on a server that the test run shares."""
 
     async def __call__(
         self,

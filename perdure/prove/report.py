@@ -1,4 +1,4 @@
-"""What a proof says: a verdict for each scenario and mode, and the whole."""
+"""The report of a proof: a verdict for each scenario and mode, and the whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY_ITSELF = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one scenario in one mode."""
+    """The outcome of one scenario in one mode."""
 
     name: str
     mode: Mode
@@ -94,7 +94,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a proof."""
+    """The outcome of a proof."""
 
     verdicts: tuple[Verdict, ...]
 

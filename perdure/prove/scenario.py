@@ -1,4 +1,4 @@
-"""What is proved: the turns that a user takes with an app."""
+"""`ProofScenario`: the turns that a user takes with an app."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Answer(_Part):
 
 
 class Resume(_Part):
-    """Which invocation to resume."""
+    """The invocation that a turn resumes."""
 
     invocation: int
     """Which of the log's invocations, from 1."""
 
 
 class Turn(_Part):
-    """What the user does; exactly one of the fields is set."""
+    """A turn of the user; exactly one of the fields is set."""
 
     message: str | None = None
     respond: tuple[Answer, ...] | None = None

@@ -1,4 +1,4 @@
-"""A user's own app as what is proved."""
+"""Loads a user's own app, to be proved."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from perdure.rules.model_answers import call_ids
 
 
 class Questions:
-    """Knows which started calls have ended without a word, and asks about them."""
+    """Finds started calls that have ended without a word, and asks about them."""
 
     def __init__(self, journal: Rebuilder, seed: str) -> None:
         """Begin with nothing; ids of questions are derived from `seed`."""

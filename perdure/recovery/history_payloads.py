@@ -1,4 +1,4 @@
-"""What the payloads of a session's history hold: what it was started with, asked for, its steps, its writes. Pure."""
+"""Reads the payloads of a session's history: its start, requests, steps, writes. Pure."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _SAME_TIME = 0.002
 
 
 class Rebuilder:
-    """A journal, and what it gains by one thing after another that happened to its session."""
+    """A journal that grows by one thing after another that happened to its session."""
 
     def __init__(self, entries: Sequence[Entry], seed: str, writes: Collection[ShareStateInput] = ()) -> None:
         """Begin with a journal.

@@ -1,4 +1,4 @@
-"""Rebuilds what the journal tells of a tool that failed for good, where its model is told of that. Pure."""
+"""Rebuilds the entries about a tool that failed for good, where its model is told of that. Pure."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ from perdure.rules.repeats import accept_resume
 def length_outside(history: Sequence[HistoryEvent]) -> int:
     """Return how many entries of the journal came in otherwise than in the input of the run: 0, or all it began with.
 
-    `archive.read_archive` reads them; `salvage` takes them as `begun`.
+    `slices.read_archive` reads them; `salvage` takes them as `begun`.
     """
     if not history or not history[0].HasField("workflow_execution_started_event_attributes"):
         return 0

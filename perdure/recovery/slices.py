@@ -1,8 +1,8 @@
 """Reads a run's journal out of its history, as far as it stands there as it was: nothing is run, no worker is asked.
 
-History holds what the run started with, and what the journal had gained each time a model, or a custom
-agent's function, was called. A run that leaves
-a large journal to the next one writes down what is missing before it ends (decision 012).
+History holds what the run started with, and what the journal had gained each time a model, or a custom agent's
+function, was called. A run that leaves a large journal to the next one writes down what is missing before it ends
+(decision 012).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a history tells of tools that were started, and not only of those that returned. Pure."""
+"""Reads from a history which tools were started, and not only which returned. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client does where no worker can go on with a session: tells why, and reads its journal out of its history."""
+"""Tells why no worker can go on with a session, and reads its journal out of its history instead."""
 
 from __future__ import annotations
 

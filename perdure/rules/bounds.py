@@ -1,8 +1,8 @@
-"""How many parts, values, keys and messages a session takes, and what checks it in next to no time. Pure.
+"""Limits on the parts, values, keys and messages of a session, checked in next to no time. Pure.
 
 Temporal ends a workflow task that holds its thread for two seconds, and tries it again for ever; what a session was
 sent must never come near that. So it is counted in its JSON, before anything is made of it. How many bytes it may have
-stands in `journal.py`, how many levels in `levels.py`.
+stands in `journal/entries.py`, how many levels in `journal/nesting.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why an activity failed, in words: the same for a workflow, and for whoever reads its history."""
+"""Words the failures of activities: the same for a workflow, and for whoever reads its history."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def leaves_doubt(tool: ToolPlan, *, silent: bool, not_started: bool) -> bool:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What a tool's `reconcile` function found out about a call that was cut off."""
+    """The verdict of a tool's `reconcile` function on a call that was cut off."""
 
     happened: bool
     """The call took effect."""

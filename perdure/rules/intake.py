@@ -1,4 +1,4 @@
-"""What a session takes and what it refuses: the checks on messages, answers, resumes and stops. Pure.
+"""Checks the messages, answers, resumes and stops of a session: what it takes and what it refuses. Pure.
 
 A check raises a `RequestRefused` before anything is written, or returns what is to be accepted.
 """

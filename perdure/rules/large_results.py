@@ -1,4 +1,4 @@
-"""Results that no log takes whole: what the model gets of them, and which of several are too much together. Pure."""
+"""Shortens results that no log takes whole, and picks those of several that are too much together. Pure."""
 
 from __future__ import annotations
 

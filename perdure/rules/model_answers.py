@@ -1,4 +1,4 @@
-"""What becomes of a model's answer without any activity: its event, its calls' ids, calls that need no tool. Pure.
+"""Builds the event of a model's answer, its calls' ids, and the outputs of calls that need no activity. Pure.
 
 Ids are derived from what history tells anyway, so that an event can be rebuilt out of history with the same ids.
 """

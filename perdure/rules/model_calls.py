@@ -1,4 +1,4 @@
-"""How many model calls an invocation may make, and which it has made. Pure. ADK: `RunConfig.max_llm_calls`."""
+"""Counts the model calls of an invocation against its limit. Pure. ADK: `RunConfig.max_llm_calls`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that come again under their request id: they count once, and are told what the first one was told. Pure."""
+"""Recognizes requests that come again under their request id: they count once, and get the first one's answer. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Accepted = MessageAccepted | AnswerAccepted | ResumeAccepted
 
 
 class Repeated(NamedTuple):
-    """What an earlier request of the same id was told."""
+    """The answer to an earlier request of the same id."""
 
     invocation_id: str
     offset: int

@@ -1,4 +1,4 @@
-"""Response events and confirmations, in ADK's wire format. Pure.
+"""Builds response events and confirmations, in ADK's wire format. Pure.
 
 ADK: `flows/llm_flows/functions.py` and `flows/llm_flows/request_confirmation.py`.
 """

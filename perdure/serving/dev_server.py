@@ -1,4 +1,4 @@
-"""A Temporal server for development and tests: one process, with its UI, its data in a file or in memory.
+"""Runs a Temporal server for development and tests: one process, with its UI, its data in a file or in memory.
 
 Started with the settings that take away the 50 ms by which the server, as it comes, holds every workflow task back, and
 without waiting for the disk at every write.
@@ -51,7 +51,7 @@ _LOG_TAIL = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class DevServerConfig:
-    """How a development server is started."""
+    """Settings of a development server."""
 
     host: str = "127.0.0.1"
     """Address that the server and its UI listen on. Default: this machine only."""

@@ -1,4 +1,4 @@
-"""Whether a process is alive and ready: a check of Temporal, and an HTTP endpoint that needs no web framework."""
+"""Checks that a process is alive and ready, and serves that over HTTP without a web framework."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MAX_HEAD = 16_000
 
 
 class Pulse:
-    """Whether Temporal answers, and takes what is written; asked seldom, however often somebody wants to know.
+    """A check that Temporal answers, and takes what is written; made seldom, however often somebody asks.
 
     A server whose disk is full, or whose database is read-only, answers all questions. So a workflow is started now and
     then that nobody runs, and deleted at once: there is no cheaper write that leaves nothing behind.

@@ -1,4 +1,4 @@
-"""Ends HTTP connections on which the client owes something for too long: a head, a body, or the reading of an answer.
+"""Ends HTTP connections whose client owes something for too long: a head, a body, or the reading of an answer.
 
 uvicorn bounds the pause between two requests, and nothing else.
 https://github.com/Kludex/uvicorn/blob/main/uvicorn/protocols/http/h11_impl.py
@@ -26,7 +26,7 @@ _READ_AT_ONCE = 48_000
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLimits:
-    """How long a client may take."""
+    """Limits on how long a client may take."""
 
     head: timedelta = timedelta(seconds=10)
     """From the connection's begin, or a further request's first byte, to the end of its head. Default: 10 s."""

@@ -1,4 +1,4 @@
-"""Stands before Temporal's UI of a development server, and lets through only requests that name this machine.
+"""A proxy before the UI of a development server, which lets through only requests that name this machine.
 
 The UI asks nobody who they are. A web page of somebody else's could have the name of its own host resolved to this
 machine, and then read and change every session as if it came from there (DNS rebinding); what it cannot change is the

@@ -1,4 +1,4 @@
-"""What models are writing right now, for whoever follows their sessions.
+"""`TokenHub`: hands what models are writing to those who follow their sessions.
 
 A hub keeps each answer that is being written once, however many follow it. A reader takes what it has not had yet, in
 one piece, so a slow one costs no memory and holds up nobody; and it always has the answer's beginning, without a gap.
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a reader has not had yet of a draft."""
+    """The part of a draft that a reader has not had yet."""
 
     draft: Draft
     pieces: list[Piece]
@@ -154,7 +154,7 @@ class Writer:
 
 
 class TokenHub:
-    """Where model calls and followers of one process meet. Give the same one to `create_workers` and `Runner`.
+    """The meeting place of one process's model calls and followers. Give the same to `create_workers` and `Runner`.
 
     Attributes:
         on_want: Called when somebody begins or ceases to follow a session, while the hub is locked.

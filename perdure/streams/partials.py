@@ -1,4 +1,4 @@
-"""Partial events of one session, in step with its log."""
+"""Builds partial events of one session, in step with its log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMEMBERED = 1000
 
 
 class Partials:
-    """What the models of a session write, as events, for one follower of its log.
+    """The models' unfinished answers in a session, as events, for one follower of its log.
 
     None comes before an event that the model had seen, after its own final event, or of an attempt that another has
     taken over from.

@@ -1,4 +1,4 @@
-"""Hears what the models of other processes write: the side of the API, and of any client that follows."""
+"""`StreamClient`: receives what the models of other processes write, for an API or any client that follows."""
 
 from __future__ import annotations
 

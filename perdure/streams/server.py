@@ -1,4 +1,4 @@
-"""Tells other processes what the models of this one write: the side of the worker."""
+"""`StreamServer`: sends what the models of a worker write to other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How two processes speak of what models write: lines of JSON over TCP, each side proving that it knows the key.
+"""The protocol between the two: lines of JSON over TCP, each side proving that it knows the key.
 
 The server begins with `{"perdure": 1, "nonce": N}`, the client answers `{"nonce": M, "proof": P}`, the server
 `{"proof": Q}`; a proof is an HMAC of both nonces, so the key itself is never sent. From then on the client says
@@ -40,7 +40,7 @@ _PLAIN = b"json/plain"
 
 
 class WireError(Exception):
-    """The other side says what cannot be, or does not know the key."""
+    """The other side breaks the protocol, or does not know the key."""
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""Where spans go, by OpenTelemetry's standard environment variables, and what is left out on the way."""
+"""Exports spans as OpenTelemetry's standard environment variables say, without what may quote a prompt."""
 
 from __future__ import annotations
 

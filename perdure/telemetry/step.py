@@ -1,4 +1,4 @@
-"""What a step of an agent is about, as its activity tells whoever counts or traces it. Names only, no contents."""
+"""`Step`: the names of a step, which its activity fills in for whoever counts or traces it. No contents."""
 
 from __future__ import annotations
 

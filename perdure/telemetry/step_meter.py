@@ -1,4 +1,4 @@
-"""Counts the steps of agents where they run: in a worker's activities, by Temporal's own metric meters.
+"""Counts the steps of agents in a worker's activities, by Temporal's own metric meters.
 
 Where they can be read is the business of the worker's `temporalio.runtime.Runtime`; without metrics in it, counting
 costs nothing. Attributes are names out of plans and code, never ids.

@@ -1,4 +1,4 @@
-"""Traces through Temporal's own interceptors: one from the request to the model calls and tools that it leads to.
+"""Traces sessions through Temporal's own interceptors: from a request to the model calls and tools that follow.
 
 Temporal's interceptor lets a whole workflow belong to the trace that started it. A session lives for long and takes
 many messages, so here an invocation belongs to the trace of the message, answer or resume that moved it last: the

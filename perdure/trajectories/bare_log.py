@@ -1,7 +1,7 @@
-"""A bare event log becomes a journal: what lies in the past, and the last event as the trigger of a turn. Pure.
+"""Turns a bare event log into a journal: a past, and the last event as the trigger of a turn. Pure.
 
 ADK's log says nothing of an invocation's status, nor of the plan. The status is inferred as SEMANTICS.md describes
-ADK's logs; the plan, and with it the rest of the checks, comes when the session goes on (`imports.agent_of_import`).
+ADK's logs; the plan, and with it the rest of the checks, comes when the session goes on (`checks.agent_of_import`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an event log from elsewhere must be like to be taken over, and to go on. Pure.
+"""Checks whether an event log from elsewhere can be taken over, and go on. Pure.
 
 A log is data: it is checked before a session is made of it, and again, against the app's plan, when an invocation of it
 goes on. docs/export-import.md says what is checked and why.

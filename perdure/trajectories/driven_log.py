@@ -1,4 +1,4 @@
-"""The last event of a bare log as the trigger of a turn: what drives an invocation on, and what is refused. Pure."""
+"""Turns the last event of a bare log into the trigger of a turn, or refuses it. Pure."""
 
 from __future__ import annotations
 

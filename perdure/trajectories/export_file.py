@@ -1,4 +1,4 @@
-"""The file of an exported session: a header, a line for each event and each entry of Perdure's own, an end. Pure.
+"""Writes and reads export files: a header, a line for each event and each entry of Perdure's own, an end. Pure.
 
 docs/export-import.md describes the lines. An event's line is ADK's own JSON, so whoever leaves out the lines that start
 with `{"perdure":` reads a plain ADK log.
@@ -132,7 +132,7 @@ class _EntryLine(BaseModel):
 
 
 class _LastLine(BaseModel):
-    """What the last line holds, under the key `perdure`."""
+    """The content of the last line, under the key `perdure`."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,4 +1,4 @@
-"""A log from elsewhere in any of its forms, read once: what is checked is what is used. Pure.
+"""Reads a log from elsewhere in any of its forms, once: what is checked is what is used. Pure.
 
 An import, `resume_from` and the HTTP API take logs by way of this module, so that they agree on what a log is.
 """

@@ -1,4 +1,4 @@
-"""JSON from outside, read once and strictly: what is checked is what is used, and what is not understood is refused."""
+"""Reads JSON from outside, once and strictly: what is not understood is refused."""
 
 from __future__ import annotations
 

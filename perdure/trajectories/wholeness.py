@@ -1,4 +1,4 @@
-"""How whoever reads an export knows that all of it is there, as it was written. Pure.
+"""Digests of exports: a reader knows by them that all of it is there, as it was written. Pure.
 
 The header counts the lines and holds a digest of them all; the last line holds a short one of each, which tells the
 line that was changed. Nobody is kept from writing both anew: this finds damage, it is no seal.

@@ -1,4 +1,4 @@
-"""What a session awaits, why it does not go on, and what a resume would do, without doing it. Pure.
+"""Explains what a session awaits, why it does not go on, and what a resume would do, without doing it. Pure.
 
 It asks the same projection that a resume starts from, and walks the agents' tree of runs as the workflow would.
 """
@@ -57,7 +57,7 @@ class KeptResult(_Told):
 
 
 class ResumeOutlook(_Told):
-    """What a resume would do now."""
+    """The outcome that a resume would have now."""
 
     verdict: Literal["runs on", "nothing", "refused"]
     why: str
@@ -69,7 +69,7 @@ class ResumeOutlook(_Told):
 
 
 class InvocationExplanation(_Told):
-    """How one invocation stands."""
+    """An invocation's standing, and why it does not go on."""
 
     id: str
     status: InvocationStatus
@@ -88,7 +88,7 @@ class InvocationExplanation(_Told):
 
 
 class SessionExplanation(_Told):
-    """How a session stands."""
+    """A session's standing: what it awaits, and what a resume would do."""
 
     app_name: str
     user_id: str
@@ -119,7 +119,7 @@ def explain_session(
     since: int = 0,
     limit: int = EXPLAINED,
 ) -> SessionExplanation:
-    """Explain a session.
+    """Explain a session's standing.
 
     Args:
         projection: The session's; of a closed one, what was at work is stopped in it, as it will be.

@@ -1,4 +1,4 @@
-"""The ledger of a session: each tool call with its runs and what became of it. Pure."""
+"""Builds the ledger of a session: each tool call with its runs and its outcome. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def effects_page(projection: Projection, request: PageInput) -> EffectsPage:
 
 @dataclass
 class _Facts:
-    """What the log says of its calls, by call id."""
+    """The entries and events about calls, by call id."""
 
     responses: dict[str, list[types.FunctionResponse]] = field(
         default_factory=dict[str, "list[types.FunctionResponse]"]
@@ -60,7 +60,7 @@ class _Facts:
 
 
 def build_effects(projection: Projection) -> Iterator[Effect]:
-    """Yield what became of each tool call; Perdure's own requests and built-in tools have no effect outside."""
+    """Yield an effect for each tool call; Perdure's own requests and built-in tools have none."""
     facts = _Facts.read(projection)
     for event in projection.events:
         if event.author == USER:

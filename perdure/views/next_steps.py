@@ -1,4 +1,4 @@
-"""Where each agent of an invocation stands, and what it does next when it is entered again. Pure.
+"""Shows where each agent of an invocation stands, and what it does next when it is entered again. Pure.
 
 The rules are those of `composite`, `llm_agent` and `tool_calls` in `workflows/agents/`, asked and not followed: nothing
 is logged, scheduled or awaited here.
@@ -38,7 +38,7 @@ CallNext = Literal[
 
 
 class NextCall(BaseModel):
-    """What becomes of one function call when its agent is entered again."""
+    """The next step of one function call when its agent is entered again."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -58,7 +58,7 @@ class NextCall(BaseModel):
 
 
 class AgentStep(BaseModel):
-    """Where one agent stands, and what it does next."""
+    """An agent's standing, and its next step."""
 
     model_config = ConfigDict(frozen=True)
 

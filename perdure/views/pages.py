@@ -1,4 +1,4 @@
-"""What a session shows of itself: pages of its log, the projected session, and its page in the Temporal UI. Pure."""
+"""Builds pages of a session's log, the projected session, and its page in the Temporal UI. Pure."""
 
 from __future__ import annotations
 

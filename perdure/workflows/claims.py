@@ -15,7 +15,7 @@ _CLAIMS_PER_RUN = 500
 
 @workflow.defn(name=CLAIMS_WORKFLOW)
 class ClaimsWorkflow:
-    """Which at-most-once calls of one session were started; open as long as the session is."""
+    """Keeps the claims of one session's at-most-once calls; open as long as the session is."""
 
     @workflow.init
     def __init__(self, start: ClaimsInput) -> None:

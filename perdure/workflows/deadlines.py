@@ -1,4 +1,4 @@
-"""Deadlines of open calls: a durable timer, what happens when it fires, and the reminders before."""
+"""Watches deadlines of open calls: a durable timer, what happens when it fires, and the reminders before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal with which a run starts: in its input, or, if it is too large for that, brought in part by part."""
+"""Brings in the journal with which a run starts: from its input, or, if it is too large for that, part by part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perdure.workflows.run.log import SessionLog
 
 
 class Arrival:
-    """Until it is complete, a session takes nothing and tells nothing."""
+    """The journal on its way in; until it is complete, a session takes nothing and tells nothing."""
 
     def __init__(self, start: SessionInput, seed: str) -> None:
         """Begin with what the run was started with; ids of function calls are derived from `seed`."""

@@ -15,7 +15,7 @@ _REMEMBERED = 1000
 
 @workflow.defn(name=STATE_WORKFLOW)
 class SharedStateWorkflow:
-    """`user:` keys of one user of an app, or `app:` keys of an app; the last writer wins."""
+    """Keeps the `user:` keys of one user of an app, or the `app:` keys of an app; the last writer wins."""
 
     @workflow.init
     def __init__(self, start: StateInput) -> None:

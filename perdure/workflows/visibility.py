@@ -1,4 +1,4 @@
-"""What the Temporal UI tells of a session: search attributes and the Markdown of its page."""
+"""Publishes a session's search attributes, and the Markdown of its page in the Temporal UI."""
 
 from __future__ import annotations
 

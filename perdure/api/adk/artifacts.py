@@ -27,7 +27,7 @@ router = APIRouter(route_class=CheckedRoute, tags=["artifacts"])
 
 @dataclass(frozen=True)
 class _Artifacts:
-    """A session's artifacts."""
+    """The artifacts of a session."""
 
     service: ArtifactService
     who: dict[str, Any]

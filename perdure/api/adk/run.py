@@ -57,7 +57,7 @@ class _Started:
 
 @dataclass(frozen=True)
 class _Sender:
-    """Who sends a request, and the key by which it is known if it comes again."""
+    """The sender of a request, and the key by which it is known if it comes again."""
 
     identity: Identity
     key: str | None

@@ -1,4 +1,4 @@
-"""Bodies of requests, and the session that most answers hold. Names and fields are ADK's."""
+"""Bodies of requests, and of the session that most answers hold. Names and fields are ADK's."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _TOO_DEEP = f"the body has more than {_MAX_DEPTH} lists and objects within each 
 
 
 class Body(BaseModel):
-    """What every body has: both spellings of names, and text that can be stored."""
+    """Base of all bodies: both spellings of names, and text that can be stored."""
 
     model_config = _ADK
 

@@ -1,4 +1,4 @@
-"""Whose sessions a request may touch. Every route passes through here, whether it thinks of it or not.
+"""Decides whose sessions a request may touch. Every route passes through here, whether it thinks of it or not.
 
 `create_app` makes `check_users` a dependency of all routes, and `Backend.runner` asks an `Access` what it may hand out.
 """
@@ -41,7 +41,7 @@ def answers(endpoint: _Endpoint) -> _Endpoint:
 
 
 class Access:
-    """What one request may touch."""
+    """The rights of one request."""
 
     def __init__(self, identity: Identity, deed: Deed) -> None:
         """Say who asks, and for what.
@@ -144,7 +144,7 @@ def check_state(identity: Identity, delta: Mapping[str, Any] | None) -> None:
 
 
 class OneUsersRunner(Runner):
-    """A runner that knows of no other user's sessions, whatever it is asked. Without a user id, it means that user."""
+    """A runner that knows of one user's sessions only, whatever it is asked. The default user is that one."""
 
     def __init__(self, runner: Runner, user_id: str) -> None:
         """Limit a runner to a user."""

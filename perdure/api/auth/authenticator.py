@@ -1,4 +1,4 @@
-"""Tells who sends a request, by its API key, its token, or the cookie of a sign-in."""
+"""Identifies the sender of a request, by its API key, its token, or the cookie of a sign-in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Known:
-    """Who it is, and how that is known."""
+    """A sender's identity, and how it is known."""
 
     identity: Identity
     expires: float | None = None

@@ -1,4 +1,4 @@
-"""Who is let in: the file of `--auth`."""
+"""The settings in the file of `--auth`: API keys, JSON web tokens, sign-in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _default_roles() -> dict[Role, tuple[str, ...]]:
 
 
 class JwtConfig(BaseModel):
-    """Which JSON web tokens are taken: signed by a key of the issuer, for this audience, and with an end."""
+    """Settings of JSON web tokens: signed by a key of the issuer, for this audience, and with an end."""
 
     model_config = _STRICT
 
@@ -62,7 +62,7 @@ class JwtConfig(BaseModel):
 
 
 class SignInConfig(BaseModel):
-    """How browsers sign in, which get a cookie for their key or token."""
+    """Settings of the sign-in of browsers, which get a cookie for their key or token."""
 
     model_config = _STRICT
 
@@ -76,7 +76,7 @@ class SignInConfig(BaseModel):
 
 
 class AuthConfig(BaseModel):
-    """Who is let in. Every request needs an API key, a token, or the cookie of a sign-in."""
+    """Settings of access. Every request needs an API key, a token, or the cookie of a sign-in."""
 
     model_config = _STRICT
 
@@ -99,7 +99,7 @@ class AuthConfig(BaseModel):
 
 
 def read_auth(path: Path) -> AuthConfig:
-    """Return what a file says of who is let in.
+    """Read the settings of access from a file.
 
     Raises:
         DefinitionError: It cannot be read, says something else, or lets nobody in. The message quotes nothing of it
@@ -127,7 +127,7 @@ def read_auth(path: Path) -> AuthConfig:
 
 
 def files_of(path: Path, config: AuthConfig) -> tuple[Path, ...]:
-    """Return the files that say who is let in: the one that a config was read from, and those that it names."""
+    """Return the files that settings of access were read from: the file itself, and those that it names."""
     secret = [path.parent / config.sign_in.secret_file] if config.sign_in.secret_file is not None else []
     keys = [Path(config.jwt.jwks)] if config.jwt is not None and not config.jwt.is_url else []
     return path, *secret, *keys

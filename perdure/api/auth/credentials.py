@@ -1,4 +1,4 @@
-"""API keys: made, written into the file of `--auth`, and checked. Only their hashes are kept."""
+"""API keys: makes them, writes them into the file of `--auth`, and checks them. Only hashes are kept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_HASH = "0" * 64
 
 
 class ApiKey(BaseModel):
-    """What is known of an API key. The key itself is with whoever it was given to."""
+    """An entry about an API key. The key itself is with whoever it was given to."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -1,4 +1,4 @@
-"""Who sends a request, and what they may do."""
+"""`Identity`: the sender of a request, and what they may do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Deed = Literal["read", "answer", "run"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Who sends a request: a subject and its roles."""
+    """The sender of a request: a subject and its roles."""
 
     subject: str | None = None
     """The user id that the request's credential is of; none if the server asks for no credentials."""

@@ -1,4 +1,4 @@
-"""Lets only requests through whose sender is known, and says who it is."""
+"""Refuses requests of unknown senders, and gives the others their `Identity`."""
 
 from __future__ import annotations
 

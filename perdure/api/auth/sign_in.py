@@ -1,4 +1,4 @@
-"""Sign-in of browsers, which send no header of their own: a form takes a key or a token, and gives a cookie for it."""
+"""Signs in browsers, which send no header of their own: a form takes a key or a token, and gives a cookie for it."""
 
 from __future__ import annotations
 

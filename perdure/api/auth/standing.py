@@ -1,4 +1,4 @@
-"""Whether the sender of a request whose answer takes long is still let in."""
+"""Checks, while the answer to a request is under way, that its sender still has access."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDED = (
 
 
 class Standing:
-    """For how long a request's sender is let in. By itself: for ever, where the server asks for no credentials."""
+    """The time for which a sender has access. By itself: for ever, where the server asks for no credentials."""
 
     @property
     def patience(self) -> float | None:
@@ -42,7 +42,7 @@ class Standing:
 
 
 class CredentialStanding(Standing):
-    """Holds for as long as the credential that the request has shown, with the rights that it had then."""
+    """Access for as long as the credential of the request holds, with the rights that it had then."""
 
     def __init__(self, watch: AuthWatch, authenticator: Authenticator, headers: Headers, known: Known) -> None:
         """Say what was shown, and who knew it.

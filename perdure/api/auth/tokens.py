@@ -1,4 +1,4 @@
-"""JSON web tokens: checked against the public keys of their issuer."""
+"""Checks JSON web tokens against the public keys of their issuer."""
 
 from __future__ import annotations
 

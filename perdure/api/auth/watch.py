@@ -1,4 +1,4 @@
-"""Keeps up with the file of `--auth`, so that who is let in may change while the server runs."""
+"""Follows changes of the file of `--auth` while the server runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _logger = get_logger("perdure.api")
 
 @dataclass(frozen=True)
 class _Mark:
-    """What tells one content of a file from another without reading it."""
+    """A file's marks of change, which are had without reading it."""
 
     device: int
     inode: int
@@ -59,7 +59,7 @@ _Marks = Mapping[Path, _Mark | None]
 
 @dataclass(frozen=True)
 class _Look:
-    """What a look found."""
+    """The result of one look at the files."""
 
     marks: _Marks
     settled: bool = False
@@ -69,7 +69,7 @@ class _Look:
 
 
 class AuthWatch:
-    """Has the authenticator of what the file says now. A file that is broken changes nothing."""
+    """Holds the authenticator of the file's newest content. A broken file changes nothing."""
 
     def __init__(self, config: AuthConfig, path: Path | None = None) -> None:
         """Let in whoever the config says.

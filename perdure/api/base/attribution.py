@@ -1,4 +1,4 @@
-"""Who answered a call, when and why: what an answer's event tells of that in its metadata."""
+"""Writes who answered a call, when and why, into the metadata of the answer's event, and reads it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DELTAS = ("stateDelta", "state_delta")
 
 @dataclass(frozen=True)
 class Attribution:
-    """What an event tells of its answer."""
+    """The sender of an answer, the time, and the reason."""
 
     who: str | None
     """The subject of the credential; none where the server asks for no credentials."""

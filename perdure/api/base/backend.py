@@ -1,4 +1,4 @@
-"""What the routes share: the runners, the apps that the server knows, and how a session is read."""
+"""`Backend`: the apps that a server knows, and the runners of their sessions, for all routes."""
 
 from __future__ import annotations
 

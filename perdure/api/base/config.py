@@ -15,7 +15,7 @@ __all__ = ["ApiConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class ApiConfig:
-    """What the HTTP API takes, and from whom."""
+    """Settings of the HTTP API: what it takes, and from whom."""
 
     auth: AuthConfig | None = None
     """Who is let in, from `perdure.api.auth.config.read_auth`. Default: whoever reaches it, with every right."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, and what it cannot know: the answers of what stands before and behind the routes."""
+"""The OpenAPI document: FastAPI's, with the answers of middleware and error handlers, which it cannot know."""
 
 from __future__ import annotations
 

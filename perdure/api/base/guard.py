@@ -1,4 +1,4 @@
-"""What stands before the routes: who may call, how much they may send, how paths are read, what errors show."""
+"""Middleware before the routes: hosts and origins, sizes of bodies, encoded paths, headers, the last resort."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def split_origins(origins: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 class LastResort:
-    """Answers what nobody foresaw with a bare 500, and logs it without what it was about."""
+    """Answers an unforeseen error with a bare 500, and logs it without what it was about."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -68,7 +68,7 @@ class LastResort:
 
 
 class SafeHeaders:
-    """Says of every answer that browsers may not guess what it is, nor show it in another page's frame."""
+    """Adds headers to every answer: browsers may not guess its type, nor show it in another page's frame."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Routes for whoever watches over the process. They ask for no credentials and tell nothing but yes or no."""
+"""Routes of health checks. They ask for no credentials and tell nothing but yes or no."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes that tell of the server and of its apps."""
+"""Routes about the server and its apps."""
 
 from __future__ import annotations
 

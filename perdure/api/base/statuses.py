@@ -1,4 +1,4 @@
-"""Which HTTP status and which text each of Perdure's and Temporal's errors becomes."""
+"""Maps Perdure's and Temporal's errors to HTTP statuses and texts."""
 
 from __future__ import annotations
 

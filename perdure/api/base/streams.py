@@ -20,7 +20,7 @@ ENDING = "the server ends; the run goes on, and its events are in the session"
 
 
 class _End:
-    """Stands behind the last event."""
+    """A mark behind the last event."""
 
 
 async def until_gone(

@@ -1,4 +1,4 @@
-"""What end users are told of errors: type and reference. The text may quote anything, so it is for operators.
+"""Hides texts of errors from end users, who get type and reference: a text may quote anything.
 
 It stands around the runner that a route gets, so that no route has to think of it.
 """

@@ -1,4 +1,4 @@
-"""Forms that answer open calls, and the answers that they send. Pure."""
+"""Builds forms that answer open calls, and answers from forms. Pure."""
 
 from __future__ import annotations
 

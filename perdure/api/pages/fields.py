@@ -1,4 +1,4 @@
-"""Fields of a form, made from the JSON schema of an answer; and the answer, read from what was filled in. Pure."""
+"""Builds the fields of a form from the JSON schema of an answer, and the answer from filled fields. Pure."""
 
 from __future__ import annotations
 

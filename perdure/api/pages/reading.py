@@ -45,7 +45,7 @@ _FAILURES = (PerdureError, RPCError, WorkflowQueryFailedError)
 
 @dataclass(frozen=True)
 class Waiting:
-    """A call that waits, and where."""
+    """A call that waits, and its session."""
 
     session: ListedSession
     form: AnswerForm
@@ -53,7 +53,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Inbox:
-    """What the inbox shows."""
+    """The content of the inbox."""
 
     waiting: list[Waiting]
     waiting_count: int
@@ -80,7 +80,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class SessionPage:
-    """What a session's page shows."""
+    """The content of a session's page."""
 
     session: SessionExplanation
     forms: list[AnswerForm]

@@ -1,4 +1,4 @@
-"""Turns templates into answers, with the headers that keep them harmless; shows errors as pages."""
+"""Renders templates into answers, with the headers that keep them harmless; shows errors as pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forms must pass before they do anything: they come from this server's own pages, and can be read."""
+"""Checks forms before they do anything: they come from this server's own pages, and can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values, times and events are put on a page. Pure."""
+"""Formats values, times and events for a page. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of an invocation's agents, and where each stands. Pure."""
+"""Builds the tree of an invocation's agents, with where each stands. Pure."""
 
 from __future__ import annotations
 

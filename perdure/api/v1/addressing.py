@@ -1,4 +1,4 @@
-"""The session that a route under `/v1` is about, and whether the sender may do so."""
+"""Finds the session of a route under `/v1`, and checks that its sender may touch it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IdempotencyKey = Annotated[
 
 @dataclass(frozen=True)
 class Where:
-    """A session."""
+    """A session, and the runner that reaches it."""
 
     app_name: str
     user_id: str
@@ -46,7 +46,7 @@ class Where:
 
 
 def check_operator(identity: Identity, what: str) -> None:
-    """Let operators pass.
+    """Check that a sender is an operator.
 
     Raises:
         HTTPException: 403.

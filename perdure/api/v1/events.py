@@ -1,4 +1,4 @@
-"""A session's log: by page, and as a stream that a client takes up again where it lost it."""
+"""Routes of a session's log: by page, and as a stream that a client takes up again where it lost it."""
 
 from __future__ import annotations
 

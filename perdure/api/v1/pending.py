@@ -1,4 +1,4 @@
-"""Calls that wait for a person: over all sessions, in one, and their answers."""
+"""Routes of calls that wait for a person: over all sessions, in one, and their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes under `/v1` tell of effects, plans, imports, and of what a resume would do."""
+"""Bodies of answers about effects, plans, imports, and what a resume would do."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class AwaitedOf(Resource):
 
 
 class NextCallOf(Resource):
-    """What becomes of one function call."""
+    """The next step of one function call."""
 
     id: str
     tool: str
@@ -119,7 +119,7 @@ class KeptOf(Resource):
 
 
 class ResumeOf(Resource):
-    """What a resume would do now."""
+    """The outcome that a resume would have now."""
 
     verdict: str
     """`runs on`, `nothing` or `refused`."""
@@ -131,7 +131,7 @@ class ResumeOf(Resource):
 
 
 class ExplainedInvocation(Resource):
-    """How one invocation stands."""
+    """An invocation's standing, and why it does not go on."""
 
     id: str
     status: InvocationStatus
@@ -155,7 +155,7 @@ class ExplainedInvocation(Resource):
 
 
 class Explanation(Resource):
-    """How a session stands: what it awaits, why it does not go on, and what a resume would do."""
+    """A session's standing: what it awaits, why it does not go on, and what a resume would do."""
 
     app_name: str
     user_id: str

@@ -1,4 +1,4 @@
-"""What a session did, and would do: its tools' effects, the plans of its invocations, explanations."""
+"""Routes of a session's records: its effects, the plans of its invocations, explanations."""
 
 from __future__ import annotations
 

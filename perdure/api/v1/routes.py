@@ -1,4 +1,4 @@
-"""Perdure's own resources, under `/v1`. Here: invocations, to start, look at, resume and stop."""
+"""Routes of invocations, to start, look at, resume and stop; and the router of all that is under `/v1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes under `/v1` take and return."""
+"""Bodies of the requests and answers of the routes under `/v1`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from perdure.views.pages import awaited_tool
 
 
 class Resource(BaseModel):
-    """What the routes return: names in camelCase."""
+    """Base of what the routes return: names in camelCase."""
 
     model_config = ConfigDict(alias_generator=alias_generators.to_camel, populate_by_name=True)
 
 
 class FailureOf(Resource):
-    """Why one branch of an invocation failed."""
+    """The failure of one branch of an invocation."""
 
     agent: str
     step: str
@@ -100,7 +100,7 @@ class InvocationList(Resource):
 
 
 class Taken(Resource):
-    """What was taken: the invocation that it concerns, and the log's length before it."""
+    """An accepted request: the invocation that it concerns, and the log's length before it."""
 
     invocation: Invocation
     offset: int

@@ -1,4 +1,4 @@
-"""Sessions out of and into files."""
+"""Routes that export sessions to files, and import them."""
 
 from __future__ import annotations
 

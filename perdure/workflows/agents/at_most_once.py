@@ -1,4 +1,4 @@
-"""At-most-once tools: starts each call once, and finds out what became of one that was cut off."""
+"""Starts each call of an at-most-once tool once, and asks about one that was cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failed underneath a custom agent that may go on after it, and what the journal tells of that (decision 116)."""
+"""Keeps the failures underneath a custom agent that may go on after them, and journals them (decision 116)."""
 
 from __future__ import annotations
 

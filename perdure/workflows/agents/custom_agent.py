@@ -66,7 +66,7 @@ async def run_custom(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
 
 
 class CustomContext(InvocationContext):
-    """What a custom agent's code gets: ADK's context, on top of the invocation's scope."""
+    """The context of a custom agent: ADK's, on top of the invocation's scope."""
 
     def __init__(self, scope: Scope, node: CustomNode, run: AgentRun, agent: BaseAgent) -> None:
         app, user_id, session_id = split_workflow_id(workflow.info().workflow_id)

@@ -1,4 +1,4 @@
-"""One invocation over its plan: dispatch on the kind of agent, and the turn that it works in."""
+"""Runs one invocation over its plan: picks the runner of each kind of agent, and works within a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the responses of one model answer's calls fit into the log: whatever they are, no tool runs again for them."""
+"""Shortens the responses of one model answer's calls until they fit into the log: no tool runs again for them."""
 
 from __future__ import annotations
 

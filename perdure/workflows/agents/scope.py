@@ -1,4 +1,4 @@
-"""What the runners of one invocation share: its plan, its log, its activities, and what it waits for."""
+"""`Scope`: the plan, log, activities and waits that the runners of one invocation share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TOO_LARGE = (
 
 
 class RunAgent(Protocol):
-    """Runs one agent from where its run stopped; returns whether an event underneath escalated."""
+    """The function that runs one agent from where it stopped; returns whether an event underneath escalated."""
 
     def __call__(self, scope: Scope, node: Node, run: AgentRun) -> Coroutine[Any, Any, bool]:
         """Run the agent."""
@@ -51,7 +51,7 @@ class RunAgent(Protocol):
 
 
 class Carrier:
-    """Knows how much of the journal the activities of this run have been given."""
+    """Keeps count of the journal that the activities of this run have been given."""
 
     def __init__(self, sent: int) -> None:
         """Start behind the entries that an earlier run left; workers ask for these."""
@@ -125,7 +125,7 @@ class _Scheduled:
 
 
 class Scope:
-    """One invocation at work."""
+    """An invocation at work, as its runners share it."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ _BLOCKED = (
 
 
 class ToolCalls:
-    """The tools of one LLM agent in one run."""
+    """The tool calls of one agent run."""
 
     def __init__(self, scope: Scope, node: LlmNode, run: AgentRun) -> None:
         self._scope = scope

@@ -1,4 +1,4 @@
-"""What becomes of a tool that has failed for good and whose failures the model is told: the run goes on."""
+"""Words the failure of a tool for its model, so that the invocation goes on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from perdure.workflows.run.log import user_event
 
 
 def is_told(tool: ToolPlan, failure: EffectFailed) -> bool:
-    """Return whether the model is told of a failure; what was never started did not fail by the tool."""
+    """Return whether the model is told of a failure: not of a tool that was never started."""
     return tool.on_failure == "tell_model" and not failure.not_started
 
 
 def told_failure(
     scope: Scope, tool: ToolPlan, call: types.FunctionCall, failure: EffectFailed, branch: str | None
 ) -> ToolOutput:
-    """Return what a tool gave that failed: an error for the model.
+    """Return the output of a tool that failed: an error for the model.
 
     Of a long-running call that pauses the agent this is the answer, unless somebody has answered between two attempts.
     """

@@ -1,4 +1,4 @@
-"""One run of a tool as an activity, and what the journal is told of it."""
+"""Runs a tool once, as an activity, and journals its start and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agents of an invocation wait for: answers to their long-running calls, or a resume that lets them go on."""
+"""Waits of an invocation's agents: for answers to long-running calls, or for a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules activities, alone in the workflow: timeouts, retries, summaries, and their failures as errors."""
+"""Schedules activities, as no other module does: timeouts, retries, summaries, failures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def told(failed: EffectFailed) -> Iterator[Failure]:
 
 
 class Witness(Protocol):
-    """Is told of each time that an activity is asked for."""
+    """A listener that is told of each attempt of an activity."""
 
     def starting(self) -> None:
         """Take note that the activity is scheduled right after this."""

@@ -1,4 +1,4 @@
-"""When a run must continue as new, so that a session never meets Temporal's limits of one run."""
+"""Limits of one run: it continues as new before it meets Temporal's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAST_BYTES = 4_000_000
 
 
 class RunLimits:
-    """What one run has taken so far. It hands over when Temporal suggests it, or when a limit comes near."""
+    """The usage of one run so far. It hands over when Temporal suggests it, or when a limit comes near."""
 
     def __init__(self, trial: Trial | None = None) -> None:
         self.updates = 0

@@ -1,4 +1,4 @@
-"""The session's journal inside its workflow: every entry is appended here, and folded at once."""
+"""`SessionLog`: the journal inside its workflow; every entry is appended here, and folded at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts what a session's journal gains. Temporal's meter counts nothing while a workflow replays."""
+"""Counts the entries of a session's journal as they come. Temporal's meter counts nothing during a replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets the agents of one invocation call their models as often as they may, and wait for a resume beyond that."""
+"""Limits the model calls of one invocation: its agents wait for a resume beyond that."""
 
 from __future__ import annotations
 

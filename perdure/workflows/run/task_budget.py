@@ -1,4 +1,4 @@
-"""How much one workflow task sends: Temporal takes 4 MB in one message, all that branches do at once included."""
+"""Limits what one workflow task sends: Temporal takes 4 MB in a message, for all branches together."""
 
 from __future__ import annotations
 
