@@ -54,7 +54,7 @@ async def ask_again(query: Callable[[], Awaitable[_R]], seconds: float) -> _R:
 
 
 class GuardedInstance(WorkflowInstance):
-    """One run of a workflow in a worker, as Temporal's SDK made it."""
+    """A run of a workflow in a worker, as Temporal's SDK made it, with a guard before each activation."""
 
     def __init__(self, instance: WorkflowInstance) -> None:
         self._instance = instance
@@ -64,7 +64,7 @@ class GuardedInstance(WorkflowInstance):
         """Local activities whose end the workflow has not seen."""
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        """Let the workflow take a step, unless no workflow task has begun that takes it."""
+        """Activate the workflow, unless no workflow task has begun that takes what it is shown."""
         if self._is_ahead(act):
             completion = WorkflowActivationCompletion(run_id=act.run_id)
             completion.failed.failure.message = BETWEEN_STEPS
@@ -133,7 +133,7 @@ def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
 
 
 class GuardedRunner(UnsandboxedWorkflowRunner):
-    """Runs workflows as they are."""
+    """Runs workflows without a sandbox, guarded."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a new run of a workflow."""
@@ -141,7 +141,7 @@ class GuardedRunner(UnsandboxedWorkflowRunner):
 
 
 class GuardedSandbox(SandboxedWorkflowRunner):
-    """Runs workflows in Temporal's sandbox."""
+    """Runs workflows in Temporal's sandbox, guarded."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a new run of a workflow."""
