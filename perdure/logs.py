@@ -132,7 +132,7 @@ def configure_logging(json: bool | None = None, level: Level = "info", stream: T
 
 
 def redact_logs(redact: Callable[[str], str]) -> None:
-    """Have a function see every text of a log line of this process, from Perdure's loggers and in `configure_logging`.
+    """Redact every text of this process's log lines by a function, from Perdure's loggers and `configure_logging`.
 
     Args:
         redact: One that fails on nothing.

@@ -52,7 +52,7 @@ def check_bytes(size: int, most: int, what: str) -> None:
 
 
 def told(error: Exception, *details: object, non_retryable: bool = False) -> ApplicationError:
-    """Return what user code raised as its activity fails with it: its type, and its text in a bearable length.
+    """Return an error for what user code raised: its type, and its text in a bearable length.
 
     Args:
         error: What was raised. An `ApplicationError` says itself whether and when it is retried.

@@ -86,7 +86,7 @@ class ParallelAgent(BaseAgent):
 
 
 class ResumabilityConfig(Definition):
-    """How an app resumes. ADK: `apps/_configs.py`."""
+    """Settings of an app's resumption. ADK: `apps/_configs.py`."""
 
     is_resumable: bool = False
     """Long-running calls pause an invocation, and a failed or stopped one can be resumed."""

@@ -76,7 +76,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def read_signature(function: Callable[..., Any], where: str) -> Signature:
-    """Return what a function takes.
+    """Return the signature of a tool's function.
 
     Args:
         function: A function, a method, or an object that can be called.
@@ -126,7 +126,7 @@ def read_interest(function: Callable[..., Any], where: str, offered: Signature) 
 
 
 def declare(name: str, doc: str, declared: Arguments) -> types.FunctionDeclaration:
-    """Return what a model is told of a function."""
+    """Return a function's declaration for a model."""
     schema = declared.declared if declared.names or declared.keywords else None
     return types.FunctionDeclaration(name=name, description=doc, parameters_json_schema=schema)
 

@@ -69,7 +69,7 @@ def _required(where: str | None) -> ArtifactService:
 
 @click.group()
 def artifacts() -> None:
-    """Look at a session's artifacts, get and put them; by way of their folder, so no server is needed.
+    """Look at a session's artifacts, get and put them where they are kept, so no server is needed.
 
     \b
     Examples:

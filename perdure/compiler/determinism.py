@@ -110,7 +110,7 @@ def check_deterministic(agent: BaseAgent) -> None:
 
 
 class _Guard:
-    """One agent's check: a list of code still to be read, and what was found."""
+    """The check of one agent: a list of code still to be read, and what was found."""
 
     def __init__(self, agent: BaseAgent) -> None:
         self._agent = agent

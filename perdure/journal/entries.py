@@ -38,7 +38,7 @@ class _Entry(BaseModel):
 
 
 class Failure(BaseModel):
-    """Why one branch of an invocation failed."""
+    """The failure of one branch of an invocation."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -233,7 +233,7 @@ class FailureCaught(_Entry):
     sub_agent: str | None = None
     """Whose run failed; else it was a call of `run_activity`, known as in `ActivityKept`."""
     sub_run: RunPath = ""
-    """Which run of it."""
+    """Which agent run of it."""
     silent: bool = Field(default=False, exclude_if=unsaid)
     """As in `EffectFailed`."""
     run: RunPath = ""
@@ -362,7 +362,7 @@ Entry = Annotated[
 """One entry of a journal."""
 
 RunEntry = EventLogged | ActivityKept | FailureCaught | RunBegan
-"""What an invocation's agents did: from these their runs are rebuilt."""
+"""Entries of what an invocation's agents did: from these the agent runs are rebuilt."""
 
 ENTRIES: TypeAdapter[tuple[Entry, ...]] = TypeAdapter(tuple[Entry, ...])
 

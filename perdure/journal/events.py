@@ -74,7 +74,7 @@ class ToolConfirmation(AdkModel):
 
 
 class EventActions(AdkModel):
-    """What an event does beside its content. ADK: `events/event_actions.py`."""
+    """The actions of an event, beside its content. ADK: `events/event_actions.py`."""
 
     skip_summarization: bool | None = None
     """The agent's turn ends with this response; its model is not called."""
@@ -119,7 +119,7 @@ def no_actions(actions: EventActions) -> bool:
 
 
 class ModelAnswer(AdkModel):
-    """What a model's answer and the event that logs it have in common. ADK: `models/llm_response.py`."""
+    """Base of a model's answer, and of the event that logs it. ADK: `models/llm_response.py`."""
 
     content: types.Content | None = None
     """What was said, called or responded. A model's function calls may lack ids; the session gives them."""

@@ -12,7 +12,7 @@ from perdure.journal.open_calls import InvocationStatus, PendingCall
 from perdure.plan.nodes import CallLimit, Expiry, LlmNode, Plan
 
 RunKey = tuple[str, str | None, str]
-"""A run of an agent: its name, its branch, and its path. A custom agent may run one sub-agent several times at once."""
+"""An agent run: name, branch and path. A custom agent may run one sub-agent several times at once."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Invocation:
     refused: set[str] = field(default_factory=set[str])
     """Events that tell that a model gave no answer, by id, until the invocation has failed of it."""
     asked_again: dict[RunKey, tuple[str, ...]] = field(default_factory=dict[RunKey, tuple[str, ...]])
-    """Why the model is asked again in a run, for each time since it answered last."""
+    """Why the model is asked again in an agent run, for each time since it answered last."""
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""

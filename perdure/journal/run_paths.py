@@ -11,13 +11,13 @@ from perdure.journal.compact_json import unsaid
 _RUN = "[^/@#]+(@[0-9]{1,9})?(#[0-9]{1,9})?"
 
 MAX_RUN_PATH = 10_000
-"""Characters of a path of runs at the most."""
+"""Characters of a path at the most."""
 MAX_RUNS = 150
-"""Runs within each other at the most that a path tells of."""
+"""Agent runs within each other at the most that a path tells of."""
 
 RunPath = Annotated[
     str, Field(exclude_if=unsaid, pattern=rf"^({_RUN}(/{_RUN}){{0,{MAX_RUNS}}})?$", max_length=MAX_RUN_PATH)
 ]
-"""Which run of an agent an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
+"""The agent run that an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
 
-Empty where it is not told: no custom agent is in the plan, the log was imported, or the run is from before."""
+Empty where it is not told: no custom agent is in the plan, the log was imported, or the agent run is from before."""

@@ -13,7 +13,7 @@ from perdure.plan.nodes import CustomNode, LlmNode, Plan
 
 
 def build_runs(plan: Plan, root: str, entries: Iterable[RunEntry]) -> AgentRun:
-    """Return the run of the agent that started an invocation, rebuilt from what the invocation logged so far.
+    """Return the agent run that started an invocation, rebuilt with all underneath from what was logged so far.
 
     Args:
         plan: The plan of the invocation.
@@ -27,7 +27,7 @@ def build_runs(plan: Plan, root: str, entries: Iterable[RunEntry]) -> AgentRun:
 
 
 class _NamedRuns:
-    """The runs of an invocation by their paths: those that entries name, and those that were found without."""
+    """An invocation's agent runs by their paths: those that entries name, and those that were found without."""
 
     def __init__(self, plan: Plan, root: AgentRun) -> None:
         self._plan = plan

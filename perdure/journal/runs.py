@@ -37,7 +37,7 @@ class AgentRun:
     log: list[Event] = field(default_factory=list[Event])
     """Every visible event from here and underneath."""
     children: list[AgentRun] = field(default_factory=list["AgentRun"])
-    """Runs underneath since the last checkpoint, which forgets those before it (R6)."""
+    """Agent runs underneath since the last checkpoint, which forgets those before it (R6)."""
     activities: list[ActivityKept | FailureCaught] = field(default_factory=list["ActivityKept | FailureCaught"])
     """What came of `run_activity` since the last checkpoint."""
     begun_after: str | None = None
@@ -47,7 +47,7 @@ class AgentRun:
     path: str = ""
     """Its name in the journal (`RunPath`); empty if that would be too long."""
     nth: int = 1
-    """Which run of the agent it is, since its parent's last checkpoint."""
+    """The n-th agent run of the agent since its parent's last checkpoint."""
     end_logged: bool = False
     """The log has its end already, though another agent that it handed over to is yet to work: so does ADK 2."""
     checkpoints: int = 0
@@ -96,7 +96,7 @@ def is_state(event: Event) -> bool:
 
 
 def upwards(run: AgentRun | None) -> Iterator[AgentRun]:
-    """Yield a run and all above it."""
+    """Yield an agent run and all above it."""
     while run is not None:
         yield run
         run = run.parent

@@ -170,7 +170,7 @@ class InvocationView(_Message):
 
 
 class InvocationResult(_Message):
-    """What every update returns: the invocation, and how many events were logged before it."""
+    """The result of every update: the invocation, and how many events were logged before it."""
 
     invocation: InvocationView
     offset: int

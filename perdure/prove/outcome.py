@@ -93,7 +93,7 @@ def authors_of(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class Order:
-    """By whom events are put in order where chance decides which comes first."""
+    """An order of events where chance decides which comes first: by their authors."""
 
     authors: Sequence[str]
     gathered: bool = False

@@ -46,7 +46,7 @@ class WatchedModel(BaseLlm):
 
 
 def watch_models(app: App, ledger: Ledger) -> None:
-    """Have the requests of all models of an app checked."""
+    """Wrap all models of an app, so that their requests are checked."""
     agents = [agent for agent in walk(app.root_agent) if isinstance(agent, LlmAgent)]
     for agent, model in [(agent, agent.resolved_model()) for agent in agents]:
         try:

@@ -20,7 +20,7 @@ Step = ModelInput | ToolInput | CodeInput
 
 
 def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
-    """Yield what the agents' activities were given, with the event that scheduled each."""
+    """Yield the arguments of the agents' activities, with the event that scheduled each."""
     for event in history:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled = event.activity_task_scheduled_event_attributes
@@ -30,7 +30,7 @@ def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
 
 
 def requests(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, str, Any]]:
-    """Yield what updates asked for that were accepted: the event that says so, the update's name, the request's JSON.
+    """Yield the accepted updates: the event that accepts one, the update's name, the request's JSON.
 
     Raises:
         LogError: A request is no JSON, or was sent ahead and is not there.
@@ -70,7 +70,7 @@ def _sent(update: Input, ahead: RequestsAhead[Payload]) -> Any:
 
 
 def writes_of(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, ShareStateInput]]:
-    """Yield what was to be shared, with the event that scheduled the activity."""
+    """Yield the arguments of activities that share state, with the event that scheduled each."""
     for event in history:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled = event.activity_task_scheduled_event_attributes
@@ -92,7 +92,7 @@ def _call(name: str, data: Payloads) -> Step | None:
 
 
 def step_key(call: Step) -> tuple[str, ...]:
-    """Return what tells one step of an agent from another, over its retries."""
+    """Return a key that tells one step of an agent from another, over its retries."""
     match call:
         case ModelInput():
             return ("model", call.invocation_id, call.agent, call.branch or "")
@@ -115,5 +115,5 @@ def read_json(data: Payloads) -> Any:
 
 
 def start_of(data: Payloads) -> SessionInput:
-    """Return what a run was started with."""
+    """Return the argument of a run's workflow."""
     return SessionInput.model_validate(read_json(data)) if data.payloads else SessionInput()

@@ -104,7 +104,7 @@ def shared_writes(history: Sequence[HistoryEvent], *, begun: Sequence[Entry] = (
 
 
 class _Reader:
-    """One pass over the history for what stands in it as it was, a second one for the rest."""
+    """Reads a history: in one pass what stands in it as it was, in a second one the rest."""
 
     def __init__(self, history: Sequence[HistoryEvent], begun: Sequence[Entry]) -> None:
         if not history or not history[0].HasField("workflow_execution_started_event_attributes"):

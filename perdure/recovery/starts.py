@@ -23,7 +23,7 @@ _LOCAL = "core_local_activity"
 
 
 class Starts:
-    """Tells a journal what it gained as activities of tools were scheduled, and what local ones returned."""
+    """Adds to a journal what it gained as activities of tools were scheduled, and what local ones returned."""
 
     def __init__(self, history: Sequence[HistoryEvent], journal: Rebuilder, questions: Questions) -> None:
         """Take the whole history, and who is to be told."""
@@ -87,7 +87,7 @@ class Starts:
 
 
 class DeadlineTimers:
-    """Knows when the session saw that deadlines of open calls were past, and tells the journal then."""
+    """Finds when the session saw that deadlines of open calls were past, and expires them in the journal then."""
 
     def __init__(self, journal: Rebuilder, starts: Starts) -> None:
         self._journal = journal

@@ -27,12 +27,12 @@ _OWN = re.compile(
 
 
 def reference(invocation_id: str, agent: str, step: str) -> str:
-    """Return by what an error is known to whoever may not read its text; it tells nothing of that text."""
+    """Return an error's reference, for whoever may not read its text; it tells nothing of that text."""
     return hashlib.sha256("\0".join((invocation_id, agent, step)).encode(errors="replace")).hexdigest()[:8]
 
 
 def public_text(cause: str, reference: str | None = None) -> str:
-    """Return what end users are told of an error: its type, and its reference, for its text may hold anything."""
+    """Return an error's text for end users: its type, and its reference, for its own text may hold anything."""
     if _OWN.fullmatch(cause):
         return cause
     typed = _TYPED.match(cause)
@@ -41,7 +41,7 @@ def public_text(cause: str, reference: str | None = None) -> str:
 
 
 def error_text(kind: str | None, message: str) -> str:
-    """Return what an error of a type says."""
+    """Return an error's text, of its type and its message."""
     return message if not kind or (message and kind in _SENTENCES) else typed_text(kind, message)
 
 

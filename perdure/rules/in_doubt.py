@@ -43,7 +43,7 @@ NOT_STARTED = frozenset({NOT_REGISTERED, NOT_CLAIMED})
 
 
 def is_silent(error_type: str | None, *, timed_out: bool) -> bool:
-    """Return whether an activity that failed so did not say itself that it failed."""
+    """Return whether a failed activity did not report its failure itself."""
     return timed_out or error_type in INTERRUPTED | REFUSED
 
 

@@ -34,7 +34,7 @@ class Repeated(NamedTuple):
 
 
 def find_repeated(projection: Projection, request: MessageInput | AnswerInput | InvocationInput) -> Repeated | None:
-    """Return what an earlier request of this request id was told; `None` if there was none.
+    """Return the answer to an earlier request of this request id; `None` if there was none.
 
     Metadata and `temp:` keys may differ: they say when it was sent, or last no longer than the turn.
 

@@ -19,12 +19,12 @@ REJECTED = ToolOutput(result={"error": "This tool call is rejected."})
 
 
 def error_output(message: str) -> ToolOutput:
-    """Return what the model is told of a call that it made wrongly, so that it can make it right."""
+    """Return the output of a call that was made wrongly: the model can make it right."""
     return ToolOutput(result={"error": message})
 
 
 def failure_output(tool: str, cause: str, attempts: int) -> ToolOutput:
-    """Return what the model is told of a tool that has failed for good, if it is told."""
+    """Return the output of a tool that has failed for good, if its model is told."""
     times = f" {attempts} times, the last time with" if attempts > 1 else ":"
     return error_output(
         f"Tool {tool!r} failed{times} {cause}. It is not tried again by itself. Call it with other arguments if those"
@@ -33,7 +33,7 @@ def failure_output(tool: str, cause: str, attempts: int) -> ToolOutput:
 
 
 def unknown_output(tool: str, reason: str) -> ToolOutput:
-    """Return what the model is told of a call that may have taken effect, where nobody can be asked."""
+    """Return the output of a call that may have taken effect, where nobody can be asked."""
     return error_output(
         f"It is not known whether the call of {tool!r} took effect: {reason}. Do not call it again before somebody has"
         " looked; tell the user so."

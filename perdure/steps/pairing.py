@@ -56,7 +56,7 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """One content of a request."""
+    """A content of a request."""
 
     at: int
     """Which of the items it is of, or answers."""

@@ -135,7 +135,7 @@ async def _resolve(host: str, port: int) -> set[_Address] | None:
 
 
 class _Feed:
-    """One worker."""
+    """The connection to one worker."""
 
     def __init__(
         self, hub: TokenHub, address: _Address, key: str, codec: PayloadCodec | None, reached: asyncio.Event

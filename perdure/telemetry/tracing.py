@@ -100,7 +100,7 @@ class _NoQueries(client.OutboundInterceptor):
 
 
 class _TracedSession(TracingWorkflowInboundInterceptor):
-    """Lets an update's handler belong to the trace of who sent it, not to that of the workflow's start."""
+    """Puts an update's handler into the trace of its sender, not of the workflow's start."""
 
     def __init__(self, next: WorkflowInboundInterceptor) -> None:
         super().__init__(_Traces(next))

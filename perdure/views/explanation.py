@@ -1,6 +1,6 @@
 """Explains what a session awaits, why it does not go on, and what a resume would do, without doing it. Pure.
 
-It asks the same projection that a resume starts from, and walks the agents' tree of runs as the workflow would.
+It asks the same projection that a resume starts from, and walks the tree of agent runs as the workflow would.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class AgentStep(BaseModel):
     below: tuple[AgentStep, ...] = ()
     """The agents that it enters again, or enters next."""
     done: tuple[str, ...] = ()
-    """Sub-agents that have ended in this run, and are not entered again."""
+    """Sub-agents that have ended in this agent run, and are not entered again."""
 
 
 def look_ahead(projection: Projection, plan: Plan, invocation: Invocation) -> AgentStep | None:

@@ -52,7 +52,7 @@ class Deadlines:
             self._watching = None
 
     async def close(self) -> None:
-        """Watch no more: the next run does; reminders at work are awaited."""
+        """Stop watching: the next run does; reminders at work are awaited."""
         if self._watching is not None:
             self._watching.cancel()
         await asyncio.gather(*self._reminders)

@@ -51,7 +51,7 @@ class Arrival:
             raise ApplicationError(LOADING, type="Loading")
 
     async def fetch(self) -> None:
-        """Bring in the journal of the run before; whatever a client brings in comes by itself."""
+        """Fetch the journal of the run before; whatever a client brings in comes by itself."""
         if self._carried is None:
             await self.wait()
             return

@@ -63,7 +63,7 @@ class TurnWaits:
         await workflow.wait_condition(lambda: self._ended or invocation.status not in ("queued", "running"))
 
     def end(self) -> None:
-        """Let all of them go, since the run hands over to the next one, which they are to ask."""
+        """End all waits, since the run hands over to the next one, which clients are to ask."""
         self._ended = True
 
 

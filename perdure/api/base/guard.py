@@ -208,7 +208,7 @@ class BodyLimit:
 
 
 class EncodedPaths:
-    """Lets the routes see each part of a path percent-encoded, so that a slash in an id stays in it.
+    """Gives each part of a path percent-encoded to the routes, so that a slash in an id stays in it.
 
     Servers decode paths before they are routed: `users/a%2Fsessions%2Fb` would be user `a`, session `b`.
     """

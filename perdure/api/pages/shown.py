@@ -29,7 +29,7 @@ PieceKind = Literal["text", "thought", "call", "response", "answer", "transfer",
 
 @dataclass(frozen=True)
 class Piece:
-    """One thing that an event says or does."""
+    """A text, call, response or other part of an event."""
 
     kind: PieceKind
     title: str = ""
@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Entry:
-    """One event of the timeline."""
+    """An event of the timeline."""
 
     id: str
     time: float

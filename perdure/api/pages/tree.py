@@ -15,7 +15,7 @@ State = Literal["at work", "waits", "failed", "stopped", "queued", "ended", "too
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent of the tree."""
+    """An agent of the tree."""
 
     name: str
     kind: str

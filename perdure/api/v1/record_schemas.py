@@ -96,7 +96,7 @@ class NextCallOf(Resource):
 
 
 class StepOf(Resource):
-    """Where one agent stands, and what it does next."""
+    """An agent's standing, and its next step."""
 
     agent: str
     kind: str

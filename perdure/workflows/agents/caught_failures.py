@@ -74,7 +74,7 @@ class Caught:
         self.forget()
 
     def give_up(self, failure: EffectFailed | None) -> None:
-        """Have a resume try again what the agent fails by: all that failed, if it fails of its own (no `failure`).
+        """Mark for a resume what the agent fails by: all that failed, if it fails of its own (no `failure`).
 
         All, too, if it fails by what it had dealt with. Otherwise what it has not dealt with: that failure, and what
         failed beside it.

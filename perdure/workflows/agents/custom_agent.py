@@ -179,7 +179,7 @@ class CustomContext(InvocationContext):
         return TypeAdapter(result_type).validate_python(result)
 
     def _kept(self, name: str, arguments: str, index: int) -> ActivityKept | FailureCaught | None:
-        """Take out what came of the same call in an earlier run, if there was one.
+        """Take out what came of the same call when the agent was entered before, if it was.
 
         Not by its number: calls that are gathered are made in another order where some have their results already.
         """
@@ -198,7 +198,7 @@ class CustomContext(InvocationContext):
         return call.model_copy(update=update)
 
     async def run_agent(self, agent: BaseAgent) -> AsyncGenerator[Event, None]:
-        """Run an agent underneath and yield its events; those of an earlier run come again, but are not logged again.
+        """Run an agent underneath and yield its events; those of before come again, but are not logged again.
 
         Raises:
             EffectFailed: A step underneath failed.
@@ -244,7 +244,7 @@ class CustomContext(InvocationContext):
                 await asyncio.gather(task, return_exceptions=True)
 
     def _next_run(self, name: str) -> AgentRun:
-        """Return the next run of an agent since the last checkpoint: one that an earlier run left, or a new one."""
+        """Return the next agent run of an agent since the last checkpoint: one that is entered again, or a new one."""
         self._begun[name] += 1
         nth = self._begun[name]
         run = self._past_runs.get((name, nth)) or self._run.begin(name, self.branch, nth)

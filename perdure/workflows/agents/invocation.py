@@ -18,7 +18,7 @@ from perdure.workflows.agents.scope import Scope
 
 
 async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
-    """Run an agent from where its run stopped; returns whether an event of it, or underneath it, escalated."""
+    """Run an agent from where its agent run stopped; returns whether an event of it, or underneath it, escalated."""
     if run.ended:
         return run.escalated
     if isinstance(node, (SequentialNode, LoopNode, ParallelNode)) and not node.sub_agents:

@@ -35,7 +35,7 @@ class _LlmRun:
             self._take_note_of_begin()
 
     def _take_note_of_begin(self) -> None:
-        """Remember after which event the run began: of one that is entered again, by what it logged first."""
+        """Remember after which event the agent run began: of one that is entered again, by what it logged first."""
         scope, run = self._scope, self._run
         events = scope.projection.events
         first = run.own[0].id if run.own else None

@@ -166,7 +166,7 @@ class Scope:
         return self.log.projection
 
     def name_of(self, run: AgentRun) -> str:
-        """Return how the journal names a run: not at all, unless a custom agent may begin several at once."""
+        """Return the path of an agent run in the journal: none, unless a custom agent may begin several at once."""
         return run.path if self._names_runs else ""
 
     async def log_event(self, event: Event, run: AgentRun, *, hidden: bool = False) -> Event:

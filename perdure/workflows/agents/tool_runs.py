@@ -50,7 +50,7 @@ def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tup
 
 
 class _Journalist:
-    """Writes the journal's entries about one call."""
+    """Journals the attempts of one call."""
 
     def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput) -> None:
         self._scope = scope

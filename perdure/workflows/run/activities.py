@@ -63,7 +63,7 @@ _OWN_HEARTBEAT = timedelta(seconds=5)
 
 
 def told(failed: EffectFailed) -> Iterator[Failure]:
-    """Yield what the journal tells of a failure."""
+    """Yield the journal's failures of an error: its own, and those of other branches."""
     yield Failure(agent=failed.agent, step=failed.step, cause=failed.cause)
     for other in failed.beside:
         yield from told(other)

@@ -81,7 +81,7 @@ class SessionLog:
         return call_ids(self._seed, *parts)
 
     def settle(self, invocation_id: str, status: SettledStatus, **fields: Any) -> None:
-        """Let an invocation give up the turn, or end without one."""
+        """Log that an invocation gives up the turn, or ends without one."""
         settled = InvocationSettled(invocation_id=invocation_id, status=status, timestamp=workflow.time(), **fields)
         self.append(settled)
 
