@@ -59,7 +59,7 @@ def shortened(text: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an exception says, shortened; nothing if it says nothing. Never raises."""
+    """Return an exception's text, shortened; empty if it has none. Never raises."""
     text = _own_text(error)
     if isinstance(error, BaseExceptionGroup):
         group = cast(tuple[BaseException, ...], error.exceptions)  # pyright: ignore[reportUnknownMemberType] -- of any kind
@@ -76,12 +76,12 @@ def _own_text(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception's type and what it says, shortened; its type alone if it says nothing. Never raises."""
+    """Return an exception's type and text, shortened; its type alone if it has no text. Never raises."""
     return typed_text(type(error).__name__, message_of(error))
 
 
 def typed_text(kind: str, message: str) -> str:
-    """Return what an exception of a type says: the type alone if that is nothing."""
+    """Return an exception's type and text; the type alone if the text is empty."""
     return f"{kind}: {message}" if message else kind
 
 

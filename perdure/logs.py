@@ -73,7 +73,7 @@ def bound(
     agent: str | None = None,
     tool: str | None = None,
 ) -> AbstractContextManager[None]:
-    """Return a context whose log lines, from any logger of Perdure, name what they are about.
+    """Return a context whose log lines, from any logger of Perdure, bear these names.
 
     Safe in workflow code: it holds for the current task and those started inside.
     """
@@ -88,7 +88,7 @@ def invocation_at_work() -> str | None:
 
 
 def names_at_work() -> dict[str, str]:
-    """Return what log lines of here are about, as `bound` names it. Safe in workflow code."""
+    """Return the names that `bound` gave to log lines of here. Safe in workflow code."""
     return {key: value for key, value in get_contextvars().items() if isinstance(value, str)}
 
 

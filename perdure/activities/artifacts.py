@@ -48,7 +48,7 @@ async def placeholder_texts(names: Sequence[str], artifacts: SessionArtifacts) -
 async def offered_artifacts(
     contents: Sequence[types.Content], artifacts: SessionArtifacts
 ) -> tuple[str, list[types.Content]]:
-    """Return what an agent with the tool `load_artifacts` adds to its instruction and to its contents.
+    """Return the additions of the tool `load_artifacts` to an agent's instruction and to its contents.
 
     That is the names of all artifacts, and the contents of those that the newest content asks for: for this request
     only, so that they are in no log.

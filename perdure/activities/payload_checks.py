@@ -88,5 +88,5 @@ def _problem(value: BaseModel, data: bytes) -> str | None:
 
 
 def not_registered(error: NotRegistered, rollout: Rollout) -> ApplicationError:
-    """Return the failure of an activity whose code this worker lacks; the workflow looks for it again, as told."""
+    """Return the failure of an activity whose code this worker lacks; the workflow looks for it again."""
     return ApplicationError(str(error), rollout, type=NOT_REGISTERED, non_retryable=True)

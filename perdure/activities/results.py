@@ -90,7 +90,7 @@ class ToolResults:
         times: RunTimes | None = None,
         wrapped: Callable[[Any], Any] = lambda plain: plain,
     ) -> ToolOutput:
-        """Return what a tool gave as its output. Raises nothing: the tool has run.
+        """Return the output of a tool that returned. Raises nothing: the tool has run.
 
         Args:
             tool: The tool.

@@ -60,7 +60,7 @@ class SessionArtifacts:
         )
 
     async def describe(self, filename: str, version: int | None) -> ArtifactVersion | None:
-        """Return what is known of a version, by default of the latest."""
+        """Return the description of a version, by default of the latest."""
         return await self.found().get_artifact_version(
             app_name=self.app_name,
             user_id=self.user_id,
@@ -78,7 +78,7 @@ class SessionArtifacts:
     def save(
         self, filename: str, artifact: types.Part, metadata: Mapping[str, Any] | None, saved: Callable[[str, int], None]
     ) -> Coroutine[Any, Any, int]:
-        """Return what saves a new version, and tells `saved` its name and number."""
+        """Return an awaitable that saves a new version, and tells `saved` its name and number."""
         # Counted now, not when it runs: what is gathered may run in any order.
         number = self._saves[filename]
         self._saves[filename] += 1

@@ -99,7 +99,7 @@ class State(MutableMapping[str, Any]):
         return bool(self._actions.state_delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state with what was written."""
+        """Return the state, writes included, as a dictionary."""
         return dict(self)
 
 
@@ -171,7 +171,7 @@ class ReadonlyContext:
         return await self._artifacts.names()
 
     def wait_for(self, awaitable: Awaitable[_T]) -> _T:
-        """Return what an awaitable gives, for a plain function: `context.wait_for(context.load_artifact("map.png"))`.
+        """Return an awaitable's result, for a plain function: `context.wait_for(context.load_artifact("map.png"))`.
 
         Raises:
             ArtifactError: An async function asked, which would wait for itself; await it there.

@@ -59,7 +59,7 @@ class Arguments:
 
 
 def arguments(parameters: Sequence[inspect.Parameter]) -> Arguments:
-    """Return what pydantic makes of parameters with resolved annotations.
+    """Return the declaration of parameters with resolved annotations.
 
     Raises:
         Exception: They cannot be declared; of many types, since a user's own type may have a hook that raises any.

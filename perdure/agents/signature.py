@@ -101,7 +101,7 @@ def read_signature(function: Callable[..., Any], where: str) -> Signature:
 
 
 def read_interest(function: Callable[..., Any], where: str, offered: Signature) -> Interest:
-    """Return what a function wants of a tool's arguments: what they are, the tool's own signature says.
+    """Return the parameters of a function that is called about the arguments of a tool with the signature `offered`.
 
     Raises:
         DefinitionError: It needs an argument that the tool does not have.

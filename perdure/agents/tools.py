@@ -135,7 +135,7 @@ class FunctionTool:
 
     @cached_property
     def signature(self) -> Signature:
-        """What the function takes. Raises `DefinitionError` if it cannot be declared."""
+        """The function's signature. Raises `DefinitionError` if it cannot be declared."""
         return read_signature(self.fn, f"tool {self.name!r}")
 
     @cached_property
@@ -145,7 +145,7 @@ class FunctionTool:
 
     @property
     def description(self) -> str:
-        """What the model is told about the tool: the function's docstring."""
+        """The tool's description for the model: the function's docstring."""
         return function_doc(self.fn)
 
     @property
@@ -168,7 +168,7 @@ class FunctionTool:
 
     @property
     def declaration(self) -> types.FunctionDeclaration:
-        """What the model is told of the tool. Raises `DefinitionError` if it cannot be declared."""
+        """The tool's declaration for the model. Raises `DefinitionError` if it cannot be declared."""
         return declare(self.name, self.description, self.signature.arguments)
 
     def plan(self) -> ToolPlan:
@@ -191,7 +191,7 @@ class FunctionTool:
         )
 
     def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
-        """Return the keyword arguments for `fn`, made from what the model gave.
+        """Return the keyword arguments for `fn`, made from the model's arguments.
 
         Args that the function does not take are dropped, and the others converted by their annotations; defaults are
         filled in.

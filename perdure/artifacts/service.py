@@ -102,13 +102,13 @@ class ArtifactService(abc.ABC):
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
-        """Return what is known of each version, oldest first."""
+        """List all versions, oldest first."""
 
     @abc.abstractmethod
     async def get_artifact_version(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None, version: int | None = None
     ) -> ArtifactVersion | None:
-        """Return what is known of a version, by default of the latest; `None` if there is none."""
+        """Return a version, by default the latest; `None` if there is none."""
 
 
 def check_filename(filename: str) -> None:

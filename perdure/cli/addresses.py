@@ -10,7 +10,7 @@ import click
 
 @contextmanager
 def taking(what: str, remedy: str) -> Generator[None]:
-    """Say of an address that cannot be had what it was for, why, and the remedy.
+    """Word the error of an address that cannot be had: its purpose, the reason, the remedy.
 
     Raises:
         click.ClickException: It cannot be had.

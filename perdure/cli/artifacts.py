@@ -44,7 +44,7 @@ def artifacts_option(command: Command) -> Command:
 
 
 def open_artifacts(where: str | None) -> ArtifactService | None:
-    """Return what the option names, if anything.
+    """Return the service that the option names, if any.
 
     Raises:
         click.BadParameter: It cannot be loaded, or is a file.

@@ -81,7 +81,7 @@ class Connection:
         )
 
     def codec(self) -> PayloadCodec | None:
-        """Return what encrypts: with keys of the option, else of the environment, or a codec of the user's own."""
+        """Return the payload codec: with keys of the option, else of the environment, or one of the user's own."""
         from temporalio.converter import PayloadCodec
 
         codec, keys = self.payload_codec, self.keys()
@@ -96,7 +96,7 @@ class Connection:
         return EncryptionCodec(keys)
 
     def redaction(self) -> Redact | None:
-        """Return what sees every text before it is written, if anything does."""
+        """Return the function that redacts every text before it is written, if there is one."""
         from types import FunctionType
 
         return found_in_module(self.redact, "redact", FunctionType, "--redact") if self.redact else None
@@ -113,7 +113,7 @@ class Connection:
 
 
 def found_in_module(name: str, usual: str, kind: type[_T], option: str) -> _T:
-    """Return what stands in a module under `MODULE:NAME`; `usual` is the name if none is given.
+    """Return the object of a module under `MODULE:NAME`; `usual` is the name if none is given.
 
     Raises:
         click.BadParameter: It cannot be loaded, or is none of the kind.
@@ -164,7 +164,7 @@ _keys_option = click.option(
 
 
 def codec_options(command: Command) -> Command:
-    """Give a command that needs no server the options that name what encrypts; it arrives as `codec`, or `None`."""
+    """Give a command that needs no server the options of encryption; it gets the codec, or `None`, as `codec`."""
 
     @_codec_option
     @_keys_option

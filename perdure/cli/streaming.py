@@ -79,7 +79,7 @@ def check_listen(address: str | None) -> None:
 
 @asynccontextmanager
 async def told(address: str | None, codec: PayloadCodec | None) -> AsyncGenerator[TokenHub | None]:
-    """Listen, if there is an address; yield what workers are given.
+    """Listen for clients, if there is an address; yield the hub for workers.
 
     Raises:
         click.ClickException: The address cannot be had.
@@ -104,7 +104,7 @@ async def told(address: str | None, codec: PayloadCodec | None) -> AsyncGenerato
 async def heard(
     addresses: Sequence[str], codec: PayloadCodec | None, *, wait: bool = False
 ) -> AsyncGenerator[TokenHub | None]:
-    """Connect to workers, if any are named; yield what runners are given.
+    """Connect to workers, if any are named; yield the hub for runners.
 
     Args:
         addresses: Where workers tell.

@@ -124,7 +124,7 @@ class Resolver:
         self._parameters = {arg.arg: arg.annotation for arg in _arguments(node)}
 
     def resolve(self, expression: ast.expr) -> Found | None:
-        """Return what an expression stands for, or `None` if only running it would tell."""
+        """Return the meaning of an expression, or `None` if only running it would tell."""
         match expression:
             case ast.Name(id=name):
                 return self._name(name)
@@ -170,7 +170,7 @@ class Resolver:
 
 
 def namespace_of(function: FunctionType) -> dict[str, Any]:
-    """Return what a function sees: its module's globals and the variables of the functions around it."""
+    """Return a function's namespace: its module's globals and the variables of the functions around it."""
     closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     return {**function.__globals__, **{name: _content(cell) for name, cell in closure.items()}}
 

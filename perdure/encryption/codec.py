@@ -57,7 +57,7 @@ class EncryptionCodec(PayloadCodec):
         return Payload(metadata=metadata, data=nonce + data)
 
     def decrypt(self, payload: Payload) -> Payload:
-        """Return what was encrypted; a payload that is not encrypted as it is.
+        """Decrypt a payload; one that is not encrypted is returned as it is.
 
         Raises:
             EncryptionError: The key is not here, or does not fit, or the payload was changed.

@@ -35,5 +35,5 @@ def unsaid(value: Any) -> bool:
 
 
 def unsaid_one(value: int) -> bool:
-    """Return the same of a field whose default is 1."""
+    """Return whether a field whose default is 1 is to be left out now."""
     return value == 1 and _BRIEF.get()

@@ -1,4 +1,4 @@
-"""The facts of a session, as the fold of its journal finds them."""
+"""What a session's journal says, and what the code asks of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stored_part(state: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class SessionFacts:
-    """The facts of a session. The projection fills them in; everything else only asks."""
+    """What a journal says of its session. The projection fills it in; everything else only asks."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
     events: list[Event] = field(default_factory=list[Event])

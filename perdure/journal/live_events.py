@@ -58,7 +58,7 @@ def live_events(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def told_events(events: Sequence[Event], *, agent: str, branch: str | None) -> Iterable[tuple[int, Event]]:
-    """Return what a model is told of a log, by place: the live events, summaries in the place of those they stand for.
+    """Return the events for a model, by place: the live ones, summaries in the place of those they stand for.
 
     A call whose response came after the summary that stands for the call is told all the same, and so are the other
     calls made with it, with their responses: no model takes a response without its call.

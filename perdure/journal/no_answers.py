@@ -39,7 +39,7 @@ class Judgment:
 
 
 def judge(event: Event, before: Sequence[str] = ()) -> Judgment:
-    """Judge what a model returned.
+    """Judge a model's return.
 
     Args:
         event: The event of it, as the activity made it.

@@ -28,7 +28,7 @@ def pack(entries: Sequence[Entry]) -> str:
 
 
 def pack_dumped(data: bytes) -> str:
-    """Return what `dump_entries` made, as compressed text."""
+    """Return the JSON of `dump_entries` as compressed text."""
     # The fastest ways: packing is a step of a workflow, too.
     return base64.b64encode(zlib.compress(data, level=1)).decode()
 

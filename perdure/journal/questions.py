@@ -81,7 +81,7 @@ def last_request(requests: Iterable[Event], call_id: str) -> str | None:
 
 
 def times_asked(events: Iterable[Event], call_id: str) -> int:
-    """Return how often it was asked what became of a call."""
+    """Return the number of questions about a call in doubt."""
     calls = (call for event in events for call in event.get_function_calls() if call.name == REQUEST_RECONCILE)
     return sum(target_of(call.args or {}) == call_id for call in calls)
 

@@ -20,4 +20,4 @@ RunPath = Annotated[
 ]
 """The agent run that an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
 
-Empty where it is not told: no custom agent is in the plan, the log was imported, or the agent run is from before."""
+Empty where it is not told: no custom agent is in the plan, or the log was imported."""

@@ -101,7 +101,7 @@ class Claims:
         return len(self._claims)
 
     def hand_over(self) -> ClaimsInput:
-        """Return what the next run starts with: the newest claims, as many as a payload takes."""
+        """Return the argument of the next run: the newest claims, as many as a payload takes."""
         kept: list[Claim] = []
         size = 0
         for claim in reversed(self._claims.values()):

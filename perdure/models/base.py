@@ -100,7 +100,7 @@ class BaseLlm(abc.ABC):
 
     @property
     def provider(self) -> str:
-        """Who serves the model, as traces name it (`gen_ai.provider.name`). Default: the class's name."""
+        """The model's provider, as traces name it (`gen_ai.provider.name`). Default: the class's name."""
         return type(self).__name__.lower()
 
     @property

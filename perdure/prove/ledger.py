@@ -76,7 +76,7 @@ class Ledger:
 
     @property
     def notes(self) -> list[dict[str, Any]]:
-        """What was written by `note`."""
+        """The entries that `note` wrote."""
         self._catch_up()
         return list(self._notes)
 

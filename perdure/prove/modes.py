@@ -106,7 +106,7 @@ class Stage:
         return f"proof_{uuid.uuid4().hex[:12]}"
 
     def work(self, app_name: str, *, cached: bool = True, kill: Kill | None = None) -> Work:
-        """Return what a worker process is to do."""
+        """Return the work of a worker process."""
         return Work(
             source=self.source,
             app_name=app_name,

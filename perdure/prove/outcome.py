@@ -87,7 +87,7 @@ def places(events: Iterable[Event]) -> dict[str, Place]:
 
 
 def authors_of(plan: Plan) -> list[str]:
-    """Return who may write events, in the order that `per_author` goes by."""
+    """Return the authors of events, in the order that `per_author` goes by."""
     return [USER, *plan.nodes]
 
 
@@ -136,7 +136,7 @@ def differences(
 
 
 def effects(steps: Iterable[Step]) -> Counter[Key]:
-    """Return what ran how often, repeated attempts not counted: tools by call, models by agent, functions by name."""
+    """Count what ran, repeated attempts not counted: tools by call, models by agent, functions by name."""
     seen: set[tuple[str, str]] = set()
     counts: Counter[Key] = Counter()
     for step in steps:

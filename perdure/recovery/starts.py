@@ -109,7 +109,7 @@ class DeadlineTimers:
             self._due = self._starts.time_of_task(completed)
 
     def expire(self) -> None:
-        """Do what the session did then: behind what the workflow task brought, before what came later."""
+        """Expire the calls as the session did: behind what the workflow task brought, before what came later."""
         due, self._due = self._due, None
         if due is not None:
             self._journal.expired(due)

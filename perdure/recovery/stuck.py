@@ -96,7 +96,7 @@ async def _why_late(client: Client, workflow_id: str) -> SessionStuck | None:
 
 
 async def check_readable(client: Client, workflow_id: str, run_id: str | None = None) -> None:
-    """Return if the client can decode what a session was started with.
+    """Check that the client can decode the argument of a session's workflow.
 
     A request that the session's workers cannot decrypt fails there, with an error that the client cannot decrypt.
 

@@ -39,7 +39,7 @@ _NO_NUMBERS = (b"NaN", b"Infinity")
 
 
 def excess(data: bytes, most: int) -> str | None:
-    """Return what JSON has too much of, as in `has 5 lists …`; `None` if it is within `most` values and the levels."""
+    """Return the excess of JSON, as in `has 5 lists …`; `None` if it is within `most` values and the levels."""
     # Brackets in texts count here, so nearly all that is sent is through already.
     if data.count(b"[") + data.count(b"{") <= min(most, MAX_LEVELS):
         return None

@@ -51,7 +51,7 @@ def timeout_text(kind: str) -> str:
 
 
 def failure_text(failure: Failure) -> str:
-    """Return what stands in history as the failure of an activity."""
+    """Return the text of an activity's failure in a history."""
     if failure.HasField("timeout_failure_info"):
         return timeout_text(TimeoutType.Name(failure.timeout_failure_info.timeout_type).removeprefix("TIMEOUT_TYPE_"))
     return error_text(failure.application_failure_info.type, failure.message)

@@ -66,7 +66,7 @@ def shortened(tool: str, output: ToolOutput, kept: str, length: int = BEGINNING_
 
 
 def without_actions(tool: str, output: ToolOutput) -> ToolOutput:
-    """Return an output without what is large in what it does: the state that it writes, what it asks a person."""
+    """Return an output without its large actions: the state that it writes, and its questions to a person."""
     left = output.actions.model_copy(update={"state_delta": {}, "requested_tool_confirmations": {}})
     if payload_size(left) > BEGINNING_LENGTH:
         left = EventActions()
@@ -90,7 +90,7 @@ def too_large(
     around: Event,
     tried: Collection[tuple[str, Remedy]],
 ) -> list[tuple[types.FunctionCall, Remedy]]:
-    """Return what is to be done to responses that no log takes together, the largest first; nothing if they fit.
+    """Return remedies for responses that no log takes together, the largest first; nothing if they fit.
 
     Args:
         calls: The calls of one model answer.

@@ -126,7 +126,7 @@ def instant_output(plan: Plan, node: LlmNode, call: types.FunctionCall, *, decid
 
 
 def refused_transfer(plan: Plan, tool: str, output: ToolOutput) -> ToolOutput:
-    """Return the output of a tool that hands over to an agent that there is not; all else that it did stays."""
+    """Return the output of a tool that hands over to an unknown agent: an error, with all else that it did."""
     target = output.actions.transfer_to_agent
     told = (
         f"Tool {tool!r} has run, but it hands over to {target!r}, and there is no such agent; control stays here."

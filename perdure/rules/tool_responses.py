@@ -41,7 +41,7 @@ def unknown_output(tool: str, reason: str) -> ToolOutput:
 
 
 def told_beside(message: str, result: Any) -> dict[str, Any]:
-    """Return what the model is told of a call that has run all the same, beside what it returned, if anything."""
+    """Return the output of a call that has run all the same: an error, beside what it returned, if anything."""
     return {"error": message} if result is None else {"error": message, "result": result}
 
 

@@ -68,7 +68,7 @@ class Pulse:
         return await self.trouble() is None
 
     async def trouble(self) -> str | None:
-        """Return what is wrong with Temporal; `None` if nothing is."""
+        """Return the trouble with Temporal; `None` if there is none."""
         async with self._lock:
             if time.monotonic() - self._felt >= _KEPT_SECONDS:
                 self._trouble = await self._feel()

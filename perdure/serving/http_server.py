@@ -41,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return where a browser finds what listens."""
+    """Return the URL of a listening address, for a browser."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

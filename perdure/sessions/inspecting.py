@@ -204,7 +204,7 @@ class Inspecting:
                 yield event
 
     def expect_tokens(self, *, user_id: str, session_id: str) -> Callable[[], None]:
-        """Let workers stream what the session's models write, for half a minute, until `follow` or `events` reads it.
+        """Ask workers to stream what the session's models write: for half a minute, until `follow` or `events` reads.
 
         Called before a message is sent, so that a model that is called at once streams, too.
 

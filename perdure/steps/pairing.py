@@ -74,7 +74,7 @@ class PairMemo:
 
 
 def pair(shown: Sequence[Shown], memo: PairMemo) -> list[Turn]:
-    """Return what a model sees of a log, one content for each item and one for all responses to an item's calls.
+    """Return a model's contents of a log: one for each item, and one for all responses to an item's calls.
 
     A call without a response is left out, and so is a response without a call. Responses stand in the order of their
     calls, the last one to each; what was said beside them comes behind. Every call has an id that no other has.

@@ -107,7 +107,7 @@ class Subscription:
         self._woken = False
 
     def take(self) -> list[News]:
-        """Return what is new since the last time."""
+        """Return the news since the last time."""
         return self._hub.take(self)
 
     def add(self, session: str) -> None:
@@ -149,7 +149,7 @@ class Writer:
 
     @property
     def draft(self) -> Draft:
-        """What it writes."""
+        """The draft that is being written."""
         return self._entry.draft
 
 
@@ -239,7 +239,7 @@ class TokenHub:
             return set(self._readers)
 
     def join(self, subscription: Subscription, session: str) -> None:
-        """Let a reader read a session; see `Subscription.add`."""
+        """Add a session to a reader's; see `Subscription.add`."""
         with self._lock:
             if session in subscription.cursors:
                 return
@@ -253,7 +253,7 @@ class TokenHub:
                 self._tell()
 
     def skip_ended(self, subscription: Subscription, offset: int) -> None:
-        """Let a reader pass over complete answers; see `Subscription.skip_ended`."""
+        """Skip complete answers for a reader; see `Subscription.skip_ended`."""
         with self._lock:
             for session, cursors in subscription.cursors.items():
                 for key, entry in self._entries.get(session, {}).items():
@@ -261,7 +261,7 @@ class TokenHub:
                         cursors[key] = -1
 
     def leave(self, subscription: Subscription, session: str) -> None:
-        """Let a reader read a session no more; see `Subscription.drop`."""
+        """Remove a session from a reader's; see `Subscription.drop`."""
         with self._lock:
             readers = self._readers.get(session, set())
             subscription.cursors.pop(session, None)
@@ -271,7 +271,7 @@ class TokenHub:
                 self._tell()
 
     def take(self, subscription: Subscription) -> list[News]:
-        """Return what a reader has not had yet; see `Subscription.take`."""
+        """Return a reader's news; see `Subscription.take`."""
         found: list[News] = []
         with self._lock:
             for session in sorted(subscription.dirty & subscription.cursors.keys()):

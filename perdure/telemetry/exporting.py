@@ -49,12 +49,12 @@ class Tracing:
 
     @property
     def tracer(self) -> Tracer:
-        """What makes Perdure's spans."""
+        """The tracer of Perdure's spans."""
         return self.provider.get_tracer("perdure")
 
     @property
     def interceptor(self) -> SessionTracing:
-        """What traces a connection's calls, and those of a worker that uses it."""
+        """The interceptor that traces a connection's calls, and those of a worker that uses it."""
         return SessionTracing(self.tracer)
 
     def take_all(self) -> None:
@@ -106,7 +106,7 @@ class Discreet(SpanExporter):
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Let the other exporter send what it has."""
+        """Flush the other exporter."""
         return self._exporter.force_flush(timeout_millis)
 
 

@@ -72,7 +72,7 @@ class SessionTracing(TracingInterceptor):
     def workflow_interceptor_class(
         self, input: WorkflowInterceptorClassInput
     ) -> type[TracingWorkflowInboundInterceptor]:
-        """Return what traces a session's workflow."""
+        """Return the interceptor that traces a session's workflow."""
         super().workflow_interceptor_class(input)
         return _TracedSession
 

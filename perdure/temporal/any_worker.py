@@ -41,7 +41,7 @@ class Detours(Interceptor):
     """An interceptor by which a worker heeds `any_worker`."""
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
-        """Return what is put in front of each workflow."""
+        """Return the interceptor of each workflow."""
         return _Inbound
 
 

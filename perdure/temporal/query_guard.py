@@ -38,7 +38,7 @@ BETWEEN_STEPS = "the session is about to take a step"
 
 
 async def ask_again(query: Callable[[], Awaitable[_R]], seconds: float) -> _R:
-    """Return what a query finds, asked for so many seconds while it is refused between two steps.
+    """Return a query's result, asked for so many seconds while it is refused between two steps.
 
     Raises:
         WorkflowQueryFailedError: It is still refused, or fails.

@@ -16,7 +16,7 @@ from perdure.temporal.query_guard import GuardedRunner, GuardedSandbox
 
 
 def workflow_runner(registries: Sequence[Registry], *, guarded: bool = False) -> WorkflowRunner:
-    """Return what runs the workflows of some apps: Temporal's sandbox where custom agents run, else none.
+    """Return the runner of some apps' workflows: Temporal's sandbox where custom agents run, else none.
 
     `guarded` is for workers that are asked while they work (`perdure/temporal/query_guard.py`).
 

@@ -215,7 +215,7 @@ def unanswered(invocation: Invocation) -> list[types.FunctionCall]:
 
 
 def in_doubt(invocation: Invocation) -> set[str]:
-    """Return the ids of calls about which it was asked what became of them, and which have no response."""
+    """Return the ids of calls in doubt: a question was asked about them, and they have no response."""
     found: set[str] = set()
     for entry in invocation.entries:
         if isinstance(entry, EventLogged):

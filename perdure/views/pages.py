@@ -212,7 +212,7 @@ def time_text(timestamp: float) -> str:
 
 
 def expired_cause(call: Call) -> str:
-    """Return why a call whose deadline has passed fails its invocation."""
+    """Return the cause of an invocation's failure by a call whose deadline has passed."""
     deadline = time_text(call.expired or 0.0)
     return f"no answer came by the deadline of the call, {deadline}; a resume waits for it without a deadline"
 

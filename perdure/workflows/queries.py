@@ -1,4 +1,4 @@
-"""Queries of a session, which leave no trace in its history, and the update by which clients wait."""
+"""What a session's readers see, by queries without a trace in the history, and the update by which they wait."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_WAITS = 5
 
 
 class TurnWaits:
-    """Counts and ends the waits of clients for an invocation to give up the turn."""
+    """Those who wait until an invocation has given up the turn."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -63,12 +63,12 @@ class TurnWaits:
         await workflow.wait_condition(lambda: self._ended or invocation.status not in ("queued", "running"))
 
     def end(self) -> None:
-        """End all waits, since the run hands over to the next one, which clients are to ask."""
+        """Let all of them go, since the run hands over to the next one, which they are to ask."""
         self._ended = True
 
 
 class refusing:
-    """Converts a refusal into the error that crosses to the client."""
+    """Turns a refusal into the form in which it crosses to the client."""
 
     def __enter__(self) -> None:
         return None
@@ -79,7 +79,7 @@ class refusing:
 
 
 class SessionQueries:
-    """The queries of the session workflow, which fail while the journal is on its way."""
+    """The half of the session workflow that only looks. Queries fail while the journal is on its way."""
 
     _app: str
     _user_id: str

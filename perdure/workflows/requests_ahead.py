@@ -29,7 +29,7 @@ class Ahead:
         self._requests: RequestsAhead[RawValue] = RequestsAhead()
 
     def bring(self, args: Sequence[RawValue]) -> None:
-        """Keep what a signal brings.
+        """Keep a request that a signal brings.
 
         Raises:
             InvalidMessage: It does not bring a name and a request.

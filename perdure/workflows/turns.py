@@ -68,7 +68,7 @@ class Turns:
                     await self._take_turn(invocation)
 
     async def keep_journal(self) -> None:
-        """Write into this run's history what it does not hold of the journal, for the run that will read it there."""
+        """Write the rest of the journal into this run's history, for the run that will read it there."""
         for part in self._carrier.missing(self._log.projection):
             await keep_journal(part)
         await workflow.wait_condition(workflow.all_handlers_finished)

@@ -54,7 +54,7 @@ class Access:
         self.deed: Deed = deed
 
     def check(self, user_id: str, deed: Deed | None = None) -> None:
-        """Refuse what is another user's.
+        """Refuse a session of another user.
 
         Raises:
             HTTPException: 404, as if there were nothing; 403 for who may look, and not do this.
@@ -66,7 +66,7 @@ class Access:
         raise HTTPException(404, NOT_FOUND)
 
     def runner(self, runner: Runner, user_id: str | None, deed: Deed | None = None) -> Runner:
-        """Return a runner that reaches no further than the request may: whose sessions it may touch, or all.
+        """Return a runner that reaches the sessions that the request may touch: one user's, or all.
 
         Args:
             runner: One that reaches everything.
@@ -82,7 +82,7 @@ class Access:
         return runner if only is None else OneUsersRunner(runner, only)
 
     def whose(self, user_id: str | None, deed: Deed | None = None) -> str | None:
-        """Return whose sessions are meant, by a request for this user's or, with `None`, for as many as may be.
+        """Return the user whose sessions are meant by a request for `user_id`'s; with `None`, for all it may touch.
 
         Returns:
             A user, or `None` for everybody's.
@@ -101,7 +101,7 @@ class Access:
 
 
 def access_of(request: Request) -> Access:
-    """Return what a request may touch."""
+    """Return the rights of a request."""
     looks = request.method in _LOOKS
     deed: Deed = "read" if looks else "answer" if request.scope.get("endpoint") in _answering else "run"
     return Access(request.scope.get(SCOPE_KEY, ANYONE), deed)
@@ -123,7 +123,7 @@ async def check_users(request: Request) -> None:
 
 
 def call_limit(identity: Identity, max_llm_calls: int | None) -> CallLimit | None:
-    """Return how many model calls somebody asks for; who is no operator may only lower what the app allows."""
+    """Return the limit of model calls that a request asks for; only an operator may raise what the app allows."""
     if max_llm_calls is None:
         return None
     return CallLimit(most=max_llm_calls, lowers=OPERATOR not in identity.roles)

@@ -61,7 +61,7 @@ class Authenticator:
     """Checks credentials."""
 
     def __init__(self, config: AuthConfig, *, before: Authenticator | None = None) -> None:
-        """Let in whoever the config says.
+        """Make an authenticator by the settings of access.
 
         Args:
             config: Who it is.
@@ -80,7 +80,7 @@ class Authenticator:
         self._secret = config.sign_in.secret or self._own_secret
 
     async def identify(self, headers: Headers) -> Known:
-        """Return who sends a request. The header `Authorization` counts more than a cookie.
+        """Return the sender of a request. The header `Authorization` counts more than a cookie.
 
         Raises:
             Refused: Nobody that is known.
@@ -95,7 +95,7 @@ class Authenticator:
         return await self.check(credential.strip())
 
     async def check(self, credential: str) -> Known:
-        """Return whose an API key or a token is.
+        """Return the owner of an API key or a token.
 
         Raises:
             Refused: Nobody's that is known.

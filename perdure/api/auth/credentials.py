@@ -50,7 +50,7 @@ class ApiKey(BaseModel):
     def new(
         cls, subject: str, *, now: datetime, roles: Iterable[Role] = (), lasts: timedelta | None = None
     ) -> tuple[ApiKey, str]:
-        """Return what is to be kept of a fresh key, and the key, which is secret.
+        """Return the entry of a fresh key, and the key, which is secret.
 
         Raises:
             DefinitionError: The subject is empty, too long, or has characters that nobody can read.
@@ -72,7 +72,7 @@ class ApiKey(BaseModel):
 
     @property
     def mark(self) -> str:
-        """What tells the key from another one that has its id later."""
+        """A mark that tells the key from another one that has its id later."""
         return self.sha256[:16]
 
     @property
@@ -107,7 +107,7 @@ class ApiKeys:
 
 
 def append_key(path: Path, key: ApiKey) -> None:
-    """Write what is kept of a key at the end of a file, which is made for its owner alone if it is not there.
+    """Write a key's entry at the end of a file, which is made for its owner alone if it is not there.
 
     Raises:
         DefinitionError: The file cannot be read or written, or is no TOML that the key could be added to.

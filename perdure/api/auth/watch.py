@@ -72,7 +72,7 @@ class AuthWatch:
     """Holds the authenticator of the file's newest content. A broken file changes nothing."""
 
     def __init__(self, config: AuthConfig, path: Path | None = None) -> None:
-        """Let in whoever the config says.
+        """Begin with the settings of access.
 
         Args:
             config: What holds from the start.
@@ -92,11 +92,11 @@ class AuthWatch:
 
     @property
     def follows(self) -> bool:
-        """Whether it may change who is let in."""
+        """Whether the settings of access may change."""
         return self._path is not None
 
     async def current(self) -> Authenticator:
-        """Return the authenticator that holds: by what the file said a second ago, or later."""
+        """Return the authenticator of what the file said a second ago, or later."""
         if self._path is None:
             return self._current
         now = time.monotonic()

@@ -55,7 +55,7 @@ def answer_metadata(identity: Identity, why: str | None = None) -> dict[str, Any
 
 
 def attribution_of(event: Event) -> Attribution | None:
-    """Return who answered by an event, when and why; `None` where it does not tell."""
+    """Return the attribution of an answer's event; `None` where it does not tell."""
     found: Any = (event.custom_metadata or {}).get(ATTRIBUTION)
     # A signal, or an import, may hold anything there.
     if not isinstance(found, Mapping):
@@ -69,7 +69,7 @@ def _text(value: object) -> str | None:
 
 
 def check_log(identity: Identity, log: GivenLog) -> None:
-    """Refuse a log that holds what only an operator may bring: whoever brings a log could have written it.
+    """Refuse a log with contents that only an operator may bring: whoever brings it could have written them.
 
     That is who answered; a question whether a call may run, or what became of it, since its answer lets calls run; what
     a custom agent's activities returned; writes of `app:` keys that a resume would carry out; and a number of model

@@ -91,12 +91,12 @@ class Backend:
         return self._client
 
     def limited_to(self, access: Access) -> Backend:
-        """Return this backend for one request: its runners reach what the request may touch."""
+        """Return this backend for one request: its runners reach no other sessions."""
         return _LimitedBackend(self, access)
 
     @property
     def access(self) -> Access:
-        """What the request may touch."""
+        """The rights of the request."""
         if self.config.auth is not None:
             raise RuntimeError("a backend gives nothing out before it knows who asks; take it as BackendOf")
         return Access(ANYONE, "run")
@@ -182,12 +182,12 @@ class Backend:
         return runner if self.shows_errors(app) else VeiledRunner(runner)
 
     def shows_errors(self, app: str) -> bool:
-        """Return whether who asks may read what errors of the app's code say."""
+        """Return whether the sender may read the texts of errors of the app's code."""
         plan = self.plans.get(app)
         return OPERATOR in self.access.identity.roles or (plan is not None and plan.shows_errors)
 
     def told(self, app: str, call: PendingCall) -> PendingCall:
-        """Return a call that waits as it is told to who asks."""
+        """Return a call that waits in the form for the sender."""
         return call if self.shows_errors(app) else veiled(call)
 
     async def plan(
@@ -272,7 +272,7 @@ def _id_size(app: str, user_id: str, session_id: str) -> int:
 
 
 def check_app_name(app: str) -> None:
-    """Refuse what no app can be named.
+    """Refuse a name that no app can have.
 
     Raises:
         HTTPException: It is no identifier. 400.

@@ -128,7 +128,7 @@ class CheckedRoute(APIRoute):
     """A route whose JSON body is parsed and checked in a thread, once it is more than small."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
+        """Return the handler of a request."""
         handler = super().get_route_handler()
         field = self.body_field
         if field is None or isinstance(field.field_info, Form):

@@ -25,7 +25,7 @@ _Kind = type[BaseModel] | type[Enum]
 
 
 def check_names(kind: type[BaseModel], value: Any) -> Any:
-    """Return what is to become a value of google-genai's, or of one that holds such values.
+    """Check, and return, a value that is to become one of google-genai's, or one that holds such values.
 
     Raises:
         ValueError: It holds a name that none of the set has, or too many parts.

@@ -45,7 +45,7 @@ class AnswerForm:
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def value(self, key: str, default: str = "") -> str:
-        """Return what stands in an input."""
+        """Return the value of an input."""
         return self.values.get(key, default)
 
 

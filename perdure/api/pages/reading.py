@@ -97,7 +97,7 @@ class SessionPage:
 
 
 async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
-    """Return what waits in all sessions that somebody may see, and those sessions."""
+    """Read the calls that wait in all sessions that somebody may see, and those sessions."""
     user = backend.access.whose(wanted.user_id)
     apps = await backend.apps()
     chosen = apps if wanted.app is None else [wanted.app]

@@ -136,7 +136,7 @@ class PageRoute(APIRoute):
     """A route whose errors are pages, too."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what handles a request."""
+        """Return the handler of a request."""
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
@@ -156,5 +156,5 @@ class PageRoute(APIRoute):
 
 
 def error_page(status: int, detail: str) -> HTMLResponse:
-    """Return a page that says what went wrong."""
+    """Return a page about an error."""
     return page("error.html", status, title=_TITLES.get(status, "That did not work"), detail=detail)

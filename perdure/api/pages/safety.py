@@ -33,7 +33,7 @@ def check_same_origin(request: Request) -> None:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Return what a form was filled in with; of a name that is there twice, the last value.
+    """Return the fields of a filled form; of a name that is there twice, the last value.
 
     Raises:
         HTTPException: It is no form. 415 or 400.

@@ -108,7 +108,7 @@ class Taken(Resource):
 
     @classmethod
     def of(cls, result: InvocationResult) -> Taken:
-        """Return what an update returned as a resource."""
+        """Return an update's result as a resource."""
         return cls(invocation=Invocation.of(result.invocation), offset=result.offset)
 
 

@@ -35,7 +35,7 @@ _NOT_RESUMABLE = (
 async def run_once(
     scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput, step: Standing
 ) -> ToolOutput | Doubt:
-    """Return what an at-most-once call returned: now, or as somebody said who knows; else the doubt about it.
+    """Return the output of an at-most-once call: of now, or by the word of somebody who knows; else the doubt about it.
 
     Raises:
         EffectFailed: The tool raised; then a resume finds the call in doubt.
@@ -59,7 +59,7 @@ async def run_once(
 
 
 def is_up_to_a_person(scope: Scope, call_id: str, step: Standing) -> bool:
-    """Return whether it was asked what became of a call, and no answer lets it start again: so it does not run."""
+    """Return whether a call in doubt was asked about, and no answer lets it start again: so it does not run."""
     request_id = last_request(step.doubts, call_id)
     answer = scope.projection.answer_to(request_id) if request_id is not None else None
     return request_id is not None and not (answer is not None and lets_run_again(answer))

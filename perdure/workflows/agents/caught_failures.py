@@ -56,7 +56,7 @@ class Caught:
         return first
 
     def go_on(self) -> None:
-        """Journal what failed before: the agent does something else now."""
+        """Journal the failures so far: the agent does something else now."""
         line = _current_line()
         for met in self._met:
             met.dealt_with |= met.line[: len(line)] == line

@@ -133,7 +133,7 @@ class CustomContext(InvocationContext):
         return bool(event.actions.end_of_agent)
 
     def end(self) -> None:
-        """End: what gathered calls bring now, for which the agent did not wait, is nobody's any more."""
+        """End: later results of gathered calls, for which the agent did not wait, are nobody's any more."""
         self._ended = True
         self.caught.end()
 

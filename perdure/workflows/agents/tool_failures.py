@@ -42,7 +42,7 @@ def told_failure(
 
 
 def told_doubt(scope: Scope, tool: ToolPlan | None, doubt: Doubt) -> ToolOutput | None:
-    """Return what the model is told of a call in doubt where nobody can be asked; `None` if it is not to be told."""
+    """Return the output of a call in doubt where nobody can be asked; `None` if the model is not to be told."""
     if scope.plan.resumable or tool is None or tool.on_failure != "tell_model":
         return None
     return unknown_output(tool.name, doubt.reason)

@@ -46,7 +46,7 @@ class RunLimits:
         self._shortens = False
 
     def carried(self) -> None:
-        """Take what the history holds now for the journal that the run started with."""
+        """Count what the history holds now as the journal that the run started with."""
         info = workflow.info()
         self._carried_bytes = info.get_current_history_size()
         self._carried_events = info.get_current_history_length()

@@ -72,10 +72,10 @@ class LocalPlaces:
         return True
 
     def model_returned(self, agent: str, branch: str | None) -> None:
-        """Free what this agent's tools held, and what was held as the turn began."""
+        """Free the places of this agent's tools, and those that were held as the turn began."""
         self._held.pop((agent, branch), None)
         self._held.pop(None, None)
 
     def next_turn(self) -> None:
-        """Let the first model call that comes back free what is held, since its agents may call no model any more."""
+        """Have the first model call that returns free what is held, since its agents may call no model any more."""
         self._held = Counter({None: self._held.total()})
