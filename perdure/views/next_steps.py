@@ -1,7 +1,7 @@
 """Where each agent of an invocation stands, and what it does next when it is entered again. Pure.
 
-The rules are those of `workflows/agents/composite.py`, `workflows/agents/llm_agent.py` and `workflows/agents/tool_calls.py`, asked and not
-followed: nothing is logged, scheduled or awaited here.
+The rules are those of `composite.py`, `llm_agent.py` and `tool_calls.py` in `workflows/agents/`, asked, not followed:
+nothing is logged, scheduled or awaited here.
 """
 
 from __future__ import annotations
