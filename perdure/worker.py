@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypedDict
 
@@ -18,9 +19,7 @@ from perdure.activities.journal_cache import JournalActivity, JournalCache
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
 from perdure.activities.plan import PlanActivities, SearchAttributes
-from perdure.activities.results import ToolResults
 from perdure.activities.tools import ToolActivity
-from perdure.activities.user_code import CodeRunner
 from perdure.agents.definitions import App
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.compiler.registry import Registry, register
@@ -28,6 +27,10 @@ from perdure.config import WorkerConfig
 from perdure.logs import redact_logs
 from perdure.messages.rollout import Rollout
 from perdure.redaction import RedactingCodec, safely
+from perdure.steps.base import Steps
+from perdure.steps.native import NativeSteps
+from perdure.steps.tool_results import ToolResults
+from perdure.steps.user_code import CodeRunner
 from perdure.streams.hub import TokenHub
 from perdure.telemetry.step_meter import StepMeter
 from perdure.temporal.any_worker import Detours
@@ -61,28 +64,17 @@ def create_workers(
     if isinstance(client.data_converter.payload_codec, RedactingCodec):
         # A piece of a text does not tell what the whole is.
         streams = None
-    code = _code_runner("tools", config.tool_threads)
-    # A tool that blocks its loop holds up no model call.
-    models = _code_runner("models", config.tool_threads)
-    journals = JournalCache(client, config.journal_cache_bytes)
-    attributes = SearchAttributes(client)
+    shared = SharedByWorkers(
+        client, config, JournalCache(client, config.journal_cache_bytes), SearchAttributes(client), streams
+    )
     # Where histories are encrypted, what is too large for them is, too; and it is opened where it is loaded.
     kept = None if config.artifacts is None else SealedArtifacts(config.artifacts, client.data_converter.payload_codec)
-    rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
-    return [
-        _worker(
-            client,
-            registry,
-            config,
-            code,
-            journals,
-            attributes,
-            ModelActivity(registry, journals, models, rollout, kept, streams),
-            rollout,
-            kept,
-        )
-        for registry in map(register, apps)
-    ]
+    workers: list[Worker] = []
+    for registry in map(register, apps):
+        code = _code_runner(registry.plan.app, config.tool_threads)
+        results = ToolResults(code, kept)
+        workers.append(worker_with_steps(shared, registry, NativeSteps(registry, code, results, kept), results))
+    return workers
 
 
 async def run_workers(
@@ -118,20 +110,24 @@ async def run_workers(
         await asyncio.gather(*(worker.shutdown() for worker in workers))
 
 
-def _worker(
-    client: Client,
-    registry: Registry,
-    config: WorkerConfig,
-    code: CodeRunner,
-    journals: JournalCache,
-    attributes: SearchAttributes,
-    model: ModelActivity,
-    rollout: Rollout,
-    artifacts: SealedArtifacts | None,
-) -> Worker:
-    results = ToolResults(code, artifacts)
-    plan = PlanActivities(registry, client, attributes)
+@dataclass(frozen=True)
+class SharedByWorkers:
+    """What the workers of one process have in common."""
+
+    client: Client
+    config: WorkerConfig
+    journals: JournalCache
+    attributes: SearchAttributes
+    streams: TokenHub | None
+
+
+def worker_with_steps(shared: SharedByWorkers, registry: Registry, steps: Steps, results: ToolResults) -> Worker:
+    """Build the worker of one app, whose agents' steps are done by `steps`."""
+    client, config, journals = shared.client, shared.config, shared.journals
+    rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
+    plan = PlanActivities(registry, client, shared.attributes)
     kept = JournalActivity(journals)
+    tools = ToolActivity(steps, journals, ClaimDesk(client, journals), rollout, results)
     return Worker(
         client,
         task_queue=registry.plan.app,
@@ -141,9 +137,9 @@ def _worker(
             plan.share_state,
             kept.keep_journal,
             kept.load_journal,
-            model.call,
-            results.keep_result,
-            ToolActivity(registry, journals, ClaimDesk(client, journals), code, rollout, results, artifacts).run,
+            ModelActivity(steps, journals, rollout, shared.streams).call,
+            tools.keep_result,
+            tools.run,
         ],
         workflow_runner=workflow_runner([registry], guarded=True),
         interceptors=[StepMeter(), Detours(), LostWorkers(client)],
@@ -185,5 +181,6 @@ def _version(registry: Registry, config: WorkerConfig) -> _Version:
 
 
 @functools.cache
-def _code_runner(name: str, threads: int) -> CodeRunner:
-    return CodeRunner(name, threads)
+def _code_runner(app: str, threads: int) -> CodeRunner:
+    # One loop for all steps of an app: what its tools and models share, such as a client of a service, belongs to one.
+    return CodeRunner(app, threads)

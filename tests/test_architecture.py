@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "compiler": frozenset({"plan", "journal", "agents", "models"}),
     "temporal": frozenset({"journal.compact_json", "plan", "compiler.registry"}),
     "recovery": _PURE | {"temporal.payloads"},
-    "steps": _PURE | {"agents", "models", "artifacts", "streams", "telemetry.step"},
+    "steps": _PURE | {"agents", "compiler.registry", "models", "artifacts", "streams", "telemetry.step"},
     "activities": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "streams", "telemetry.step", "temporal"}
     | {"recovery.slices", "sessions.shared_state"},

@@ -21,8 +21,8 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.activities.attempts import beating
 from perdure.activities.journal_cache import JournalCache
-from perdure.activities.user_code import beating
 from perdure.journal.entries import ToolStarted
 from perdure.messages.claims import CLAIM, CLAIMS_WORKFLOW, Claim, ClaimInput, ClaimResult, ClaimsInput, claims_id
 from perdure.messages.session import JournalSlice, ToolInput

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import chain, islice, takewhile
@@ -14,7 +13,7 @@ from itertools import chain, islice, takewhile
 from temporalio import activity
 from temporalio.client import Client
 
-from perdure.activities.user_code import beating
+from perdure.activities.attempts import beating
 from perdure.journal.entries import MAX_PART_BYTES, Entry, payload_size
 from perdure.journal.packing import pack, pack_part, unpack
 from perdure.journal.projection import Projection
@@ -28,6 +27,7 @@ from perdure.messages.session import (
     PageInput,
 )
 from perdure.recovery.slices import read_archive
+from perdure.steps.base import Snapshot
 from perdure.steps.prompt import PromptMemo
 from perdure.temporal.query_guard import ask_again
 
@@ -79,15 +79,6 @@ class _Copy:
             return self.projection
         # A parallel branch was quicker: this call is to see the log as it was when it was scheduled.
         return Projection.fold(self.projection.entries[:length])
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A session at one length of its journal."""
-
-    projection: Projection
-    memo: PromptMemo
-    """For prompts of this session."""
 
 
 class JournalCache:

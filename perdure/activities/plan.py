@@ -12,8 +12,8 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.activities.attempts import beating
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES
-from perdure.activities.user_code import beating
 from perdure.compiler.registry import Registry
 from perdure.errors import SharedStateFull
 from perdure.journal.entries import payload_size

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import ActivityEnvironment
 
+from perdure.activities import attempts as code
 from perdure.activities import journal_cache as session
-from perdure.activities import user_code as code
 from perdure.activities.journal_cache import JournalCache
 from perdure.agents import FunctionTool, LongRunningFunctionTool
 from perdure.journal.entries import Entry, EventLogged, SessionCreated

@@ -7,7 +7,6 @@ artifact of its session.
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,23 +14,20 @@ from hashlib import sha256
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
-from temporalio import activity
 
-from perdure.activities.payload_checks import MAX_LOCAL_BYTES
-from perdure.activities.user_code import CodeRunner
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.errors import ArtifactError
 from perdure.journal.entries import payload_size
 from perdure.journal.events import EventActions
-from perdure.journal.tool_output import RunTimes, ToolOutput
+from perdure.journal.tool_output import ToolOutput
 from perdure.logs import get_logger
-from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
-from perdure.messages.session import split_workflow_id
 from perdure.rules.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
-from perdure.rules.large_results import BEGINNING_LENGTH, MAX_RESULT_BYTES, NO_STORE, as_text, in_words, shortened
+from perdure.rules.large_results import BEGINNING_LENGTH, NO_STORE, as_text, in_words, shortened
 from perdure.rules.tool_responses import told_beside
+from perdure.steps.base import Place, ToolCall
 from perdure.steps.plain_values import NotPlain, to_plain
+from perdure.steps.user_code import CodeRunner
 
 _log = get_logger("perdure.worker")
 
@@ -43,22 +39,6 @@ _BEGINNING_BYTES = 30_000
 
 _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
-
-_MARGIN_SECONDS = 5.0
-_MARGIN_PART = 0.2
-"""What is left of an activity's time for its word to reach the server: of a short time a part."""
-
-
-def handing_in_until() -> float:
-    """Return when an activity that has begun just now is to return at the latest, by `time.monotonic`.
-
-    By this machine's own clock, since the server's, which the activity's times are of, may be another.
-    """
-    timeout = activity.info().start_to_close_timeout
-    if timeout is None:
-        return math.inf
-    seconds = timeout.total_seconds()
-    return time.monotonic() + seconds - min(_MARGIN_SECONDS, seconds * _MARGIN_PART)
 
 
 def _excess(value: BaseModel, most: int) -> str | None:
@@ -81,55 +61,62 @@ class ToolResults:
 
     async def output(
         self,
-        tool: str,
-        key: str,
+        at: Place,
+        call: ToolCall,
         result: Any,
         context: ToolContext,
         *,
-        end: float,
-        times: RunTimes | None = None,
         wrapped: Callable[[Any], Any] = lambda plain: plain,
     ) -> ToolOutput:
         """Return the output of a tool that returned. Raises nothing: the tool has run.
 
         Args:
-            tool: The tool.
-            key: The call's idempotency key.
+            at: Whose call it was.
+            call: The call.
             result: What the function returned.
             context: What it wrote into its context.
-            end: When the activity is to return (`handing_in_until`): timed out, it would run the tool again.
-            times: When it ran.
             wrapped: What the output holds of the result, as JSON.
         """
+        tool = call.tool
         try:
             # In a thread: an iterator, a property or a serializer is the user's code, too.
-            given = await self._code.run_until(end, _Given, tool, result, context)
+            given = await self._code.run_until(call.until, _Given, tool, result, context, call.most_bytes)
         except TimeoutError:
-            return ToolOutput(result={"error": _cannot_be_told(tool, "reading it took too long")}, times=times)
+            return ToolOutput(result={"error": _cannot_be_told(tool, "reading it took too long")})
         except (Exception, asyncio.CancelledError) as error:
             why = "its run was stopped while its result was read" if _is_stop(error) else f"{type(error).__name__}"
-            return ToolOutput(result={"error": _cannot_be_told(tool, why)}, times=times)
+            return ToolOutput(result={"error": _cannot_be_told(tool, why)})
         if given.problems:
             _log.warning("what a tool gave was refused", tool=tool, problems=len(given.problems))
-        output = ToolOutput(result=given.told, actions=given.actions, times=times)
-        output = await self.bounded(tool, key, output, end)
+        output = ToolOutput(result=given.told, actions=given.actions)
+        output = await self.bounded(at, call, output)
         return output.model_copy(update={"result": wrapped(output.result)})
 
-    async def bounded(self, tool: str, key: str, output: ToolOutput, end: float) -> ToolOutput:
+    async def bounded(self, at: Place, call: ToolCall, output: ToolOutput) -> ToolOutput:
         """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
-        most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES
-        if payload_size(output) <= most - _RESERVE_BYTES and _excess(output, MAX_RESULT_VALUES) is None:
+        if payload_size(output) <= call.most_bytes - _RESERVE_BYTES and _excess(output, MAX_RESULT_VALUES) is None:
             return output
-        return await self.shorten(tool, key, output, BEGINNING_LENGTH, end)
+        return await self.shorten(at.key, call.tool, call.key, output, BEGINNING_LENGTH, call.until)
 
-    async def shorten(self, tool: str, key: str, output: ToolOutput, length: int, end: float) -> ToolOutput:
-        """Return an output with the beginning of its result; the whole is kept as an artifact, if there is a place."""
+    async def shorten(
+        self, session: tuple[str, str, str], tool: str, key: str, output: ToolOutput, length: int, end: float
+    ) -> ToolOutput:
+        """Return an output with the beginning of its result; the whole is kept as an artifact, if there is a place.
+
+        Args:
+            session: App, user and session.
+            tool: The tool.
+            key: The call's idempotency key.
+            output: Its output.
+            length: How many characters of the result are left.
+            end: How long to try to keep the whole, by `time.monotonic`.
+        """
         if self._artifacts is None:
             return shortened(tool, output, NO_STORE, length)
         whole = output.result
         name = _artifact_name(tool, key, text=isinstance(whole, str))
         try:
-            version = await self._save(self._artifacts, name, key, whole, end)
+            version = await self._save(self._artifacts, session, name, key, whole, end)
         except (Exception, asyncio.CancelledError) as error:
             kind = type(error).__name__
             # End users read the note, and what a store says may quote anything.
@@ -141,8 +128,10 @@ class ToolResults:
         kept = output.model_copy(update={"actions": actions})
         return shortened(tool, kept, f"all of it is kept as the artifact {name!r} of this session", length)
 
-    async def _save(self, artifacts: SealedArtifacts, name: str, key: str, whole: Any, end: float) -> int:
-        app, user, session = split_workflow_id(activity.info().workflow_id or "")
+    async def _save(
+        self, artifacts: SealedArtifacts, of: tuple[str, str, str], name: str, key: str, whole: Any, end: float
+    ) -> int:
+        app, user, session = of
         is_text = isinstance(whole, str)
 
         async def save() -> int:
@@ -167,21 +156,14 @@ class ToolResults:
                 await asyncio.sleep(pause)
         raise AssertionError("the loop returns or raises")
 
-    @activity.defn(name=KEEP_RESULT)
-    async def keep_result(self, request: KeepResultInput) -> ToolOutput:
-        """Keep a result that is too large together with those of other calls; returns what the model gets of it."""
-        end = handing_in_until()
-        return await self.shorten(request.tool, request.idempotency_key, request.output, request.length, end)
-
 
 class _Given:
     """A tool's result, as plain data, and what of it cannot be kept."""
 
-    def __init__(self, tool: str, result: Any, context: ToolContext) -> None:
-        """Read a result; runs code of the user's."""
+    def __init__(self, tool: str, result: Any, context: ToolContext, most: int) -> None:
+        """Read it; runs code of the user's."""
         self._tool = tool
         self.problems: list[str] = []
-        most = MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES
         plain = self._result(result)
         try:
             context.check_artifacts_saved()

@@ -1,6 +1,6 @@
-"""Runs user code so that it never blocks the worker's loop, and heartbeats for it.
+"""Runs user code so that it never blocks the worker's loop.
 
-Sync functions run in threads; async ones, models included, on a loop of their own, one for each worker process.
+Sync functions run in threads; async ones, models included, on a loop of their own, one for each app.
 """
 
 from __future__ import annotations
@@ -12,44 +12,17 @@ import inspect
 import math
 import threading
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent import futures
-from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from temporalio import activity
-
 from perdure.errors import ArtifactError, error_text
-from perdure.logs import get_logger, names_at_work
-from perdure.rules.failures import reference
 
 _T = TypeVar("_T")
-_log = get_logger("perdure.worker")
 
-_BEAT_SECONDS = 1.0
-_BEATS_PER_TIMEOUT = 3.5
 _GRACE_SECONDS = 5.0
 """How long what is cancelled may take to be over, and to keep its result if it finishes all the same: a sync function,
 which nothing can interrupt, and an async one that cleans up."""
-
-
-@contextmanager
-def telling(what: str) -> Generator[None]:
-    """Log a failure by its kind, place and attempt: what it says may quote a prompt or an argument."""
-    try:
-        yield
-    except Exception as error:
-        cause = error.__cause__ or error
-        place = next(reversed(traceback.extract_tb(cause.__traceback__)), None)
-        where = f"{place.filename.rpartition('/')[2]}:{place.lineno}" if place else None
-        attempt = activity.info().attempt
-        names = names_at_work()
-        known = reference(names.get("invocation", ""), names.get("agent", ""), names.get("tool", "model"))
-        kind = type(cause).__name__
-        _log.warning(f"{what} failed", error=kind, reference=known, where=where, attempt=attempt)
-        _log.debug(f"{what} failed", exc_info=True)
-        raise
 
 
 class CodeRunner:
@@ -63,11 +36,11 @@ class CodeRunner:
         self._thread.start()
 
     async def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run a function and return its result, heartbeating all the while; must be called inside of an activity.
+        """Run a function and return its result.
 
         Raises:
             RuntimeError: It raised what would be taken for something else outside of it, such as `StopIteration`.
-            asyncio.CancelledError: The activity was cancelled, and the function did not finish in time.
+            asyncio.CancelledError: The step was cancelled, and the function did not finish in time.
         """
         if inspect.iscoroutinefunction(fn):
             return await self.run_async(fn(*args, **kwargs))
@@ -91,7 +64,7 @@ class CodeRunner:
         return asyncio.get_running_loop().run_in_executor(self._threads, _contained, call)
 
     async def run_async(self, coroutine: Coroutine[Any, Any, _T], *, end: float = math.inf) -> _T:
-        """Run a coroutine on the loop for user code, heartbeating all the while.
+        """Run a coroutine on the loop for user code.
 
         Args:
             coroutine: The coroutine.
@@ -100,7 +73,7 @@ class CodeRunner:
         Raises:
             RuntimeError: As for `run`.
             TimeoutError: It did not finish by then, and is cancelled.
-            asyncio.CancelledError: The activity was cancelled; so was the coroutine, which is over by then unless that
+            asyncio.CancelledError: The step was cancelled; so was the coroutine, which is over by then unless that
                 took it too long.
         """
         job = _Job(coroutine)
@@ -124,11 +97,13 @@ class CodeRunner:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_GRACE_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 _MISUNDERSTOOD = (StopIteration, StopAsyncIteration, futures.CancelledError)
 """No future takes the first (https://github.com/python/cpython/issues/112182), generators around the call would take
-the second for their own, and the third counts as the activity's cancellation."""
+the second for their own, and the third counts as the step's cancellation."""
 
 
 def _contained(call: Callable[[], _T]) -> _T:
@@ -190,23 +165,22 @@ class _Job(Generic[_T]):
 async def _finish(
     future: asyncio.Future[_T], cancel: Callable[[], object] | None = None, *, end: float = math.inf
 ) -> _T:
-    with beating():
-        try:
-            # As if shielded: neither the wait's cancellation nor its end cancels what is waited for.
-            await asyncio.wait({future}, timeout=None if end == math.inf else max(end - time.monotonic(), 0))
-        except asyncio.CancelledError:
-            if cancel is not None:
-                cancel()
-            done, _ = await asyncio.wait({future}, timeout=_GRACE_SECONDS)
-            if not done:
-                future.add_done_callback(_ignored)
-                raise
-        if not future.done():
-            if cancel is not None:
-                cancel()
+    try:
+        # As if shielded: neither the wait's cancellation nor its end cancels what is waited for.
+        await asyncio.wait({future}, timeout=None if end == math.inf else max(end - time.monotonic(), 0))
+    except asyncio.CancelledError:
+        if cancel is not None:
+            cancel()
+        done, _ = await asyncio.wait({future}, timeout=_GRACE_SECONDS)
+        if not done:
             future.add_done_callback(_ignored)
-            raise TimeoutError("it took longer than there was time left")
-        return future.result()
+            raise
+    if not future.done():
+        if cancel is not None:
+            cancel()
+        future.add_done_callback(_ignored)
+        raise TimeoutError("it took longer than there was time left")
+    return future.result()
 
 
 def _ignored(future: asyncio.Future[Any]) -> None:
@@ -217,39 +191,3 @@ def _ignored(future: asyncio.Future[Any]) -> None:
 
 async def _as_coroutine(awaitable: Awaitable[_T]) -> _T:
     return await awaitable
-
-
-@contextmanager
-def beating() -> Generator[None]:
-    """Heartbeat inside of the block, from the worker's loop, which user code cannot block; none if it is local."""
-    info = activity.info()
-    # Once a second, or more often where that would be too late for the timeout.
-    pause = _BEAT_SECONDS
-    if info.heartbeat_timeout:
-        pause = min(pause, info.heartbeat_timeout.total_seconds() / _BEATS_PER_TIMEOUT)
-    if info.is_local:
-        yield
-        return
-    timer = _Heartbeat(pause)
-    try:
-        yield
-    finally:
-        timer.stop()
-
-
-class _Heartbeat:
-    """Heartbeats by a timer: a task for each step would cost more than most of its heartbeats."""
-
-    def __init__(self, pause: float) -> None:
-        self._pause = pause
-        self._loop = asyncio.get_running_loop()
-        # The timer runs in the context of the activity, and so does each that it sets.
-        self._timer = self._loop.call_later(pause, self._beat)
-
-    def _beat(self) -> None:
-        activity.heartbeat()
-        self._timer = self._loop.call_later(self._pause, self._beat)
-
-    def stop(self) -> None:
-        """Heartbeat no more."""
-        self._timer.cancel()

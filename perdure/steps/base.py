@@ -1,0 +1,174 @@
+"""The seam between an activity and what a step of an agent does: plain values in and out, no word of Temporal.
+
+An activity takes a step up, gives it what it needs, and passes on what it returns. Perdure's own agents have their
+steps in `steps.native`; whoever runs other agents implements `Steps`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from perdure.errors import PerdureError
+from perdure.journal.events import Event, ToolConfirmation
+from perdure.journal.projection import Projection
+from perdure.journal.run_paths import RunPath
+from perdure.journal.tool_output import ToolOutput
+from perdure.plan.nodes import LlmNode, Plan
+from perdure.rules.large_results import MAX_RESULT_BYTES
+from perdure.steps.prompt import PromptMemo
+from perdure.streams.hub import Writer
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a session a step stands."""
+
+    app: str
+    user: str
+    session: str
+    invocation_id: str
+    agent: str
+    branch: str | None = None
+    run: RunPath = ""
+    """The agent run."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """App, user and session."""
+        return self.app, self.user, self.session
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A session as it was when a step was scheduled."""
+
+    projection: Projection
+    memo: PromptMemo
+    """For prompts of this session."""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """What a model call is about, beside its place."""
+
+    plan: str | None
+    """Digest of the invocation's plan, where the journal does not name it."""
+    index: int
+    """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
+    begun_after: str | None = None
+    """The event after which the agent run began, by id, if it is shown its current turn only."""
+
+
+async def _nothing(_at_most_once: bool) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool call that is to run."""
+
+    id: str
+    tool: str
+    args: Mapping[str, Any]
+    key: str
+    """Its idempotency key: equal in every attempt and every resume, unique to the call."""
+    state: Mapping[str, Any]
+    """The session's state as the tool sees it."""
+    kind: str = "tool"
+    """Which function of the tool it is for: `tool`, `reconcile`, `reminder`."""
+    confirmation: ToolConfirmation | None = None
+    """The person's decision, if the call needed one."""
+    begin: Callable[[bool], Awaitable[None]] = _nothing
+    """Awaited right before the tool's function starts, with whether that may be at most once; what it raises ends the
+    step, and nothing has started."""
+    until: float = math.inf
+    """When the step is to return at the latest, by `time.monotonic`: given up later, the tool would run again."""
+    most_bytes: int = MAX_RESULT_BYTES
+    """What the output may take as JSON."""
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What a step adds to the log."""
+
+    events: tuple[Event, ...] = ()
+    """With content and actions; id, time, author and invocation are given to them when they are logged."""
+
+
+class StepRefused(PerdureError):
+    """Code has run, and what it returned cannot be used. Running it again would not help."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        """Say what is wrong; `kind` is the failure's type."""
+        super().__init__(message)
+        self.kind = kind
+
+
+class Steps(Protocol):
+    """The steps of one app's agents. All run on one loop; none blocks the loop of its caller."""
+
+    async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
+        """Ask an agent's model; returns its answer as an event.
+
+        Args:
+            at: The agent.
+            session: The session; its log is shared and must not be changed.
+            call: Which call it is.
+            writer: Gets what the model writes while it writes it.
+
+        Raises:
+            ModelError: The model failed, and says whether it may be asked again.
+            DefinitionError: The agent cannot ask a model. Not retried.
+            NotRegistered: This process lacks the agent's code.
+        """
+        ...
+
+    async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
+        """Run a tool's function, or say that a person has to confirm the call first.
+
+        Returns what its response event is made of, once all calls of one answer have returned. Whatever the tool gave,
+        nothing is raised once its function has returned.
+
+        Raises:
+            NotRegistered: This process lacks the tool.
+            Exception: What the tool raised; it may run again.
+        """
+        ...
+
+    async def reconcile(self, at: Place, call: ToolCall) -> ToolOutput:
+        """Ask a tool's `reconcile` function whether a call that was cut off took effect; no result: it cannot tell.
+
+        Raises:
+            StepRefused: It returned something else.
+        """
+        ...
+
+    async def remind(self, at: Place, call: ToolCall) -> None:
+        """Run a long-running tool's reminder."""
+        ...
+
+    async def run_function(self, at: Place, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a function of `App(activities=[…])`; returns its result as JSON.
+
+        Raises:
+            StepRefused: It returned no JSON.
+        """
+        ...
+
+
+def llm_node(session: Projection, at: Place, plan: str | None) -> tuple[Plan, LlmNode]:
+    """Return an LLM agent's node, and the plan that its invocation is pinned to.
+
+    Args:
+        session: The session.
+        at: The agent.
+        plan: The plan's digest, where the journal does not name it.
+    """
+    found = session.plans[plan or session.invocations[at.invocation_id].plan or ""]
+    node = found.nodes[at.agent]
+    if not isinstance(node, LlmNode):
+        raise StepRefused("DefinitionError", f"agent {at.agent!r} has no model")
+    return found, node

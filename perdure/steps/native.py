@@ -1,0 +1,46 @@
+"""The steps of Perdure's own agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.artifacts.service import ArtifactService
+from perdure.compiler.registry import Registry
+from perdure.journal.tool_output import ToolOutput
+from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, ToolCall
+from perdure.steps.model_call import ModelCalls
+from perdure.steps.tool_call import ToolCalls
+from perdure.steps.tool_results import ToolResults
+from perdure.steps.user_code import CodeRunner
+from perdure.streams.hub import Writer
+
+
+class NativeSteps:
+    """Does the steps of one app by the code that its plan names. Implements `Steps`."""
+
+    def __init__(
+        self, registry: Registry, code: CodeRunner, results: ToolResults, artifacts: ArtifactService | None = None
+    ) -> None:
+        self._models = ModelCalls(registry, code, artifacts)
+        self._tools = ToolCalls(registry, code, results, artifacts)
+
+    async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
+        """Ask an agent's model."""
+        return await self._models.call(at, session, call, writer)
+
+    async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
+        """Run a tool's function."""
+        return await self._tools.run(at, call)
+
+    async def reconcile(self, at: Place, call: ToolCall) -> ToolOutput:
+        """Ask a tool's `reconcile` function what became of a call."""
+        return await self._tools.reconcile(at, call)
+
+    async def remind(self, at: Place, call: ToolCall) -> None:
+        """Run a long-running tool's reminder."""
+        await self._tools.remind(at, call)
+
+    async def run_function(self, at: Place, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a function of `App(activities=[…])`."""
+        return await self._tools.function(name, args, kwargs)
