@@ -193,7 +193,7 @@ class Steps(RuleBasedStateMachine):
 
 
 TestSteps = Steps.TestCase
-TestSteps.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSteps.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture
@@ -277,3 +277,14 @@ def test_of_two_equal_failures_each_is_kept_once(progress: Progress) -> None:
     assert [entry is second for entry in progress.take_caught([second])] == [True]
     assert [entry is first for entry in progress.take_caught()] == [True]
     assert list(progress.take_caught()) == []
+
+
+def test_a_result_is_to_be_kept_until_the_journal_holds_it(progress: Progress) -> None:
+    first, second = ToolOutput(result={"n": 1}), ToolOutput(result={"n": 2})
+    progress.returned("call-1", first)
+    progress.returned("call-2", second)
+    seen = progress.unlogged
+    progress.logged("call-1")
+    progress.logged("of another agent")
+    assert progress.unlogged == {"call-2": second}
+    assert seen == {"call-1": first, "call-2": second}, "whoever goes through it may log meanwhile"
