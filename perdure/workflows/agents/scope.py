@@ -12,9 +12,8 @@ from temporalio.exceptions import FailureError
 from perdure.errors import EffectFailed
 from perdure.journal.entries import MAX_EVENT_BYTES, Failure, FailureCaught, ToolKept, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
-from perdure.journal.facts import shared_part
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
-from perdure.journal.projection import Invocation, Projection
+from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.runs import Run, is_state
 from perdure.messages.session import JournalPage, JournalSlice
 from perdure.messages.shared_state import ShareStateInput
