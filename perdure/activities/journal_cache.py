@@ -15,6 +15,7 @@ from temporalio.client import Client
 
 from perdure.activities.attempts import beating
 from perdure.journal.entries import MAX_PART_BYTES, Entry, payload_size
+from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import pack, pack_part, unpack
 from perdure.journal.projection import Projection
 from perdure.messages.session import (
@@ -70,7 +71,7 @@ class _Copy:
         """Take in what is new of these entries; returns its bytes."""
         before = self.size
         for entry in entries[max(self.length - offset, 0) :]:
-            self.projection.apply(entry)
+            apply_entry(self.projection, entry)
             self.size += payload_size(entry)
         return self.size - before
 
@@ -78,7 +79,7 @@ class _Copy:
         if self.length == length:
             return self.projection
         # A parallel branch was quicker: this call is to see the log as it was when it was scheduled.
-        return Projection.fold(self.projection.entries[:length])
+        return fold_journal(self.projection.entries[:length])
 
 
 class JournalCache:

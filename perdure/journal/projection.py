@@ -1,333 +1,177 @@
-"""The projection: one pure fold of the journal into everything that the code asks of a session.
-
-Resume, continue-as-new, a lost workflow, the workers' copies and the tests all go through it.
-"""
+"""The projection: everything that a session's journal says, as one value, and what the code asks of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, assert_never
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from google.genai import types
-
-from perdure.journal.entries import (
-    ActivityKept,
-    AnswerAccepted,
-    AnswerLogged,
-    CallExpired,
-    CallReminded,
-    Entry,
-    EventLogged,
-    EventRewound,
-    FailureCaught,
-    InvocationPinned,
-    InvocationResumed,
-    InvocationSettled,
-    InvocationStarted,
-    LogImported,
-    MessageAccepted,
-    ModelCalled,
-    PlanLoaded,
-    ResumeAccepted,
-    RunBegan,
-    SessionCreated,
-    SharedStateRead,
-    StateChanged,
-    TempStateSet,
-    ToolKept,
-    ToolRan,
-    ToolStarted,
-)
-from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
-from perdure.journal.facts import SHARED, TEMP, SessionFacts, stored_part
-from perdure.journal.interning import share_field_sets
-from perdure.journal.invocations import Call, Invocation, Turn, restart_deadline, set_deadline
-from perdure.journal.no_answers import is_refused
+from perdure.journal.entries import Entry
+from perdure.journal.events import USER, Event
+from perdure.journal.invocations import Call, Invocation, Turn
+from perdure.journal.live_events import live_events
 from perdure.journal.open_calls import PendingCall
-from perdure.journal.questions import lets_run_again, target_of
-from perdure.journal.tool_runs import add_run
-from perdure.plan.nodes import Plan
+from perdure.journal.tool_runs import ToolRuns
+from perdure.plan.nodes import LlmNode, Plan
+
+TEMP = "temp:"
+SHARED = ("user:", "app:")
 
 
-class Projection(SessionFacts):
-    """A session, folded from its journal. `apply` is the only thing that changes it."""
-
-    @classmethod
-    def fold(cls, entries: Iterable[Entry]) -> Projection:
-        """Return the projection of a whole journal."""
-        projection = cls()
-        for entry in entries:
-            projection.apply(entry)
-        return projection
-
-    def apply(self, entry: Entry) -> None:  # noqa: C901 -- one case for each kind of entry
-        """Fold one more entry in."""
-        share_field_sets(entry)
-        self.entries.append(entry)
-        match entry:
-            case SessionCreated():
-                self.state.update(stored_part(entry.state))
-            case EventLogged():
-                self._log(entry)
-            case MessageAccepted() | AnswerAccepted():
-                self._accept(entry)
-            case AnswerLogged():
-                self._log_answer(entry)
-            case ResumeAccepted():
-                self._resume(entry)
-            case InvocationStarted():
-                self._start(entry)
-            case InvocationResumed():
-                invocation = self.invocations[entry.invocation_id]
-                invocation.status, invocation.failures, invocation.reason = "running", (), None
-                invocation.at_limit = False
-                self._drop_turns(entry.invocation_id)
-            case InvocationSettled():
-                self._settle(entry)
-            case PlanLoaded():
-                self.newest_plan = entry.digest or entry.plan.digest
-                self.plans[self.newest_plan] = entry.plan
-            case SharedStateRead():
-                own = {key: value for key, value in self.state.items() if not key.startswith(SHARED)}
-                self.state = own | entry.state
-            case TempStateSet():
-                self.invocations[entry.invocation_id].temp.update(entry.delta)
-            case ModelCalled():
-                self._count_call(entry)
-            case ToolKept():
-                self._keep_tool(entry)
-            case ActivityKept() | FailureCaught() | RunBegan():
-                self.invocations[entry.invocation_id].entries.append(entry)
-            case ToolStarted():
-                self.invocations[entry.invocation_id].started[entry.call_id] = entry
-            case ToolRan():
-                add_run(self.tool_runs, entry)
-                if entry.outcome == "not_started":
-                    _allow_start(self.invocations.values(), entry.call_id)
-            case CallExpired():
-                _expire(self, self.calls[entry.call_id])
-            case CallReminded():
-                self.calls[entry.call_id].remind_at = None
-            case LogImported():
-                _take_over(self, entry)
-            case InvocationPinned():
-                _pin(self, entry)
-            case StateChanged():
-                self._show(entry.event)
-            case EventRewound():
-                self.call_ids.update(call.id or "" for call in entry.event.get_function_calls())
-                self._show(entry.event)
-            case _:
-                assert_never(entry)
-
-    def _log(self, entry: EventLogged) -> None:
-        event = entry.event
-        invocation = self.invocations.get(event.invocation_id)
-        if invocation is not None:
-            invocation.entries.append(entry)
-        if entry.hidden:
-            return
-        if invocation is not None and is_refused(event):
-            invocation.refused.add(event.id)
-        self._show(event)
-        for response in event.get_function_responses():
-            if response.id in self.calls:
-                self.calls[response.id].responded = True
-            if invocation is not None:
-                invocation.started.pop(response.id or "", None)
-        for call in event.get_function_calls():
-            self.call_ids.add(call.id or "")
-            if call.id and event.long_running_tool_ids and call.id in event.long_running_tool_ids:
-                made = _long_running_call(event, call, self.plan_of(invocation) if invocation else None)
-                self.calls[call.id] = made
-                if made.expiry or made.remind_at:
-                    self.timed[call.id] = made
-
-    def _count_call(self, entry: ModelCalled) -> None:
-        self.model_calls[entry.agent] += 1
-        invocation = self.invocations.get(entry.invocation_id)
-        if invocation is None:
-            return
-        invocation.model_calls[entry.agent] += 1
-        run = (entry.agent, entry.branch, entry.run)
-        asked = invocation.asked_again.pop(run, ())
-        if entry.again is not None:
-            invocation.asked_again[run] = (*asked, entry.again)
-
-    def _show(self, event: Event) -> None:
-        self.events.append(event)
-        self.state.update(event.actions.state_delta)
-
-    def _resume(self, entry: ResumeAccepted) -> None:
-        invocation = self.invocations[entry.invocation_id]
-        self.turns.append(Turn("resume", invocation.id))
-        invocation.status, invocation.granted = "queued", entry.max_llm_calls
-        invocation.model_calls.clear()
-        if entry.request_id:
-            self.requests[entry.request_id] = invocation.id
-
-    def _accept(self, entry: MessageAccepted | AnswerAccepted) -> None:
-        event = entry.event
-        if entry.request_id:
-            self.requests[entry.request_id] = event.invocation_id
-        for response in event.get_function_responses():
-            if response.id in self.calls:
-                self.calls[response.id].answer = "accepted"
-                self.timed.pop(response.id, None)
-                # A person's answer lets the imported call run that it is about; answers in the import are data.
-                self.blocked_calls.discard(_asked_about(self.calls[response.id].pending))
-        if isinstance(entry, MessageAccepted):
-            self.invocations[event.invocation_id] = Invocation(event.invocation_id, event, asked=entry.max_llm_calls)
-            self.turns.append(Turn("message", event.invocation_id))
-            return
-        invocation = self.invocations[event.invocation_id]
-        invocation.answers.append(event)
-        if invocation.status in ("waiting", "failed"):
-            self.turns.append(Turn("answer", event.invocation_id))
-            invocation.status = "queued"
-
-    def _log_answer(self, entry: AnswerLogged) -> None:
-        for invocation in self.invocations.values():
-            for event in invocation.answers:
-                if event.id == entry.event_id:
-                    invocation.answers.remove(event)
-                    _mark_answered(self, event)
-                    self._show(_at(event, entry.timestamp))
-                    return
-
-    def _start(self, entry: InvocationStarted) -> None:
-        invocation = self.invocations[entry.invocation_id]
-        # A log from elsewhere names no plan: the invocation takes the newest one when it goes on.
-        invocation.status, invocation.agent, invocation.plan = "running", entry.agent, entry.plan or None
-        self._drop_turns(entry.invocation_id)
-        _mark_answered(self, invocation.message)
-        self._show(_at(invocation.message, entry.timestamp))
-
-    def _settle(self, entry: InvocationSettled) -> None:
-        invocation = self.invocations[entry.invocation_id]
-        invocation.status = entry.status
-        invocation.failures, invocation.reason = entry.failures, entry.reason
-        invocation.refused.clear()
-        invocation.at_limit, invocation.settled = entry.at_limit, entry.timestamp
-        if entry.status != "waiting":
-            _forget_expired(self.calls.values(), entry.invocation_id)
-        if entry.status in ("stopped", "finished"):
-            self._drop_turns(entry.invocation_id)
-        if entry.status == "finished":
-            invocation.entries.clear()
-            invocation.kept.clear()
-            invocation.started.clear()
-            invocation.temp.clear()
-
-    def _keep_tool(self, entry: ToolKept) -> None:
-        self.invocations[entry.invocation_id].kept[entry.call_id] = entry.output
-        if entry.call_id in self.calls and not entry.output.result:
-            self.calls[entry.call_id].responded = True
-
-    def _drop_turns(self, invocation_id: str) -> None:
-        self.turns = [turn for turn in self.turns if turn.invocation_id != invocation_id]
+def shared_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that other sessions see: `user:` and `app:`."""
+    return {key: value for key, value in state.items() if key.startswith(SHARED)}
 
 
-def _long_running_call(event: Event, call: types.FunctionCall, plan: Plan | None) -> Call:
-    pending = PendingCall(
-        id=call.id or "",
-        name=call.name or "",
-        args=call.args or {},
-        agent=event.author,
-        invocation_id=event.invocation_id,
-        branch=event.branch,
-        since=event.timestamp,
-    )
-    # A request of the framework has no tool of its own whose response could be late.
-    made = Call(pending, responded=call.name in QUESTIONS)
-    set_deadline(made, plan, event.timestamp)
-    share_field_sets(made.pending)
-    return made
-
-
-def _at(event: Event, timestamp: float) -> Event:
-    """Return an event as it is logged at a time."""
-    logged = event.model_copy(update={"timestamp": timestamp})
-    share_field_sets(logged)
-    return logged
-
-
-def _mark_answered(projection: Projection, event: Event) -> None:
-    for response in event.get_function_responses():
-        call = projection.calls.get(response.id or "")
-        if call is None:
-            continue
-        call.answer = "logged"
-        pending = call.pending
-        if pending.name == REQUEST_RECONCILE and lets_run_again(response.response or {}):
-            projection.invocations[pending.invocation_id].started.pop(target_of(pending.args), None)
-
-
-def _expire(projection: Projection, call: Call) -> None:
-    """Let a deadline fail the invocation: in its turn if it waits, at once if it is at work."""
-    invocation = projection.invocations[call.pending.invocation_id]
-    if invocation.status in ("running", "waiting", "queued"):
-        call.expired = call.pending.deadline
-    call.pending = call.pending.model_copy(update={"deadline": None})
-    if invocation.status == "waiting":
-        projection.turns.append(Turn("answer", invocation.id))
-        invocation.status = "queued"
-
-
-def _forget_expired(calls: Iterable[Call], invocation_id: str) -> None:
-    """A resume opens the calls again whose deadline failed the invocation."""
-    for call in calls:
-        if call.pending.invocation_id == invocation_id:
-            call.expired = None
-
-
-def _allow_start(invocations: Iterable[Invocation], call_id: str) -> None:
-    for invocation in invocations:
-        invocation.started.pop(call_id, None)
-
-
-def _pin(session: Projection, entry: InvocationPinned) -> None:
-    """Give an imported invocation its plan, and its open calls the deadlines that they have in it."""
-    invocation = session.invocations[entry.invocation_id]
-    invocation.agent, invocation.plan = entry.agent, entry.plan
-    if entry.timestamp is None:
-        return
-    for call in session.calls.values():
-        pending = call.pending
-        if pending.invocation_id == invocation.id and call.answer == "open" and pending.id not in session.timed:
-            set_deadline(call, session.plans.get(entry.plan), entry.timestamp)
-            if call.expiry or call.remind_at:
-                session.timed[pending.id] = call
-
-
-def _take_over(session: Projection, entry: LogImported) -> None:
-    """Take no code and no permission from outside, and let nothing run by itself."""
-    session.imported_at, session.imported_bare = entry.timestamp, entry.bare
-    session.key_salt = entry.key_salt
-    if entry.timestamp is not None:
-        for call in session.timed.values():
-            restart_deadline(call, entry.timestamp)
-    session.blocked_calls = set[str]() if entry.allow_pending_calls else set(session.call_ids)
-    if not entry.allow_pending_calls:
-        # Readers do not see hidden events, but a re-entry does.
-        logged = (item for invocation in session.invocations.values() for item in invocation.entries)
-        hidden = (item.event for item in logged if isinstance(item, EventLogged) and item.hidden)
-        session.blocked_calls.update(call.id or "" for event in hidden for call in event.get_function_calls())
-    session.imported_plan, session.newest_plan = entry.plan_digest, None
-    session.imported_shared = session.shared_state()
-    session.plans.clear()
-    session.turns.clear()
-    for invocation in session.invocations.values():
-        invocation.plan = None
-        if invocation.status in ("running", "queued"):
-            invocation.status, invocation.reason = "stopped", "it was at work when its log was taken"
-
-
-def _asked_about(call: PendingCall) -> str:
-    """Return the id of the call that a confirmation asks about; empty if this is none."""
-    return target_of(call.args) if call.name == REQUEST_CONFIRMATION else ""
+def stored_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without the `temp:` keys, which no log holds."""
+    return {key: value for key, value in state.items() if not key.startswith(TEMP)}
 
 
 def split_state_delta(delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a state delta into what an event may log and the `temp:` keys."""
     return stored_part(delta), {key: value for key, value in delta.items() if key.startswith(TEMP)}
+
+
+@dataclass
+class Projection:
+    """A session as its journal says it is. Only `perdure.journal.fold` changes it; everything else asks."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    events: list[Event] = field(default_factory=list[Event])
+    """The event log: what readers see."""
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Session state, `user:` and `app:` keys with their prefix; never a `temp:` key."""
+    invocations: dict[str, Invocation] = field(default_factory=dict[str, Invocation])
+    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    """Long-running calls by id, answered ones too."""
+    timed: dict[str, Call] = field(default_factory=dict[str, Call])
+    """Those without an answer that were made with a deadline or a reminder."""
+    call_ids: set[str] = field(default_factory=set[str])
+    """Ids of all function calls, so that no model can use one twice."""
+    plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
+    newest_plan: str | None = None
+    turns: list[Turn] = field(default_factory=list[Turn])
+    """Who works next, in order of arrival."""
+    requests: dict[str, str] = field(default_factory=dict[str, str])
+    """Invocation ids by request id."""
+    model_calls: Counter[str] = field(default_factory=Counter[str])
+    """Model calls that came back, by agent."""
+    tool_runs: dict[str, ToolRuns] = field(default_factory=dict[str, ToolRuns])
+    """Runs of tools that came back, by call id."""
+    blocked_calls: set[str] = field(default_factory=set[str])
+    """Ids of imported calls that must not run, since nobody allowed it."""
+    imported_shared: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`user:` and `app:` keys of an imported log, which the session shows where the server knows no such key."""
+    imported_at: float | None = None
+    """When an imported log was taken, in seconds since the epoch."""
+    imported_bare: bool = False
+    """An imported log was events only."""
+    key_salt: str = ""
+    """What idempotency keys begin with: of an imported log, so that no two imports of it have a key in common."""
+    imported_plan: str | None = None
+    """Digest of the newest plan at an imported log's origin."""
+
+    def plan_of(self, invocation: Invocation) -> Plan | None:
+        """Return the plan that an invocation is pinned to, or will be; `None` before any plan is loaded."""
+        digest = invocation.plan or self.newest_plan
+        return self.plans.get(digest) if digest else None
+
+    def is_resumable(self, invocation: Invocation) -> bool:
+        """Return whether the invocation's app is resumable; before any plan is known, nothing is lost by a resume."""
+        plan = self.plan_of(invocation)
+        if plan is not None:
+            return plan.resumable
+        # Of an imported log: only where nothing pauses does an invocation finish with its calls open.
+        return invocation.status != "finished" or not any(
+            call.answer == "open" and call.pending.invocation_id == invocation.id for call in self.calls.values()
+        )
+
+    def open_calls(self, invocation_id: str | None = None) -> list[PendingCall]:
+        """Return the long-running calls that the user has not answered, in log order, of one invocation or all."""
+        return [
+            call.pending
+            for call in self.calls.values()
+            if call.answer == "open"
+            and (invocation_id is None or call.pending.invocation_id == invocation_id)
+            and self.takes_answers(call.pending.invocation_id)
+        ]
+
+    def takes_answers(self, invocation_id: str) -> bool:
+        """Return whether open calls of the invocation can be answered: not when a resumable one has finished."""
+        invocation = self.invocations.get(invocation_id)
+        return invocation is None or invocation.status != "finished" or not self.is_resumable(invocation)
+
+    def loggable_answer(self, invocation: Invocation) -> Event | None:
+        """Return the first accepted answer that may be logged: never before the response event of its own call."""
+        for event in invocation.answers:
+            calls = [self.calls[r.id] for r in event.get_function_responses() if r.id in self.calls]
+            if all(call.responded for call in calls):
+                return event
+        return None
+
+    def answer_to(self, call_id: str) -> dict[str, Any] | None:
+        """Return the user's logged response to a call, if there is one."""
+        for event in reversed(self.events):
+            if event.author == USER:
+                for response in event.get_function_responses():
+                    if response.id == call_id:
+                        return response.response or {}
+        return None
+
+    def responses_to(self, call_id: str) -> list[dict[str, Any]]:
+        """Return what the agents logged as a call's responses: two, where its tool ran once it was confirmed."""
+        return [
+            response.response or {}
+            for event in self.events
+            if event.author != USER
+            for response in event.get_function_responses()
+            if response.id == call_id
+        ]
+
+    def event_of_call(self, call_id: str) -> Event | None:
+        """Return the event that made a function call."""
+        for event in reversed(self.events):
+            if any(call.id == call_id for call in event.get_function_calls()):
+                return event
+        return None
+
+    def visible_state(self, invocation_id: str) -> dict[str, Any]:
+        """Return the state as an invocation's code sees it, `temp:` keys included."""
+        invocation = self.invocations.get(invocation_id)
+        return self.state | (invocation.temp if invocation else {})
+
+    def starting_agent(self, plan: Plan, *, before: str | None = None) -> str:
+        """Return the agent that a message runs: found by walking back through the log (SEMANTICS.md).
+
+        Args:
+            plan: The plan.
+            before: An invocation; what the session did in it, and later, plays no part (R8).
+        """
+        first = next((i for i, event in enumerate(self.events) if event.invocation_id == before), len(self.events))
+        for event in reversed(live_events(self.events[:first])):
+            state_only = event.actions.agent_state is not None or event.actions.end_of_agent
+            if event.author == USER or state_only or event.author not in plan.nodes:
+                continue
+            if event.author == plan.root.name or _keeps_messages(plan, event.author):
+                return event.author
+        return plan.root.name
+
+    def agent_for(self, plan: Plan, invocation: Invocation) -> str:
+        """Return the agent that starts an invocation: the one whose call it answers, or the one for a new message."""
+        for response in invocation.message.get_function_responses():
+            call = self.calls.get(response.id or "")
+            if call is not None and call.pending.agent in plan.nodes:
+                return call.pending.agent
+        return self.starting_agent(plan, before=invocation.id)
+
+    def shared_state(self) -> dict[str, Any]:
+        """Return the `user:` and `app:` keys."""
+        return shared_part(self.state)
+
+
+def _keeps_messages(plan: Plan, name: str) -> bool:
+    """Return whether every agent from `name` up to the root is an LLM agent that may transfer to its parent."""
+    nodes = (plan.nodes[step] for step in plan.path(name))
+    return all(isinstance(node, LlmNode) and not node.disallow_transfer_to_parent for node in nodes)

@@ -16,6 +16,7 @@ from typing import Any
 from perdure.errors import InvalidTrajectory
 from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled
 from perdure.journal.events import USER, Event
+from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.prove.done import done_in
 from perdure.prove.outcome import Key, Outcome
@@ -135,7 +136,7 @@ def _journal_lengths(journal: Sequence[Entry], events: int) -> list[int]:
     lengths = [0] * (events + 1)
     session = Projection()
     for index, entry in enumerate(journal, start=1):
-        session.apply(entry)
+        apply_entry(session, entry)
         lengths[len(session.events)] = index
     return lengths
 
@@ -160,7 +161,7 @@ def _asked_again(journal: Sequence[Entry], start: int, events: int) -> Counter[s
     for index, entry in enumerate(journal):
         if len(session.events) == events:
             break
-        session.apply(entry)
+        apply_entry(session, entry)
         if index >= start and isinstance(entry, ModelCalled) and entry.again is not None:
             asked[entry.agent] += 1
     return asked

@@ -16,8 +16,9 @@ from temporalio.service import RPCError
 
 from perdure.errors import InvocationFailed, PerdureError, error_text
 from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled
+from perdure.journal.fold import fold_journal
 from perdure.journal.no_answers import is_refused
-from perdure.journal.projection import SHARED, Projection
+from perdure.journal.projection import SHARED
 from perdure.messages.session import Trial
 from perdure.messages.shared_state import ShareStateInput, state_workflow_id
 from perdure.plan.nodes import Plan
@@ -354,7 +355,7 @@ async def _share(client: Client, app_name: str, entries: Sequence[Entry], cut: s
     for user_id in (None, "u"):
         with suppress(RPCError):
             await client.get_workflow_handle(state_workflow_id(app_name, user_id)).terminate("a cut starts over")
-    state = Projection.fold(entries).shared_state()
+    state = fold_journal(entries).shared_state()
     if state:
         request = ShareStateInput(user_id="u", write_id=cut, delta=state)
         await share_state(client, app_name, request)

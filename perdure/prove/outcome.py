@@ -10,8 +10,8 @@ from typing import Any
 
 from perdure.journal.entries import Entry
 from perdure.journal.events import USER, Event
-from perdure.journal.facts import stored_part
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
+from perdure.journal.projection import stored_part
 from perdure.plan.nodes import Plan
 from perdure.prove.ledger import Step
 from perdure.prove.normal_form import Item, Names, diff, fixed_order, normalize_event
@@ -189,7 +189,7 @@ def repeats(steps: Sequence[Step], *, killed: bool) -> tuple[list[Repeated], lis
 
 def plan_in(entries: Iterable[Entry]) -> Plan | None:
     """Return the plan of a journal."""
-    projection = Projection.fold(entries)
+    projection = fold_journal(entries)
     return projection.plans.get(projection.newest_plan or "")
 
 

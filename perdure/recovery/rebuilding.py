@@ -29,9 +29,9 @@ from perdure.journal.entries import (
     payload_size,
 )
 from perdure.journal.events import USER, Event, EventActions
-from perdure.journal.facts import shared_part
+from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.no_answers import judge
-from perdure.journal.projection import Call, Invocation, Projection, split_state_delta
+from perdure.journal.projection import Call, Invocation, Projection, shared_part, split_state_delta
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.messages.session import (
     AnswerInput,
@@ -65,7 +65,7 @@ class Rebuilder:
             seed: What the run derived ids from.
             writes: What its events shared, by which they are known.
         """
-        self.projection = Projection.fold(entries)
+        self.projection = fold_journal(entries)
         self._seed = seed
         self._writes = writes
         self._outputs: dict[str, ToolOutput] = {}
@@ -81,9 +81,9 @@ class Rebuilder:
         event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
         event = event.model_copy(update={"custom_metadata": message.metadata})
         accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
-        projection.apply(accepted)
+        apply_entry(projection, accepted)
         if temp:
-            projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
+            apply_entry(projection, TempStateSet(invocation_id=invocation_id, delta=temp))
 
     def answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
         """Accept an answer, unless a slice tells that it was, or it fits no open call."""
@@ -99,35 +99,37 @@ class Rebuilder:
         invocation = projection.invocations.get(calls[0].pending.invocation_id)
         if invocation is None or not projection.is_resumable(invocation):
             event = self._event(time, USER, invocation_id, content=content).model_copy(update=update)
-            projection.apply(MessageAccepted(event=event, request_id=answer.request_id))
+            apply_entry(projection, MessageAccepted(event=event, request_id=answer.request_id))
             return
         late = next((call for call in calls if call.expired is not None), None)
         if late is not None:
             self._fail(invocation, late)
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
-            projection.apply(AnswerAccepted(event=event, request_id=answer.request_id))
+            apply_entry(projection, AnswerAccepted(event=event, request_id=answer.request_id))
 
     def state_changed(self, change: StateChangeInput, time: float) -> None:
         """Log a change of the session's state, unless that was done."""
         if all(event.id != change.request_id for event in self.projection.events):
-            self.projection.apply(StateChanged(event=state_event(change, time)))
+            apply_entry(self.projection, StateChanged(event=state_event(change, time)))
 
     def expired(self, time: float) -> None:
         """Answer for the person, or fail, where a deadline had passed by this time, unless that was done."""
         for call in _overdue(self.projection, time):
             answer = expired_answer(call)
             if answer is None:
-                self.projection.apply(CallExpired(call_id=call.pending.id))
+                apply_entry(self.projection, CallExpired(call_id=call.pending.id))
             else:
                 self.answer(answer, f"e-{derived_id(self._seed, 'expired', call.pending.id)}", time)
 
     def _fail(self, invocation: Invocation, call: Call) -> None:
         """Let a deadline fail its invocation, as it has by the time of an answer that comes later."""
         if invocation.status == "queued":
-            self.projection.apply(InvocationResumed(invocation_id=invocation.id))
+            apply_entry(self.projection, InvocationResumed(invocation_id=invocation.id))
         failure = Failure(agent=call.pending.agent, step=call.pending.name, cause=expired_cause(call))
-        self.projection.apply(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
+        apply_entry(
+            self.projection, InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,))
+        )
 
     def model_answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
         """Log a model's answer, unless that was done."""
@@ -137,7 +139,7 @@ class Rebuilder:
         invocation = projection.invocations.get(call.invocation_id)
         asked = invocation.asked_again if invocation is not None else {}
         judgment = judge(output.event, asked.get((call.agent, call.branch, call.run), ()))
-        projection.apply(model_called(call, judgment.again))
+        apply_entry(projection, model_called(call, judgment.again))
         node = self._node(call.invocation_id, call.agent)
         if node is None or judgment.again is not None:
             return
@@ -161,7 +163,7 @@ class Rebuilder:
             timestamp=time,
         )
         if not any(_is_same_start(known, entry) for known in self.projection.entries):
-            self.projection.apply(entry)
+            apply_entry(self.projection, entry)
 
     def tool_not_started(self, call: ToolInput, time: float) -> None:
         """Note that what was noted at `time` did not start after all, unless that was done, or it was started again."""
@@ -175,7 +177,7 @@ class Rebuilder:
                 started=round(time, 3),
                 ended=time,
             )
-            self.projection.apply(ran)
+            apply_entry(self.projection, ran)
 
     def tool_lost(self, call: ToolInput, cause: str, time: float) -> None:
         """Note that a tool was refused its start, which may repeat one that a reset has lost, unless that was done."""
@@ -193,13 +195,13 @@ class Rebuilder:
         )
         known = (entry for entry in self.projection.entries if isinstance(entry, ToolRan) and entry.outcome == "lost")
         if all(entry.call_id != ran.call_id for entry in known):
-            self.projection.apply(ran)
+            apply_entry(self.projection, ran)
 
     def reminded(self, call: ToolInput) -> None:
         """Note that a call's reminder was started, unless that was done."""
         open_call = self.projection.calls.get(call.function_call_id)
         if open_call is not None and open_call.remind_at is not None:
-            self.projection.apply(CallReminded(call_id=call.function_call_id))
+            apply_entry(self.projection, CallReminded(call_id=call.function_call_id))
 
     def local_tool_returned(self, call: LocalCall, output: ToolOutput, time: float) -> None:
         """Take in what a local tool returned, as from any other."""
@@ -226,7 +228,7 @@ class Rebuilder:
         if output.needs_confirmation:
             self._outputs[call_id] = output
         else:
-            self.projection.apply(ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
+            apply_entry(self.projection, ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
         if not confirmed:
             self._respond(calling, time)
 
@@ -240,7 +242,7 @@ class Rebuilder:
             ended=round(times.ended, 3),
         )
         if ran not in self.projection.entries:
-            self.projection.apply(ran)
+            apply_entry(self.projection, ran)
 
     def code_returned(self, call: CodeInput, output: CodeOutput, length: int) -> None:
         """Keep a function's result, unless it stands behind the first `length` entries."""
@@ -256,7 +258,7 @@ class Rebuilder:
             result=output.result,
         )
         if kept not in self.projection.entries[length:]:
-            self.projection.apply(kept)
+            apply_entry(self.projection, kept)
 
     def _respond(self, calling: Event, time: float) -> None:
         """Log what an agent's tools responded, once all of a model's calls have their output."""
@@ -277,7 +279,7 @@ class Rebuilder:
         for call in silent_calls(calls, outputs, long_running):
             if call.id not in invocation.kept:
                 kept = ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=outputs[call.id or ""])
-                self.projection.apply(kept)
+                apply_entry(self.projection, kept)
         for event in (request, response):
             if event is not None:
                 self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
@@ -314,13 +316,13 @@ class Rebuilder:
         """Log an agent's event, unless it is too large; returns it with its id and time."""
         delta, temp = split_state_delta(event.actions.state_delta)
         if temp:
-            self.projection.apply(TempStateSet(invocation_id=invocation_id, delta=temp))
+            apply_entry(self.projection, TempStateSet(invocation_id=invocation_id, delta=temp))
         update: dict[str, object] = {"timestamp": time, "invocation_id": invocation_id}
         update["id"] = event.id or self._event_id(event.actions)
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:
-            self.projection.apply(EventLogged(event=logged))
+            apply_entry(self.projection, EventLogged(event=logged))
         return logged
 
 

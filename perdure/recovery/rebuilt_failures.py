@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.genai import types
 
 from perdure.journal.entries import ToolRan
+from perdure.journal.fold import apply_entry
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import ToolInput
 from perdure.recovery.rebuilding import Rebuilder, tool_of
@@ -24,7 +25,7 @@ def tool_failed(journal: Rebuilder, call: ToolInput, cause: str, time: float) ->
     attempts = known.attempts if known is not None else max(tool.options.max_attempts, 1)
     if known is None:
         ran = ToolRan(call_id=call.function_call_id, outcome="failed", attempts=attempts, started=time, ended=time)
-        projection.apply(ran.model_copy(update={"cause": cause[:MAX_CAUSE]}))
+        apply_entry(projection, ran.model_copy(update={"cause": cause[:MAX_CAUSE]}))
     output = failure_output(tool.name, cause, attempts)
     open_call = projection.calls.get(call.function_call_id)
     if open_call is None or tool.kind != "long_running" or not projection.is_resumable(invocation):

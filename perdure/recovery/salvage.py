@@ -16,6 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.errors import LogError, RequestRefused
 from perdure.journal.entries import Entry, Failure, InvocationSettled, SessionCreated, ToolOutput
+from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import unpack
 from perdure.journal.projection import Invocation, Projection
 from perdure.messages.session import (
@@ -92,7 +93,7 @@ def shared_writes(history: Sequence[HistoryEvent], *, begun: Sequence[Entry] = (
     A run takes over what an earlier one has shared, or what was shared for it.
     """
     start = start_of(history[0].workflow_execution_started_event_attributes.input)
-    projection = Projection.fold(_first_entries(history, start, begun))
+    projection = fold_journal(_first_entries(history, start, begun))
     found = {event.id for event in projection.events}
     writes = dict(writes_of(history))
     for event in history:
@@ -122,7 +123,9 @@ class _Reader:
         if start.interrupted is not None:
             for invocation in list(self.projection.invocations.values()):
                 if invocation.status == "running":
-                    self.projection.apply(_stopped(invocation, f"the session's workflow was {start.interrupted}"))
+                    apply_entry(
+                        self.projection, _stopped(invocation, f"the session's workflow was {start.interrupted}")
+                    )
         self._lengths: dict[int, int] = {}
         """How long the journal was, at least, as they were scheduled."""
         self._told = 0
@@ -165,7 +168,7 @@ class _Reader:
                 " they can be read only by the code that ran"
             )
         for entry in part.unpacked()[known - part.offset :]:
-            self.projection.apply(entry)
+            apply_entry(self.projection, entry)
 
     def read_rest(self) -> None:
         """Rebuild what the journal gained that no slice tells."""
@@ -250,7 +253,7 @@ class _Reader:
     def _cancelled(self, event_id: int) -> None:
         for invocation in list(self.projection.invocations.values()):
             if event_id > self._told and invocation.status in ("running", "waiting", "queued"):
-                self.projection.apply(_stopped(invocation, "the session's workflow was cancelled"))
+                apply_entry(self.projection, _stopped(invocation, "the session's workflow was cancelled"))
 
     # What users sent.
 
@@ -318,7 +321,7 @@ class _Reader:
         if isinstance(call, ToolInput) and self._is_told(call, failure, time):
             return
         if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
-            self.projection.apply(model_called(call))
+            apply_entry(self.projection, model_called(call))
         self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
 
     def _is_told(self, call: ToolInput, failure: FailureProto, time: float) -> bool:
@@ -342,14 +345,14 @@ class _Reader:
             if invocation.status != "running" or self._open:
                 continue
             if failures:
-                self.projection.apply(_settled(invocation, "failed", failures))
+                apply_entry(self.projection, _settled(invocation, "failed", failures))
             elif not goes_on and self._dealt and _waits(self.projection, invocation):
-                self.projection.apply(_settled(invocation, "waiting"))
+                apply_entry(self.projection, _settled(invocation, "waiting"))
 
     def _stop_named(self, stop: InvocationInput) -> None:
         invocation = self.projection.invocations.get(stop.invocation_id)
         if invocation is not None and invocation.status in ("running", "waiting", "queued", "failed"):
-            self.projection.apply(_stopped(invocation, stop.reason))
+            apply_entry(self.projection, _stopped(invocation, stop.reason))
 
 
 def _invocation_id(accepted: HistoryEvent, completed: HistoryEvent | None, seed: str) -> str:

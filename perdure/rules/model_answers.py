@@ -13,7 +13,7 @@ from google.genai import types
 
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
-from perdure.journal.facts import stored_part
+from perdure.journal.projection import stored_part
 from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
 from perdure.rules.tool_responses import error_output, told_beside
 

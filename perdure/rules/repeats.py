@@ -19,6 +19,7 @@ from perdure.journal.entries import (
     ResumeAccepted,
     StateChanged,
 )
+from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection, split_state_delta
 from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
 
@@ -65,7 +66,7 @@ def accept_resume(projection: Projection, request: InvocationInput) -> None:
     if invocation is None or invocation.status not in ("failed", "stopped"):
         return
     if not request.request_id or request.request_id not in projection.requests:
-        projection.apply(ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
+        apply_entry(projection, ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
 
 
 def _is_shown(entry: Entry) -> bool:

@@ -36,7 +36,7 @@ from perdure.errors import (
     SessionUnreadable,
 )
 from perdure.journal.compact_json import briefly
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.logs import get_logger
 from perdure.messages.large_requests import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
 from perdure.messages.session import (
@@ -250,7 +250,7 @@ class SessionCalls:
                 if BETWEEN_STEPS in str(error) and await self._is_closed(user_id, session_id):
                     # It will stay between these steps.
                     journal = await self._lifecycle.read_journal(user_id, session_id, closed=True)
-                    return look(Projection.fold(journal), (self._app, user_id, session_id), name, *args)
+                    return look(fold_journal(journal), (self._app, user_id, session_id), name, *args)
                 hidden += str(error) == _HIDDEN
                 await self._check_failed(error, handle.id, hidden)
             except WorkflowQueryRejectedError as error:

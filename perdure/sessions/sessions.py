@@ -26,9 +26,9 @@ from perdure.errors import (
     SessionUnreadable,
 )
 from perdure.journal.events import Event
-from perdure.journal.facts import shared_part, stored_part
+from perdure.journal.fold import fold_journal
 from perdure.journal.open_calls import PendingCall, SessionStatus
-from perdure.journal.projection import Projection, split_state_delta
+from perdure.journal.projection import Projection, shared_part, split_state_delta, stored_part
 from perdure.messages.search_attributes import APP, PENDING_TOOLS, STATUS
 from perdure.messages.session import (
     EFFECTS,
@@ -216,7 +216,7 @@ class Sessions(SessionCalls):
         status = await self._lifecycle.status(user_id, session_id)
         if status in (None, DELETED):
             raise missing(self._app, user_id, session_id)
-        projection = Projection.fold(await self._lifecycle.read_journal(user_id, session_id))
+        projection = fold_journal(await self._lifecycle.read_journal(user_id, session_id))
         return projection, None if status in ("running", "continued as new") else status
 
     async def list(self, user_id: str | None, status: Collection[SessionStatus] = ()) -> list[ListedSession]:

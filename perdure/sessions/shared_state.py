@@ -13,8 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure.errors import SharedStateFull
 from perdure.journal.entries import Entry, EventLogged, LogImported, MessageAccepted, payload_size
 from perdure.journal.events import Event
-from perdure.journal.facts import shared_part
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
+from perdure.journal.projection import shared_part
 from perdure.messages.shared_state import (
     SET_STATE,
     STATE,
@@ -89,7 +89,7 @@ def unconfirmed(entries: Iterable[Entry]) -> list[Event]:
     found: list[Event] = []
     imported = max((number for number, entry in enumerate(entries, 1) if isinstance(entry, LogImported)), default=0)
     foreign = {entry.event.id for entry in entries[:imported] if isinstance(entry, EventLogged | MessageAccepted)}
-    for invocation in Projection.fold(entries).invocations.values():
+    for invocation in fold_journal(entries).invocations.values():
         if invocation.status != "running":
             continue
         ends = [invocation.message]

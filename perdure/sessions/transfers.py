@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from perdure.errors import InvalidMessage, SessionExists
 from perdure.journal.entries import Entry, LogImported
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.messages.search_attributes import KEYS
 from perdure.messages.session import InvocationResult, InvocationView, Trial
 from perdure.rules.intake import check_ids
@@ -150,7 +150,7 @@ class Transferring:
             entries = [shown_as(entry) for entry in entries]
         names = (self.app_name, user_id, session_id)
         versions = {name: version(name) for name in _VERSIONS}
-        header = make_header(names, Projection.fold(entries), journal=journal, versions=versions)
+        header = make_header(names, fold_journal(entries), journal=journal, versions=versions)
         for line in dump_lines(header, entries):
             yield line
 
@@ -186,7 +186,7 @@ class Transferring:
         def read() -> tuple[GivenLog, tuple[Entry, ...], int, tuple[InvocationView, ...]]:
             given = read_given(log, damaged=damaged)
             entries = (*to_journal(given, fresh=_fresh), _mark(given, allow_pending_calls=allow_pending_calls))
-            session = Projection.fold(entries)
+            session = fold_journal(entries)
             views = tuple(invocation_view(session, invocation) for invocation in session.invocations.values())
             return given, entries, len(session.events), views
 

@@ -31,10 +31,10 @@ from perdure.journal.entries import (
     ToolOutput,
 )
 from perdure.journal.events import USER, Event
-from perdure.journal.facts import stored_part
+from perdure.journal.fold import apply_entry
 from perdure.journal.live_events import live_indexes
 from perdure.journal.no_answers import is_refused
-from perdure.journal.projection import Invocation, Projection
+from perdure.journal.projection import Invocation, Projection, stored_part
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, is_doubt_request
 from perdure.journal.runs import is_failure, is_state
 from perdure.rules.intake import is_state_event
@@ -161,7 +161,7 @@ class _Builder:
     def append(self, *entries: Entry) -> None:
         for entry in entries:
             self.entries.append(entry)
-            self.projection.apply(entry)
+            apply_entry(self.projection, entry)
 
     def show(self, event: Event, where: str) -> None:
         """Add an event that a later one rewound."""

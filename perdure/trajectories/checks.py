@@ -15,9 +15,8 @@ from pydantic_core import PydanticSerializationError
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.journal.entries import MAX_EVENT_BYTES, EventLogged, payload_size
 from perdure.journal.events import QUESTIONS, USER, Event, asked_about
-from perdure.journal.facts import TEMP, stored_part
 from perdure.journal.nesting import MAX_LOGGED_LEVELS, is_too_deep
-from perdure.journal.projection import Invocation, Projection
+from perdure.journal.projection import TEMP, Invocation, Projection, stored_part
 from perdure.journal.questions import is_confirmation_request, is_doubt_request, target_of
 from perdure.journal.runs import is_state
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Plan

@@ -22,8 +22,9 @@ from perdure.journal.entries import (
     ToolOutput,
 )
 from perdure.journal.events import USER, Event
+from perdure.journal.fold import fold_journal
 from perdure.journal.live_events import live_indexes
-from perdure.journal.projection import Invocation, Projection
+from perdure.journal.projection import Invocation
 from perdure.journal.questions import is_confirmation_request, is_doubt_request
 from perdure.messages.session import AnswerInput, MessageInput
 from perdure.rules.intake import check_answer, check_message, is_state_event
@@ -134,7 +135,7 @@ class _Driver:
 
     def _driven(self, added: list[Entry], invocation_id: str = "") -> DrivenTrajectory:
         entries = (*self._entries, *self._end, self._mark, *added)
-        projection = Projection.fold(entries)
+        projection = fold_journal(entries)
         invocation_id = invocation_id or projection.turns[0].invocation_id
         return DrivenTrajectory(entries, projection, invocation_id, len(projection.events))
 

@@ -29,8 +29,8 @@ from perdure.journal.entries import (
     StateChanged,
 )
 from perdure.journal.events import USER, Event
-from perdure.journal.facts import shared_part
-from perdure.journal.projection import Projection
+from perdure.journal.fold import apply_entry
+from perdure.journal.projection import Projection, shared_part
 from perdure.rules.intake import is_state_event
 from perdure.trajectories.checks import LogChecks, check_branch
 from perdure.trajectories.wholeness import check_whole, digest_of, digests_of_lines, with_digest
@@ -117,7 +117,7 @@ def _lines_between(entries: Sequence[Entry], *, journal: bool) -> Iterator[str]:
     session = Projection()
     for entry in entries:
         before = len(session.events)
-        session.apply(entry)
+        apply_entry(session, entry)
         shown = [event.to_json() for event in session.events[before:]]
         if journal and not isinstance(entry, LogImported) and not (shown and isinstance(entry, EventLogged)):
             # Permissions of an earlier import are not handed on.
@@ -269,7 +269,7 @@ class _JournalReader:
     def _take(self, entry: Entry, where: str) -> Entry:
         entry = self._checked(entry, where)
         try:
-            self._session.apply(entry)
+            apply_entry(self._session, entry)
         except _MISFITS as error:
             raise InvalidTrajectory(
                 f"{where}: the entry {entry.kind!r} does not fit those before it ({error_text(error)})"

@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 from perdure.errors import InvalidTrajectory
 from perdure.journal.entries import MAX_PAYLOAD_BYTES, Entry
 from perdure.journal.events import AdkModel, Event
-from perdure.journal.facts import shared_part, stored_part
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
+from perdure.journal.projection import shared_part, stored_part
 from perdure.trajectories.checks import MAX_IMPORT_BYTES, MAX_IMPORT_LINES
 from perdure.trajectories.export_file import (
     MARK,
@@ -80,7 +80,7 @@ class GivenLog:
 
     def shown_events(self) -> Sequence[Event]:
         """Return the event log."""
-        return self.events if self.entries is None else Projection.fold(self.entries).events
+        return self.events if self.entries is None else fold_journal(self.entries).events
 
 
 class _AdkSession(AdkModel):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from perdure.errors import InvocationNotFound, RequestRefused
 from perdure.journal.entries import Failure, InvocationSettled
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.journal.fold import apply_entry
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.journal.projection import Invocation, Projection
 from perdure.messages.session import InvocationInput
@@ -159,7 +160,7 @@ def _stop_what_ran(projection: Projection, closed: str) -> None:
     for invocation in list(projection.invocations.values()):
         if invocation.status == "running":
             reason = f"the session's workflow was {closed}"
-            projection.apply(InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
+            apply_entry(projection, InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason))
 
 
 def _chosen(projection: Projection, invocation_id: str | None) -> list[Invocation]:

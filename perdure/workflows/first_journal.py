@@ -9,8 +9,8 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.errors import LogError, error_text
 from perdure.journal.entries import SessionCreated
+from perdure.journal.fold import fold_journal
 from perdure.journal.packing import pack, unpack
-from perdure.journal.projection import Projection
 from perdure.messages.session import LOADING, JournalPage, LoadJournalInput, SessionInput
 from perdure.workflows.run.activities import load_journal
 from perdure.workflows.run.log import SessionLog
@@ -73,7 +73,7 @@ class Arrival:
                 self.log.append(entry)
         except (LogError, KeyError, ValueError) as error:
             # A part is taken whole or not at all.
-            self.log.projection = Projection.fold(self.log.projection.entries[:have])
+            self.log.projection = fold_journal(self.log.projection.entries[:have])
             raise ApplicationError(error_text(error), type="LogError", non_retryable=True) from error
         if self.complete and not was_complete:
             self.then()

@@ -74,7 +74,7 @@ class Turns:
         await workflow.wait_condition(workflow.all_handlers_finished)
 
     def _should_continue_as_new(self) -> bool:
-        return self._activities.draining or self._limits.reached
+        return self._activities.progress.draining or self._limits.reached
 
     def _next(self) -> Invocation | None:
         """Return whose turn it is: an invocation that an earlier run left at work, else the first that asked."""
@@ -112,7 +112,7 @@ class Turns:
 
     async def _watch_history(self) -> None:
         await workflow.wait_condition(self._should_continue_as_new)
-        self._activities.draining = True
+        self._activities.progress.drain()
 
     def _scope(self, plan: Plan, invocation: Invocation) -> Scope:
         return Scope(

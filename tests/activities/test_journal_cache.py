@@ -16,6 +16,7 @@ from perdure.activities.journal_cache import JournalCache
 from perdure.agents import FunctionTool, LongRunningFunctionTool
 from perdure.journal.entries import Entry, EventLogged, SessionCreated
 from perdure.journal.events import USER, Event, user_content
+from perdure.journal.fold import fold_journal
 from perdure.journal.packing import pack
 from perdure.journal.projection import Projection
 from perdure.messages.session import JournalPage, JournalSlice
@@ -53,7 +54,7 @@ async def test_packed_copies_are_what_they_were(client: Client, ready: int, call
             # Only what is new is sent, so that the rest must come from the copy.
             part = JournalSlice(offset=since, entries=whole[since : known[name]])
             found = (await cache.at(name, "run", part)).projection
-            assert texts(found) == texts(Projection.fold(whole[: known[name]]))
+            assert texts(found) == texts(fold_journal(whole[: known[name]]))
             assert len(cache.ready) <= max(ready, 0)
 
 

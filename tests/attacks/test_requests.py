@@ -20,7 +20,7 @@ from temporalio.client import Client, WorkflowFailureError
 from perdure.errors import InvalidMessage, PerdureError
 from perdure.journal.entries import MessageAccepted, SessionCreated
 from perdure.journal.events import Event
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.messages.session import MessageInput, workflow_id
 from perdure.rules.intake import check_ids, check_message, check_parts
 from perdure.serving.dev_server import DevServer, DevServerConfig
@@ -85,7 +85,7 @@ def test_every_part_there_is_is_a_users_or_a_models() -> None:
 
 def test_of_thousands_that_are_queued_a_page_is_explained() -> None:
     """Five thousand made 131 MB."""
-    projection = Projection.fold(
+    projection = fold_journal(
         [
             SessionCreated(state={}),
             *(

@@ -22,6 +22,7 @@ from perdure.journal.entries import (
     ToolOutput,
 )
 from perdure.journal.events import USER, Event
+from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.plan.nodes import Plan
 from perdure.prove.scenario import Turn
@@ -46,12 +47,12 @@ def record(scenario: Scenario) -> Recorded:
     projection = Projection()
     for entry in (SessionCreated(state=scenario.state), PlanLoaded(plan=plan)):
         recorded.entries.append(entry)
-        projection.apply(entry)
+        apply_entry(projection, entry)
     turns = zip(scenario.turns, expected_turns(scenario), scenario.expect.turns, strict=True)
     for turn, events, items in turns:
         for entry in _turn(projection, plan, turn, events, failed={"failed": True} in items):
             recorded.entries.append(entry)
-            projection.apply(entry)
+            apply_entry(projection, entry)
         recorded.turn_ends.append(len(recorded.entries))
     return recorded
 

@@ -34,6 +34,7 @@ from perdure.journal.entries import (
     ToolStarted,
 )
 from perdure.journal.events import USER, Event, EventActions, user_content
+from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Invocation, Projection
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Plan
 
@@ -75,7 +76,7 @@ class JournalMachine:
             return self.entries
 
     def _append(self, entry: Entry) -> None:
-        self.projection.apply(entry)
+        apply_entry(self.projection, entry)
 
     def _pick(self, options: Sequence[_T]) -> _T:
         return options[next(self._choices) % len(options)]

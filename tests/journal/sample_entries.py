@@ -19,6 +19,7 @@ from perdure.journal.entries import (
     SessionCreated,
 )
 from perdure.journal.events import USER, Event, EventActions, user_content
+from perdure.journal.fold import fold_journal
 from perdure.journal.projection import Projection
 from perdure.plan.nodes import LlmNode, Node, Plan
 
@@ -102,7 +103,7 @@ def said(number: int, agent: str, **actions: object) -> EventLogged:
 
 
 def fold(*entries: Entry, plan: Plan = PLAN) -> Projection:
-    return Projection.fold((SessionCreated(), PlanLoaded(plan=plan), *entries))
+    return fold_journal((SessionCreated(), PlanLoaded(plan=plan), *entries))
 
 
 WAITING = (message(1), started(1), called(1, "c1"), responded(1, "c1"), settled(1, "waiting"))

@@ -8,8 +8,8 @@ from google.genai import types
 from perdure.journal import interning as field_sets
 from perdure.journal.entries import EventLogged
 from perdure.journal.events import Event, EventActions
+from perdure.journal.fold import fold_journal
 from perdure.journal.interning import share_field_sets
-from perdure.journal.projection import Projection
 
 
 def logged(text: str, **extra: object) -> EventLogged:
@@ -24,7 +24,7 @@ def logged(text: str, **extra: object) -> EventLogged:
 
 
 def test_a_session_shares_them() -> None:
-    first, second = Projection.fold([logged("a"), logged("b")]).events
+    first, second = fold_journal([logged("a"), logged("b")]).events
     assert first.model_fields_set is second.model_fields_set
     assert first.actions.model_fields_set is second.actions.model_fields_set
     assert first.model_fields_set == {"id", "author", "invocation_id", "actions", "content"}

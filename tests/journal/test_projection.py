@@ -21,6 +21,7 @@ from perdure.journal.entries import (
     ToolOutput,
 )
 from perdure.journal.events import USER, Event, EventActions
+from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.open_calls import SessionStatus
 from perdure.journal.projection import Projection, split_state_delta
 from perdure.plan.nodes import SequentialNode
@@ -52,7 +53,7 @@ every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scena
 
 @every_scenario
 def test_readers_see_the_expected_log_and_state(scenario: Scenario) -> None:
-    projection = Projection.fold(record(scenario).entries)
+    projection = fold_journal(record(scenario).entries)
     assert projection.events == sum(expected_turns(scenario), list[Event]())
     assert projection.state == scenario.expect.final_state
     assert projection.turns == []
@@ -61,7 +62,7 @@ def test_readers_see_the_expected_log_and_state(scenario: Scenario) -> None:
 @every_scenario
 def test_every_message_runs_the_agent_that_the_expected_log_shows(scenario: Scenario) -> None:
     """The first agent event is of the agent that starts; if the app shows no checkpoints, it may be one underneath."""
-    projection = Projection.fold(record(scenario).entries)
+    projection = fold_journal(record(scenario).entries)
     for invocation in projection.invocations.values():
         assert invocation.agent is not None
         events = [event for event in projection.events if event.invocation_id == invocation.id]
@@ -74,7 +75,7 @@ def test_every_message_runs_the_agent_that_the_expected_log_shows(scenario: Scen
 def test_the_calls_that_stay_open_are_those_without_a_users_response(scenario: Scenario) -> None:
     recorded = record(scenario)
     for length in recorded.turn_ends:
-        projection = Projection.fold(recorded.entries[:length])
+        projection = fold_journal(recorded.entries[:length])
         answered = {
             response.id
             for event in projection.events
@@ -101,9 +102,9 @@ def test_messages_answers_and_resumes_take_turns_in_order_of_arrival() -> None:
     before = (*WAITING, message(2), started(2), settled(2, "failed"))
     projection = fold(*before, message(3), answer(1, "c1"), ResumeAccepted(invocation_id="i2"))
     assert turns(projection) == [("message", "i3"), ("answer", "i1"), ("resume", "i2")]
-    projection.apply(started(3))
+    apply_entry(projection, started(3))
     assert turns(projection) == [("answer", "i1"), ("resume", "i2")]
-    projection.apply(resumed(1))
+    apply_entry(projection, resumed(1))
     assert turns(projection) == [("resume", "i2")]
 
 
@@ -111,8 +112,8 @@ def test_a_message_is_in_the_log_only_when_its_turn_has_come() -> None:
     projection = fold(message(1), started(1), message(2))
     assert [event.id for event in projection.events] == ["m1"]
     assert projection.invocations["i2"].status == "queued"
-    projection.apply(settled(1, "finished"))
-    projection.apply(started(2))
+    apply_entry(projection, settled(1, "finished"))
+    apply_entry(projection, started(2))
     assert [(event.id, event.timestamp) for event in projection.events] == [("m1", 1.0), ("m2", 2.0)]
 
 
@@ -140,7 +141,7 @@ def test_an_answer_waits_for_the_response_event_of_its_own_call() -> None:
     projection = fold(message(1), started(1), called(1, "c1", "c2"), answer(1, "c2"))
     invocation = projection.invocations["i1"]
     assert projection.loggable_answer(invocation) is None
-    projection.apply(responded(1, "c1", "c2"))
+    apply_entry(projection, responded(1, "c1", "c2"))
     event = projection.loggable_answer(invocation)
     assert event is not None
     assert event.id == "a-c2"
@@ -148,20 +149,20 @@ def test_an_answer_waits_for_the_response_event_of_its_own_call() -> None:
 
 def test_a_tool_that_returned_nothing_has_no_response_event_to_wait_for() -> None:
     projection = fold(message(1), started(1), called(1, "c1"), answer(1, "c1"))
-    projection.apply(ToolKept(invocation_id="i1", call_id="c1", output=ToolOutput(result={})))
+    apply_entry(projection, ToolKept(invocation_id="i1", call_id="c1", output=ToolOutput(result={})))
     assert projection.loggable_answer(projection.invocations["i1"]) is not None
 
 
 def test_a_tool_whose_response_is_still_to_be_logged_holds_its_answer_back() -> None:
     projection = fold(message(1), started(1), called(1, "c1"), answer(1, "c1"))
-    projection.apply(ToolKept(invocation_id="i1", call_id="c1", output=ToolOutput(result={"status": "pending"})))
+    apply_entry(projection, ToolKept(invocation_id="i1", call_id="c1", output=ToolOutput(result={"status": "pending"})))
     assert projection.loggable_answer(projection.invocations["i1"]) is None
 
 
 def test_an_answer_that_can_be_logged_is_not_held_up_by_one_that_cannot() -> None:
     projection = fold(message(1), started(1), called(1, "c1"), called(1, "c2"), responded(1, "c2"))
-    projection.apply(answer(1, "c1"))
-    projection.apply(answer(1, "c2"))
+    apply_entry(projection, answer(1, "c1"))
+    apply_entry(projection, answer(1, "c2"))
     event = projection.loggable_answer(projection.invocations["i1"])
     assert event is not None
     assert event.id == "a-c2"
@@ -173,9 +174,9 @@ def test_an_accepted_answer_closes_its_call_before_it_is_logged() -> None:
     assert projection.open_calls() == []
     assert projection.calls["c1"].answer == "accepted"
     assert projection.answer_to("c1") is None
-    projection.apply(settled(2, "finished"))
-    projection.apply(resumed(1))
-    projection.apply(logged("c1"))
+    apply_entry(projection, settled(2, "finished"))
+    apply_entry(projection, resumed(1))
+    apply_entry(projection, logged("c1"))
     assert projection.calls["c1"].answer == "logged"
     assert projection.answer_to("c1") == {"ok": True}
     assert projection.events[-1].timestamp == 9.0
@@ -206,7 +207,7 @@ def test_a_message_that_answers_a_call_closes_it() -> None:
     event = Event(id="m2", author=USER, invocation_id="i2", content=responses("c1"))
     projection = fold(*WAITING[:-1], settled(1, "finished"), MessageAccepted(event=event))
     assert projection.calls["c1"].answer == "accepted"
-    projection.apply(started(2))
+    apply_entry(projection, started(2))
     assert projection.answer_to("c1") == {"ok": True}
 
 
@@ -249,7 +250,7 @@ def test_a_failure_that_nobody_can_resume_is_past_when_another_message_came() ->
     projection = fold(message(1), start(1), FAILED, plan=unresumable)
     assert session_status(projection) == "failed"
     for entry in (message(2), start(2), settled(2, "finished")):
-        projection.apply(entry)
+        apply_entry(projection, entry)
     assert session_status(projection) == "idle"
     assert invocation_view(projection, projection.invocations["i1"]).resumable is False
 
@@ -321,7 +322,7 @@ def test_temp_keys_belong_to_their_invocation_and_are_never_stored() -> None:
     assert projection.state == {"a": 1, "b": 2}
     assert projection.visible_state("i1") == {"a": 1, "b": 2, "temp:x": 1}
     assert projection.visible_state("i2") == {"a": 1, "b": 2}
-    projection.apply(settled(1, "finished"))
+    apply_entry(projection, settled(1, "finished"))
     assert projection.visible_state("i1") == {"a": 1, "b": 2}
     assert split_state_delta({"temp:x": 1, "y": 2, "user:z": 3}) == ({"y": 2, "user:z": 3}, {"temp:x": 1})
 
@@ -350,7 +351,7 @@ def test_a_finished_invocation_lets_go_of_what_only_a_resume_needs() -> None:
     entries = (message(1), started(1), said(1, "root"), ToolKept(invocation_id="i1", call_id="c9", output=output))
     projection = fold(*entries)
     assert projection.invocations["i1"].kept == {"c9": output}
-    projection.apply(settled(1, "finished"))
+    apply_entry(projection, settled(1, "finished"))
     invocation = projection.invocations["i1"]
     assert (invocation.entries, invocation.kept, invocation.temp) == ([], {}, {})
     assert [event.id for event in projection.events] == ["m1", "s"]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.journal.entries import ENTRIES, Entry, RunEntry, payload_size, take
+from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import dump_entries, pack, unpack
 from perdure.journal.projection import Projection
 from perdure.journal.run_tree import build_runs
@@ -38,10 +39,10 @@ def shape(run: AgentRun) -> tuple[object, ...]:
 def test_folding_in_two_parts_equals_folding_at_once(entries: tuple[Entry, ...], data: st.DataObject) -> None:
     """What a worker's copy does when a call brings it the entries that it lacks."""
     cut = data.draw(st.integers(0, len(entries)))
-    projection = Projection.fold(entries[:cut])
+    projection = fold_journal(entries[:cut])
     for entry in entries[cut:]:
-        projection.apply(entry)
-    assert projection == Projection.fold(entries)
+        apply_entry(projection, entry)
+    assert projection == fold_journal(entries)
 
 
 @bounded
@@ -49,7 +50,7 @@ def test_folding_in_two_parts_equals_folding_at_once(entries: tuple[Entry, ...],
 def test_a_fold_changes_no_entry(entries: tuple[Entry, ...]) -> None:
     """Else two copies that share entries would differ."""
     before = dump_entries(entries)
-    Projection.fold(entries)
+    fold_journal(entries)
     assert dump_entries(entries) == before
 
 
@@ -60,7 +61,7 @@ def test_a_journal_survives_json_and_packing(entries: tuple[Entry, ...]) -> None
     assert ENTRIES.validate_json(dump_entries(entries)) == entries
     unpacked = unpack(pack(entries))
     assert unpacked == entries
-    assert Projection.fold(unpacked) == Projection.fold(entries)
+    assert fold_journal(unpacked) == fold_journal(entries)
 
 
 @bounded
@@ -82,7 +83,7 @@ def test_the_log_only_grows_and_the_calls_answers_only_go_forward(entries: tuple
     seen: list[object] = []
     answers: dict[str, str] = {}
     for entry in entries:
-        projection.apply(entry)
+        apply_entry(projection, entry)
         assert projection.events[: len(seen)] == seen
         assert len(projection.events) <= len(seen) + 1
         seen = list(projection.events)
@@ -95,7 +96,7 @@ def test_the_log_only_grows_and_the_calls_answers_only_go_forward(entries: tuple
 @bounded
 @given(journals)
 def test_state_is_what_the_log_and_the_snapshots_wrote_and_never_temporary(entries: tuple[Entry, ...]) -> None:
-    projection = Projection.fold(entries)
+    projection = fold_journal(entries)
     assert not any(key.startswith("temp:") for key in projection.state)
     own: dict[str, object] = {"topic": projection.state["topic"]}
     for event in projection.events:
@@ -108,7 +109,7 @@ def test_state_is_what_the_log_and_the_snapshots_wrote_and_never_temporary(entri
 def test_every_accepted_answer_is_logged_or_kept_and_never_before_its_calls_response(
     entries: tuple[Entry, ...],
 ) -> None:
-    projection = Projection.fold(entries)
+    projection = fold_journal(entries)
     logged = [event.id for event in projection.events]
     accepted = [entry.event.id for entry in entries if entry.kind == "answer"]
     kept = [event.id for invocation in projection.invocations.values() for event in invocation.answers]
@@ -123,7 +124,7 @@ def test_every_accepted_answer_is_logged_or_kept_and_never_before_its_calls_resp
 @given(journals)
 def test_every_invocation_that_can_go_on_is_rebuilt_from_what_it_logged(entries: tuple[Entry, ...]) -> None:
     """From any prefix and any log, whatever its agents did: a re-entry must never raise."""
-    projection = Projection.fold(entries)
+    projection = fold_journal(entries)
     for invocation in projection.invocations.values():
         plan = projection.plan_of(invocation)
         if plan is not None and invocation.agent is not None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from perdure.journal.entries import ActivityKept, EventLogged, Failure, FailureCaught
 from perdure.journal.events import Event, EventActions
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode
@@ -33,7 +33,7 @@ def walk(run: AgentRun) -> Iterator[AgentRun]:
 def invocations(scenario: Scenario) -> Iterator[tuple[Plan, str, list[EventLogged]]]:
     """Yield each invocation's plan, its starting agent and what its agents logged."""
     recorded = record(scenario)
-    projection = Projection.fold(recorded.entries)
+    projection = fold_journal(recorded.entries)
     for invocation in projection.invocations.values():
         entries = [
             entry
@@ -99,7 +99,7 @@ def test_each_end_closes_one_run_and_all_are_closed_when_the_invocation_has_fini
     """Ends come from the innermost agent outwards, so a run that has ended has no open run underneath."""
     finished = {
         invocation.id
-        for invocation in Projection.fold(record(scenario).entries).invocations.values()
+        for invocation in fold_journal(record(scenario).entries).invocations.values()
         if invocation.status == "finished"
     }
     for plan, agent, entries in invocations(scenario):

@@ -15,6 +15,7 @@ from temporalio.client import Client, WorkflowHistory
 from perdure.client import Runner
 from perdure.errors import DefinitionWarning, LogError
 from perdure.journal.events import USER, Event
+from perdure.journal.fold import fold_journal
 from perdure.journal.projection import Projection
 from perdure.messages.session import InvocationResult, ToolInput
 from perdure.recovery.salvage import salvage
@@ -39,7 +40,7 @@ def test_every_beginning_of_a_recorded_history_tells_its_journal(path: Path) -> 
     history = read(path)
     for end in range(1, len(history.events) + 1):
         events = history.events[:end]
-        projection = Projection.fold(salvage(events))
+        projection = fold_journal(salvage(events))
         told = {event.event_id: event for event in events}
         for event in events:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:

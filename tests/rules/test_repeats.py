@@ -7,6 +7,7 @@ import pytest
 from perdure.errors import RequestIdTaken
 from perdure.journal.entries import Entry, MessageAccepted, ResumeAccepted
 from perdure.journal.events import Event, EventActions, user_content
+from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
 from perdure.rules.intake import response_part
@@ -74,7 +75,7 @@ def test_a_resume_is_accepted_once_by_its_history() -> None:
     request = InvocationInput(invocation_id="i1", request_id="r")
     for _ in range(2):
         accept_resume(projection, request)
-        projection.apply(settled(1, "stopped"))
+        apply_entry(projection, settled(1, "stopped"))
     accept_resume(projection, InvocationInput(invocation_id="i2", request_id="s"))
     assert [entry for entry in projection.entries if isinstance(entry, ResumeAccepted)] == [
         ResumeAccepted(invocation_id="i1", request_id="r")

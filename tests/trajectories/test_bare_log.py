@@ -12,6 +12,7 @@ from google.genai import types
 from perdure.errors import InvalidTrajectory, LogError
 from perdure.journal.entries import EventLogged, LogImported
 from perdure.journal.events import USER, Event, EventActions, user_content
+from perdure.journal.fold import fold_journal
 from perdure.journal.packing import pack, unpack
 from perdure.journal.projection import Projection
 from perdure.plan.nodes import CustomNode, LoopNode, SequentialNode
@@ -85,7 +86,7 @@ SCENARIOS = {scenario.name: scenario for scenario in all_scenarios()}
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_a_log_of_adk_gives_what_the_session_itself_would_have_written(scenario: Scenario) -> None:
     recorded = record(scenario)
-    expected = Projection.fold(recorded.entries)
+    expected = fold_journal(recorded.entries)
     log = [event for turn in expected_turns(scenario) for event in turn]
     session = read_log(log, state=scenario.state, fresh=fresh_ids()).projection
     assert session.events == expected.events
@@ -101,7 +102,7 @@ def test_a_log_of_adk_gives_what_the_session_itself_would_have_written(scenario:
 
 def test_a_journal_that_was_made_survives_packing() -> None:
     driven = drive(asked(), said(), asked(invocation="i2"))
-    assert Projection.fold(unpack(pack(driven.entries))) == driven.projection
+    assert fold_journal(unpack(pack(driven.entries))) == driven.projection
 
 
 def test_the_last_event_sets_its_invocation_going_and_nothing_else() -> None:
@@ -247,7 +248,7 @@ def test_calls_that_readers_do_not_see_may_not_run_either() -> None:
     """A re-entry sees them; a file that holds such is refused before."""
     log = read_log([asked()], fresh=fresh_ids())
     entries = (*log.entries, EventLogged(event=called("c1"), hidden=True), LogImported())
-    assert Projection.fold(entries).blocked_calls == {"c1"}
+    assert fold_journal(entries).blocked_calls == {"c1"}
 
 
 def test_the_answer_to_a_confirmation_allows_its_call_and_no_other() -> None:
@@ -258,22 +259,22 @@ def test_the_answer_to_a_confirmation_allows_its_call_and_no_other() -> None:
 
 def test_an_answer_in_the_history_allows_nothing() -> None:
     log = read_log([asked(), called("c1"), confirm(), responded("c1"), confirmed()], fresh=fresh_ids())
-    assert Projection.fold((*log.entries, LogImported())).blocked_calls == {"c1", "k1"}
+    assert fold_journal((*log.entries, LogImported())).blocked_calls == {"c1", "k1"}
 
 
 def test_an_import_forgets_every_plan() -> None:
     """A plan from outside could give an agent tools, or take a confirmation away."""
     entries = record(SCENARIOS["lro_pending"]).entries
-    session = Projection.fold((*entries, LogImported(plan_digest="d")))
+    session = fold_journal((*entries, LogImported(plan_digest="d")))
     assert (session.plans, session.newest_plan, session.imported_plan) == ({}, None, "d")
     assert {invocation.plan for invocation in session.invocations.values()} == {None}
 
 
 def test_nothing_of_an_import_is_at_work() -> None:
     entries = record(SCENARIOS["llm_one_tool"]).entries
-    running = Projection.fold(entries[:5])
+    running = fold_journal(entries[:5])
     assert "running" in {invocation.status for invocation in running.invocations.values()}
-    session = Projection.fold((*entries[:5], LogImported()))
+    session = fold_journal((*entries[:5], LogImported()))
     assert [invocation.status for invocation in session.invocations.values()] == ["stopped"]
     assert session.turns == []
 
@@ -313,10 +314,10 @@ def test_a_custom_agent_may_have_begun_without_a_word() -> None:
     outer = CustomNode(name="outer", sub_agents=(below,), code="a:B")
     plan = plan_with(SequentialNode(name="steps", sub_agents=(outer,)))
     entries = read_log([asked(), called("c1", author="a")], fresh=fresh_ids()).entries
-    events_only = Projection.fold([*entries, LogImported(bare=True)])
+    events_only = fold_journal([*entries, LogImported(bare=True)])
     assert agent_of_import(events_only, plan, events_only.invocations["i1"]) == "outer"
     # A journal tells it. Imports of before did not say that they were none.
-    journal = Projection.fold([*entries, LogImported()])
+    journal = fold_journal([*entries, LogImported()])
     assert agent_of_import(journal, plan, journal.invocations["i1"]) == "a"
 
 
@@ -324,7 +325,7 @@ def test_an_answer_that_is_a_message_began_at_the_agent_that_asked() -> None:
     plan = plan_with(CustomNode(name="outer", sub_agents=(llm("a"),), code="a:B"))
     answer = responded("c1", author=USER, invocation="i2")
     log = [asked(), called("c1", author="a", waits=("c1",)), answer, said(author="a", invocation="i2")]
-    session = Projection.fold([*read_log(log, fresh=fresh_ids()).entries, LogImported(bare=True)])
+    session = fold_journal([*read_log(log, fresh=fresh_ids()).entries, LogImported(bare=True)])
     assert agent_of_import(session, plan, session.invocations["i1"]) == "outer"
     assert agent_of_import(session, plan, session.invocations["i2"]) == "a"
 

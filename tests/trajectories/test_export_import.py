@@ -30,7 +30,7 @@ from perdure.journal.entries import (
     SharedStateRead,
 )
 from perdure.journal.events import USER, Event, EventActions, user_content
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.trajectories.bare_log import to_journal
 from perdure.trajectories.export_file import dump_lines, make_header
 from perdure.trajectories.given_logs import read_given
@@ -64,7 +64,7 @@ def fresh_ids() -> Callable[[], str]:
 
 def export(entries: Iterable[Entry], *, journal: bool) -> list[str]:
     entries = tuple(entries)
-    header = make_header(NAMES, Projection.fold(entries), journal=journal, versions={"perdure": "0"})
+    header = make_header(NAMES, fold_journal(entries), journal=journal, versions={"perdure": "0"})
     return list(dump_lines(header, entries))
 
 
@@ -80,14 +80,14 @@ def test_a_round_trip_is_equal_byte_for_byte(scenario: Scenario, *, journal: boo
     entries = record(scenario).entries
     lines = export(entries, journal=journal)
     assert export(imported(lines), journal=journal) == lines
-    before, after = Projection.fold(entries), Projection.fold(imported(lines))
+    before, after = fold_journal(entries), fold_journal(imported(lines))
     assert (after.events, after.state) == (before.events, before.state)
     assert {i.id: i.status for i in after.invocations.values()} == {i.id: i.status for i in before.invocations.values()}
 
 
 def test_without_perdures_lines_an_export_is_the_plain_log() -> None:
     entries = record(SCENARIOS["lro_pending"]).entries
-    plain = [event.to_json() for event in Projection.fold(entries).events]
+    plain = [event.to_json() for event in fold_journal(entries).events]
     for journal in (False, True):
         lines = export(entries, journal=journal)
         assert [line for line in lines if "perdure" not in json.loads(line)] == plain
@@ -101,7 +101,7 @@ def test_any_journal_that_a_session_writes_comes_back(choices: list[int], resuma
     lines = export(entries, journal=True)
     assert read_given(lines).entries == entries
     assert export(imported(lines), journal=True) == lines
-    after = Projection.fold(imported(lines))
+    after = fold_journal(imported(lines))
     assert after.turns == []
     assert not {"running", "queued"} & {invocation.status for invocation in after.invocations.values()}
 
@@ -145,7 +145,7 @@ def test_what_providers_and_later_versions_add_comes_back_as_it_was(*, journal: 
         InvocationSettled(invocation_id="i1", status="stopped"),
     ]
     lines = export(entries, journal=journal)
-    session = Projection.fold(imported(lines))
+    session = fold_journal(imported(lines))
     assert session.events[1] == odd_event()
     assert session.events[1].to_json() == odd_event().to_json()
     assert session.state == {"none": None, "x": {"y": None}}
@@ -167,7 +167,7 @@ def test_the_header_gives_the_state_that_the_log_starts_from() -> None:
     header = json.loads(lines[0])["perdure"]
     assert header["state"] == {"app:y": 1, "k": 1, "z": 0}
     assert header["shared"] == {"app:y": 1, "user:x": 5}
-    assert Projection.fold(imported(lines)).state == Projection.fold(entries).state
+    assert fold_journal(imported(lines)).state == fold_journal(entries).state
 
 
 def file(*values: Any, journal: bool = True) -> list[str]:

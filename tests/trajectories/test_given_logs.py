@@ -13,7 +13,7 @@ from google.genai import types
 
 from perdure.errors import InvalidTrajectory
 from perdure.journal.events import Event
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.trajectories.bare_log import to_journal
 from perdure.trajectories.checks import MAX_IMPORT_LINES
 from perdure.trajectories.export_file import dump_lines, make_header
@@ -73,7 +73,7 @@ def test_a_session_ends_with_the_state_that_adk_tells_and_starts_without_later_v
     """ADK tells the last state only: taken for the first, a look at an earlier event would find later values."""
     given = session(version, name)
     log = read_given(given)
-    assert Projection.fold(to_journal(log, fresh=fresh_ids())).state == given["state"]
+    assert fold_journal(to_journal(log, fresh=fresh_ids())).state == given["state"]
     written = {key for event in log.events for key in event.actions.state_delta}
     assert not written & log.state.keys()
     assert bool(log.notes) is bool(written)
@@ -123,7 +123,7 @@ def test_what_is_not_known_is_refused_with_the_forms_that_are(source: LogSource,
 
 def export(*, journal: bool) -> list[str]:
     entries = record(SCENARIO).entries
-    header = make_header(("shop", "u", "s"), Projection.fold(entries), journal=journal, versions={})
+    header = make_header(("shop", "u", "s"), fold_journal(entries), journal=journal, versions={})
     return list(dump_lines(header, entries))
 
 

@@ -22,6 +22,7 @@ from perdure.journal.entries import (
     ToolStarted,
 )
 from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions
+from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.projection import Projection
 from perdure.journal.questions import is_confirmation_request
 from perdure.plan.nodes import LlmNode, Plan, ToolOptions, ToolPlan
@@ -86,7 +87,7 @@ def test_the_step_that_is_told_is_the_step_that_comes(scenario: Scenario) -> Non
                 over = any(step.next == "hands over" and step.below[0].next == "ends" for step in found)
                 assert wanted in told or (wanted == "ends" and over), (event, told)
                 checked += 1
-        projection.apply(entry)
+        apply_entry(projection, entry)
     # A scenario of composites alone has no step of a model.
     assert checked or not any(isinstance(node, LlmNode) for node in recorded.plan.nodes.values())
 
@@ -94,7 +95,7 @@ def test_the_step_that_is_told_is_the_step_that_comes(scenario: Scenario) -> Non
 def explain(*entries: Entry, plan: Plan = PLAN, closed: str | None = None) -> SessionExplanation:
     # `started` pins to PLAN.
     whole = (SessionCreated(), PlanLoaded(plan=plan, digest=PLAN.digest), *entries)
-    return explain_session(Projection.fold(whole), NAMES, closed=closed)
+    return explain_session(fold_journal(whole), NAMES, closed=closed)
 
 
 def test_a_waiting_invocation_is_moved_by_its_answer_only() -> None:

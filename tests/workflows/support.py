@@ -19,6 +19,7 @@ from perdure.agents.tools import FunctionTool
 from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.journal.events import USER, Event
+from perdure.journal.fold import fold_journal
 from perdure.journal.projection import Projection
 from perdure.messages.session import InvocationView, JournalPage, PageInput, SessionView, workflow_id
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
@@ -302,7 +303,7 @@ class User:
             page = await self.workflow.query("journal", PageInput(since=len(entries)), result_type=JournalPage)
             entries.extend(page.entries)
             if len(entries) >= page.total:
-                return Projection.fold(entries)
+                return fold_journal(entries)
 
 
 def short(event: Event) -> list[str]:

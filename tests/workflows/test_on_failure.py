@@ -17,7 +17,7 @@ from perdure.agents.tools import FunctionTool
 from perdure.client import Runner
 from perdure.compiler.compile import compile_app
 from perdure.errors import DefinitionError
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.messages.session import InvocationView, Trial
 from perdure.plan.diff import describe_plan
 from perdure.recovery.salvage import salvage
@@ -220,7 +220,7 @@ async def test_an_answer_between_two_attempts_remains_the_answer(
         assert len(tries) == 3
         assert responses(await user.events(), "pay") == [{"by": by}]
         [history] = await user.histories()
-    projection = Projection.fold(salvage(history.events))
+    projection = fold_journal(salvage(history.events))
     assert responses(projection.events, "pay") == [{"by": by}]
     assert [effect.outcome for effect in build_effects(projection)] == ["failed"]
 
@@ -291,7 +291,7 @@ async def test_every_beginning_of_the_history_tells_the_same(client: Client, app
         [history] = await user.histories()
     failed = next(event.event_id for event in history.events if event.HasField("activity_task_failed_event_attributes"))
     for end in range(failed, len(history.events) + 1):
-        projection = Projection.fold(salvage(history.events[:end]))
+        projection = fold_journal(salvage(history.events[:end]))
         [invocation] = projection.invocations.values()
         assert invocation.status in ("running", "finished")
         told = [

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.journal.entries import EventLogged
 from perdure.journal.events import Event, user_content
-from perdure.journal.projection import Projection
+from perdure.journal.fold import fold_journal
 from perdure.workflows.agents.scope import Carrier
 
 NOISE = "".join(random.Random(1).choices(string.ascii_letters + string.digits + "-_", k=5000))
@@ -20,7 +20,7 @@ NOISE = "".join(random.Random(1).choices(string.ascii_letters + string.digits + 
 )
 def test_a_slice_is_packed_where_that_saves_a_quarter(text: str, packed: bool) -> None:
     entry = EventLogged(event=Event(id="1", author="a", invocation_id="e-1", content=user_content(text)))
-    part = Carrier(0).slice(Projection.fold((entry,)))
+    part = Carrier(0).slice(fold_journal((entry,)))
     assert (part.packed is not None) == packed
     assert part.unpacked() == (entry,)
     assert part.length == 1

@@ -90,7 +90,7 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
     reason = (runs and runs.cause) or CUT_OFF
     # What it would look for is this call's key, and it is another call that is in doubt.
     if tool.reconcile and not (runs and runs.outcome == "lost"):
-        scope.check_stopped()
+        scope.progress.check_stopped()
         options = tool.options.model_copy(update={"max_attempts": ToolOptions().max_attempts})
         try:
             output = await scope.activities.tool(given.model_copy(update={"kind": "reconcile"}), options)

@@ -46,7 +46,7 @@ class Caught:
             return
         entry = FailureCaught(failures=tuple(told(failure)), silent=failure.silent, **step, **self._whose)
         self._met.append(_Met(failure, entry, _current_line()))
-        self._scope.caught.append(entry)
+        self._scope.progress.met(entry)
 
     def met_again(self, entry: FailureCaught) -> EffectFailed:
         """Return the failure that the journal holds, before the agent was entered again."""
@@ -60,12 +60,12 @@ class Caught:
         line = _current_line()
         for met in self._met:
             met.dealt_with |= met.line[: len(line)] == line
-        if not self._scope.stopping:
+        if not self._scope.progress.stopping:
             self._scope.keep_caught(_entries(self._met))
 
     def forget(self) -> None:
         """Forget it all, at a checkpoint: nobody will meet it again."""
-        self._scope.drop_caught(_entries(self._met))
+        self._scope.progress.forget(_entries(self._met))
         self._met.clear()
 
     def end(self) -> None:
@@ -85,7 +85,7 @@ class Caught:
         again = [met for met in self._met if not (passes and met.dealt_with)]
         if raised is not None and again == [raised] and not self._is_kept(raised):
             # It passes through, and nothing else failed: the journal needs no word of it.
-            self._scope.drop_caught([raised.entry])
+            self._scope.progress.forget([raised.entry])
         elif again:
             self._scope.keep_caught(_entries(again))
             self._scope.log.append(FailureCaught(again=self._numbers(again), **self._whose))

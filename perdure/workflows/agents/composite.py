@@ -35,7 +35,7 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
     """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
     names = [child.name for child in node.sub_agents]
     current, start = current_child(names, run)
-    iteration, scheduled = times_looped(run), scope.activities.scheduled
+    iteration, scheduled = times_looped(run), scope.progress.scheduled
     while names and (node.max_iterations is None or iteration < node.max_iterations):
         for child in node.sub_agents[start:]:
             resumes = child.name == current
@@ -48,10 +48,10 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
                 return True
         start = 0
         iteration += 1
-        if scope.activities.scheduled == scheduled:
+        if scope.progress.scheduled == scheduled:
             # A loop of agents that do nothing must not keep the workflow task for ever.
             await asyncio.sleep(1)
-        scheduled = scope.activities.scheduled
+        scheduled = scope.progress.scheduled
     scope.end(node, run)
     return False
 
@@ -71,7 +71,7 @@ async def run_parallel(scope: Scope, node: ParallelNode, run: AgentRun) -> bool:
     async def run_branch(index: int) -> bool:
         child = node.sub_agents[index]
         branch = f"{prefix}{node.name}.{child.name}"
-        with scope.telling():
+        with scope.progress.branch():
             return await scope.run_agent(scope, child, run.resume(child.name, branch))
 
     results = await asyncio.gather(
@@ -79,7 +79,7 @@ async def run_parallel(scope: Scope, node: ParallelNode, run: AgentRun) -> bool:
     )
     failures = [result for result in results if isinstance(result, EffectFailed)]
     # From here on the agent above is told, which may deal with it.
-    scope.tell_above(failures)
+    scope.progress.told(failures)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, EffectFailed):
             raise result

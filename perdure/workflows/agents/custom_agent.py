@@ -6,8 +6,7 @@ import asyncio
 import copy
 import typing
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -46,9 +45,9 @@ async def run_custom(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
     context = CustomContext(scope, node, run, agent)
     ended = False
     try:
-        with context.at_own_work():
+        with scope.progress.own_work():
             async for event in agent._run_async_impl(context):  # pyright: ignore[reportPrivateUsage] -- ADK's name
-                scope.check_stopped()
+                scope.progress.check_stopped()
                 ended = await context.take(event)
     except asyncio.CancelledError:
         raise
@@ -164,9 +163,9 @@ class CustomContext(InvocationContext):
         if payload_size(call) > MAX_EVENT_BYTES:
             cause = f"its arguments have {payload_size(call) / 1e6:.1f} MB; pass a reference to the data instead"
             raise EffectFailed(self._node.name, name, cause)
-        self._scope.check_stopped()
+        self._scope.progress.check_stopped()
         call = self._told(call, index)
-        with self._in_perdure():
+        with self._scope.progress.waiting_below():
             try:
                 with self._scope.slice_under_way(call.journal) as witness:
                     result = await self._scope.activities.code(self._node.name, call, ToolOptions(), witness)
@@ -230,7 +229,7 @@ class CustomContext(InvocationContext):
             while not task.done() or fresh:
                 while fresh:
                     yield fresh.pop(0)
-                with self._in_perdure():
+                with self._scope.progress.waiting_below():
                     await changed.wait()
                 changed.clear()
             self.escalated |= task.result()
@@ -261,23 +260,6 @@ class CustomContext(InvocationContext):
         places = [index for index, child in enumerate(self.agent.sub_agents) if child is agent]
         same_length = len(self.agent.sub_agents) == len(self._node.sub_agents)
         return self._node.sub_agents[places[0]] if places and same_length else None
-
-    @contextmanager
-    def at_own_work(self) -> Generator[None]:
-        """Count as at work while the agent's own code runs or waits for something of its own, such as a timer."""
-        self._scope.foreign += 1
-        try:
-            yield
-        finally:
-            self._scope.foreign -= 1
-
-    @contextmanager
-    def _in_perdure(self) -> Generator[None]:
-        self._scope.foreign -= 1
-        try:
-            yield
-        finally:
-            self._scope.foreign += 1
 
 
 def _is_dropped(task: asyncio.Task[bool]) -> bool:

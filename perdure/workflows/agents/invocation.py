@@ -58,17 +58,16 @@ class LiveInvocation:
             Exception: A defect, which fails the workflow task and is retried after a deployment that mends it.
         """
         scope = self.scope
-        scope.activities.failed = scope.failed
+        scope.progress.begin_turn()
         while not self._settled():
             scope.log.log_answers(scope.invocation.id)
             await workflow.wait_condition(lambda: self._settled() or self._answerable())
-        if scope.activities.draining and not self._task.done() and not scope.failed:
-            # The next run goes on. Not where a branch has failed: it would run again without anybody's resume.
+        if not self._task.done() and scope.progress.hands_over:
             scope.keep_unlogged()
             return False
         if not self._task.done():
-            scope.keep_caught(scope.caught)
-            if not scope.failed:
+            scope.keep_caught()
+            if not scope.progress.has_failed:
                 reason = scope.budget.reason
                 self.scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=reason is not None)
                 return True
@@ -77,27 +76,28 @@ class LiveInvocation:
         return False
 
     def _settled(self) -> bool:
-        scope = self.scope
+        progress = self.scope.progress
         if self._task.done():
             return True
-        if scope.activities.draining and not scope.failed:
-            return scope.activities.busy == 0
-        return not scope.stopping and scope.quiescent and not self._answerable()
+        if progress.hands_over:
+            return progress.idle
+        return progress.at_rest and self.scope.waits.all_open and not self._answerable()
 
     def _answerable(self) -> bool:
         return self.scope.projection.loggable_answer(self.scope.invocation) is not None
 
     def _conclude(self) -> None:
         scope = self.scope
-        if scope.stopping:
+        if scope.progress.stopping:
             self._settle_stopped()
             return
         error = None if self._task.cancelled() else self._task.exception()
         if isinstance(error, EffectFailed):
-            scope.failed.append(error)
+            scope.progress.fail(error)
         elif error is not None:
             raise error
-        scope.log.settle(scope.invocation.id, "failed" if scope.failed else "finished", failures=tuple(scope.failures))
+        status = "failed" if scope.progress.has_failed else "finished"
+        scope.log.settle(scope.invocation.id, status, failures=tuple(scope.failures))
 
     async def cancel(self) -> None:
         """Cancel the agents' coroutines and wait until they are gone; activities that finish meanwhile are kept."""
@@ -106,8 +106,8 @@ class LiveInvocation:
 
     async def stop(self, reason: str | None) -> None:
         """Cancel, start nothing new meanwhile, and settle the invocation as stopped."""
-        self.scope.stopping = True
-        self.scope.keep_caught(self.scope.caught)
+        self.scope.progress.stop()
+        self.scope.keep_caught()
         self._reason = reason
         await self.cancel()
         self._settle_stopped()

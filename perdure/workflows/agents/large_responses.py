@@ -49,7 +49,7 @@ async def _remedied(
     tool = call.name or ""
     if remedy == "drop":
         return without_actions(tool, output)
-    scope.check_stopped()
+    scope.progress.check_stopped()
     key = f"{scope.invocation.id}/{call.id}"
     request = KeepResultInput(tool=tool, idempotency_key=key, output=output, length=length)
     try:

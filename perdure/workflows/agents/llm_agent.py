@@ -152,7 +152,7 @@ class _LlmRun:
     async def _ask(self, number: int) -> Judgment:
         """Make one model call, the agent's n-th."""
         scope, name = self._scope, self._node.name
-        scope.check_stopped()
+        scope.progress.check_stopped()
         call = ModelInput(
             agent=name,
             invocation_id=scope.invocation.id,
@@ -167,7 +167,7 @@ class _LlmRun:
             with scope.slice_under_way(call.journal) as witness:
                 output = await scope.activities.model(call, self._node.model, self._node.model_options, witness)
         except EffectFailed:
-            if not scope.stopping:
+            if not scope.progress.stopping:
                 scope.log.append(self._called())
             raise
         return judge(output.event, scope.invocation.asked_again.get((name, call.branch, call.run), ()))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -13,9 +12,8 @@ from temporalio.exceptions import FailureError
 from perdure.errors import EffectFailed
 from perdure.journal.entries import MAX_EVENT_BYTES, Failure, FailureCaught, ToolKept, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
-from perdure.journal.facts import shared_part
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
-from perdure.journal.projection import Invocation, Projection
+from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.runs import AgentRun, is_state
 from perdure.messages.session import JournalPage, JournalSlice
 from perdure.messages.shared_state import ShareStateInput
@@ -26,6 +24,7 @@ from perdure.workflows.agents.waits import Waits
 from perdure.workflows.run.activities import Activities, Witness, told
 from perdure.workflows.run.log import SessionLog
 from perdure.workflows.run.model_budget import CallBudget
+from perdure.workflows.run.progress import Progress
 
 _SMALL_ENTRIES_BYTES = 2_000
 """Up to here a slice stays readable in the Temporal UI; beyond, it is packed if that saves a quarter of it."""
@@ -144,17 +143,8 @@ class Scope:
         self.carrier = carrier
         self.user_id = user_id
         self.waits = Waits(log.projection)
-        self.budget = CallBudget(plan, invocation, self.waits, self.check_stopped)
-        self.failed: list[EffectFailed] = []
-        """Failures of branches that are not told to the agent above them yet, since siblings go on."""
-        self.stopping = False
-        """Nothing new is started any more; what finishes all the same is kept."""
-        self.foreign = 0
-        """Custom agents that are at something of their own, such as a timer; one that gathers counts below zero."""
-        self.unlogged: dict[str, ToolOutput] = {}
-        """Results of tools whose siblings are still to run, by call id: no response event holds them yet."""
-        self.caught: list[FailureCaught] = []
-        """Failures that custom agents met and that the journal does not hold: they have done nothing since."""
+        self.progress = Progress(activities.progress)
+        self.budget = CallBudget(plan, invocation, self.waits, self.progress.check_stopped)
         self.hand_overs = 0
         """Transfers inside of transfers."""
         self._names_runs = any(isinstance(node, CustomNode) for node in plan.nodes.values())
@@ -236,35 +226,24 @@ class Scope:
     @property
     def failures(self) -> list[Failure]:
         """Why branches failed whose siblings are still at work or wait."""
-        return [failure for failed in self.failed for failure in told(failed)]
+        return [failure for failed in self.progress.failed for failure in told(failed)]
 
     def keep(self, call_id: str, output: ToolOutput) -> None:
         """Journal a tool's result that no response event holds (yet), so that the tool does not run again."""
-        self.unlogged.pop(call_id, None)
+        self.progress.logged(call_id)
         if self.invocation.kept.get(call_id) != output:
             self.log.append(ToolKept(invocation_id=self.invocation.id, call_id=call_id, output=output))
 
     def keep_unlogged(self) -> None:
         """Journal what tools returned whose siblings have not run, and what failed: the next run goes on from there."""
-        for call_id, output in list(self.unlogged.items()):
+        for call_id, output in self.progress.unlogged.items():
             self.keep(call_id, output)
-        self.keep_caught(self.caught)
+        self.keep_caught()
 
-    def keep_caught(self, caught: Sequence[FailureCaught]) -> None:
-        """Journal failures that custom agents have dealt with, as far as that is to be done."""
-        new = [entry for entry in caught if any(entry is pending for pending in self.caught)]
-        self.drop_caught(new)
-        for entry in new:
+    def keep_caught(self, caught: Sequence[FailureCaught] | None = None) -> None:
+        """Journal failures that custom agents met, all or some, unless that is done already."""
+        for entry in self.progress.take_caught(caught):
             self.log.append(entry)
-
-    def drop_caught(self, caught: Sequence[FailureCaught]) -> None:
-        """Forget failures that are not to be journaled."""
-        self.caught = [pending for pending in self.caught if not any(pending is entry for entry in caught)]
-
-    def check_stopped(self) -> None:
-        """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
-        if self.stopping:
-            raise asyncio.CancelledError
 
     async def wait_for(self, call_ids: Collection[str]) -> None:
         """Wait until the user has answered all of these calls: for days, if need be.
@@ -275,28 +254,7 @@ class Scope:
         if call_ids:
             with self.waits.waiting(call_ids) as answered:
                 await workflow.wait_condition(answered)
-        self.check_stopped()
+        self.progress.check_stopped()
         expired = self.waits.expired(call_ids)
         if expired is not None:
             raise EffectFailed(expired.pending.agent, expired.pending.name, expired_cause(expired))
-
-    @contextmanager
-    def telling(self) -> Generator[None]:
-        """Tell of a failure at once, where a sibling that waits or is held back keeps whoever is above from knowing."""
-        try:
-            yield
-        except EffectFailed as failure:
-            # Its siblings run to their end or pause, and only then may the run continue as new.
-            self.failed.append(failure)
-            raise
-
-    def tell_above(self, failures: Iterable[BaseException]) -> None:
-        """Count failures no longer as those of branches, since the agent above gets them."""
-        for failure in failures:
-            if isinstance(failure, EffectFailed) and failure in self.failed:
-                self.failed.remove(failure)
-
-    @property
-    def quiescent(self) -> bool:
-        """No branch is at work, and at least one waits for an answer."""
-        return self.activities.busy == 0 and self.activities.held == 0 and self.foreign <= 0 and self.waits.all_open

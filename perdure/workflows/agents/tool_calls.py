@@ -134,10 +134,10 @@ class ToolCalls:
     async def _run_all(
         self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
     ) -> dict[str, ToolOutput | Doubt]:
-        self._scope.check_stopped()
+        self._scope.progress.check_stopped()
 
         async def run(call: types.FunctionCall) -> ToolOutput | Doubt:
-            with self._scope.telling():
+            with self._scope.progress.branch():
                 return await self._output(call, decisions.get(call.id or ""), step)
 
         tasks = [asyncio.create_task(run(call)) for call in calls]
@@ -146,11 +146,11 @@ class ToolCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
         failures = [failure for task in tasks if (failure := _failure(task)) is not None]
         # From here on the agent above is told, which may deal with it.
-        self._scope.tell_above(failures)
+        self._scope.progress.told(failures)
         outputs = {
             call.id or "": task.result() for call, task in zip(calls, tasks, strict=True) if _failure(task) is None
         }
-        if failures or self._scope.stopping:
+        if failures or self._scope.progress.stopping:
             for call in calls:
                 output = outputs.get(call.id or "")
                 if isinstance(output, ToolOutput) and not output.needs_confirmation:
@@ -158,7 +158,7 @@ class ToolCalls:
         if failures:
             # An error of the tool says more than the cancellation of its siblings.
             raise next((failure for failure in failures if isinstance(failure, EffectFailed)), failures[0])
-        self._scope.check_stopped()
+        self._scope.progress.check_stopped()
         return outputs
 
     def _keep_final(self, call: types.FunctionCall, output: ToolOutput) -> None:
@@ -219,7 +219,7 @@ class ToolCalls:
                 if not is_told(tool, failure):
                     raise
                 output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
-            self._scope.unlogged[call_id] = output
+            self._scope.progress.returned(call_id, output)
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes:
             return refused_transfer(self._scope.plan, tool.name, output)
@@ -227,7 +227,7 @@ class ToolCalls:
 
     async def _log(self, event: Event) -> Event:
         for response in event.get_function_responses():
-            self._scope.unlogged.pop(response.id or "", None)
+            self._scope.progress.logged(response.id or "")
         event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
         return await self._scope.log_event(event, self._agent_run)
 

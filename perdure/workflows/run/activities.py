@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
@@ -42,6 +42,7 @@ from perdure.rules.failures import error_text, timeout_text
 from perdure.rules.in_doubt import NOT_STARTED, is_silent
 from perdure.temporal.any_worker import any_worker
 from perdure.workflows.run.limits import RunLimits
+from perdure.workflows.run.progress import RunProgress
 from perdure.workflows.run.task_budget import LocalPlaces, Outbox
 
 _T = TypeVar("_T")
@@ -90,21 +91,8 @@ class Activities:
         self._trial = trial or _NO_TRIAL
         self._outbox = Outbox()
         self._places = LocalPlaces()
-        self.scheduled = 0
-        """Activities that were ever started."""
-        self.busy = 0
-        """Activities at work, those of the running invocation."""
-        self.draining = False
-        """The run is about to continue as new: what runs is awaited, nothing new is scheduled."""
-        self.failed: Sequence[EffectFailed] = ()
-        """Of the invocation at work: failures of branches that are not told to the agent above them yet."""
-        self.held = 0
-        """Activities that are held back."""
-
-    @property
-    def urgent(self) -> bool:
-        """A branch has failed: its siblings are not held back, until the agent above is told."""
-        return bool(self.failed)
+        self.progress = RunProgress()
+        """How many activities are at work, and whether the run takes more."""
 
     async def model(
         self, call: ModelInput, model: str, options: ToolOptions, witness: Witness | None = None
@@ -228,9 +216,9 @@ class Activities:
     ) -> _T:
         attempt = 0
         # Not where something is at work, which the run would await first.
-        alone = local and self.busy == 0
+        alone = local and self.progress.idle
         if alone and self._limits is not None and self._limits.begins_local():
-            self.draining = True
+            self.progress.drain()
         while True:
             await self._gate()
             await self._room(arg)
@@ -291,37 +279,27 @@ class Activities:
         return timeout if dead_after is None else min(timeout, timedelta(seconds=dead_after))
 
     async def _gate(self) -> None:
-        if not self.draining or self.urgent:
+        if self.progress.may_start:
             return
-        self.held += 1
-        try:
+        with self.progress.holding():
             # Unless a branch fails, for ever: the coroutine is re-entered in the next run.
-            await workflow.wait_condition(lambda: self.urgent)
-        finally:
-            self.held -= 1
+            await workflow.wait_condition(lambda: self.progress.may_start)
 
     async def _room(self, arg: Any) -> None:
         """Wait until a workflow task has room for an activity's argument; the invocation is at work meanwhile."""
-        self.busy += 1
-        try:
+        with self.progress.preparing():
             waited = await self._outbox.take(arg)
-        finally:
-            self.busy -= 1
         if waited:
             await self._gate()
 
     @contextmanager
     def _at_work(self, events: int = _ACTIVITY_EVENTS) -> Generator[None]:
-        self.scheduled += 1
-        self.busy += 1
-        if self._limits is not None and self._limits.begins(events):
-            self.draining = True
-        if self._trial.steps_per_run is not None and self.scheduled >= self._trial.steps_per_run:
-            self.draining = True
-        try:
+        with self.progress.activity():
+            if self._limits is not None and self._limits.begins(events):
+                self.progress.drain()
+            if self._trial.steps_per_run is not None and self.progress.scheduled >= self._trial.steps_per_run:
+                self.progress.drain()
             yield
-        finally:
-            self.busy -= 1
 
 
 async def keep_journal(part: JournalPage) -> None:

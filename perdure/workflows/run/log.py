@@ -18,7 +18,8 @@ from perdure.journal.entries import (
     TempStateSet,
 )
 from perdure.journal.events import Event, EventActions
-from perdure.journal.projection import Projection, split_state_delta
+from perdure.journal.fold import apply_entry, fold_journal
+from perdure.journal.projection import split_state_delta
 from perdure.rules.model_answers import call_ids
 from perdure.workflows.run.metrics import count
 
@@ -33,7 +34,7 @@ class SessionLog:
             entries: The journal so far.
             seed: What ids of function calls are derived from.
         """
-        self.projection = Projection.fold(entries)
+        self.projection = fold_journal(entries)
         self._seed = seed
         self.listeners: list[Callable[[Event], None]] = []
         """Told of each agent event as it is logged."""
@@ -43,7 +44,7 @@ class SessionLog:
     def append(self, entry: Entry) -> None:
         """Append one entry."""
         count(entry, self.projection)
-        self.projection.apply(entry)
+        apply_entry(self.projection, entry)
         if isinstance(entry, PlanLoaded) and self.plan_listener is not None:
             self.plan_listener()
 
