@@ -32,7 +32,7 @@ from perdure.agents import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.models.base import BaseLlm
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer, DevServerConfig
@@ -133,7 +133,7 @@ class Bench:
         began = time.monotonic()
         await asyncio.gather(*(self._turn(session) for session in sessions))
         took = time.monotonic() - began
-        ids = [workflow_id(APP, "u", session) for session in sessions]
+        ids = [SessionKey(APP, "u", session).workflow_id for session in sessions]
         lengths = [(await self._client.get_workflow_handle(id).describe()).history_length for id in ids]
         # With all sessions at once a step of one takes as long as so many; this is the time of one step of one.
         return {"ms_per_step": took / self._options.rounds * 1e3, "history": statistics.mean(lengths)}

@@ -27,7 +27,7 @@ from perdure.agents.definitions import App, LlmAgent
 from perdure.agents.tools import ToolContext
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer
 from perdure.serving.event_loop import run_serving
@@ -66,7 +66,7 @@ async def measure(client: Client, rounds: int, options: argparse.Namespace) -> R
         seconds = time.perf_counter() - began
         assert events[-1].text == "done", "the turn did not end as scripted"
         logged = [event async for event in runner.events(**who)]
-    size, length, runs = await histories(client, workflow_id(name, "u", who["session_id"]))
+    size, length, runs = await histories(client, SessionKey(name, "u", who["session_id"]).workflow_id)
     return {
         "rounds": rounds,
         "history_bytes": size,

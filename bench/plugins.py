@@ -33,7 +33,7 @@ from bench.processes import print_report, process, read_line, ready
 from perdure.agents import App, FunctionTool, LlmAgent
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer, DevServerConfig
 from perdure.serving.event_loop import run_serving
@@ -66,7 +66,7 @@ async def perdure_turn(client: Client, app: str) -> dict[str, float]:
     async for _ in runner.run_async(user_id="u", session_id=session, new_message="go", live=False):
         pass
     seconds = time.perf_counter() - start
-    history = await client.get_workflow_handle(workflow_id(app, "u", session)).fetch_history()
+    history = await client.get_workflow_handle(SessionKey(app, "u", session).workflow_id).fetch_history()
     return {"seconds": seconds, "history_bytes": sum(event.ByteSize() for event in history.events)}
 
 

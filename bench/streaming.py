@@ -33,7 +33,7 @@ from perdure.agents.definitions import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, connect
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.serving.dev_server import DevServer
 from perdure.serving.event_loop import run_serving
@@ -147,7 +147,7 @@ class Bench:
         """Return events and bytes of the history of one turn, workflow tasks left out."""
         session = await self.session(app)
         await self.turn(app, session, f"{tokens} 0", streaming=streaming)
-        history = await self._client.get_workflow_handle(workflow_id(app, "u", session)).fetch_history()
+        history = await self._client.get_workflow_handle(SessionKey(app, "u", session).workflow_id).fetch_history()
         kept = [event for event in history.events if "WORKFLOW_TASK" not in EventType.Name(event.event_type)]
         return {"events": len(kept), "bytes": sum(event.ByteSize() for event in kept)}
 
@@ -228,7 +228,7 @@ async def _measure(bench: Bench, options: argparse.Namespace, address: str) -> d
     whole = await bench.seconds(THERE, burst, streaming=False)
     followed = await bench.seconds(THERE, burst, streaming=True)
     session = await bench.session(THERE)
-    stuck = await _never_reads(address, workflow_id(THERE, "u", session))
+    stuck = await _never_reads(address, SessionKey(THERE, "u", session).workflow_id)
     started = time.perf_counter()
     for _ in range(3):
         await bench.turn(THERE, session, f"{burst} 0", streaming=False)

@@ -27,7 +27,7 @@ from bench.processes import cpu_seconds, print_report, process, ready, tell_read
 from perdure.agents import App, LlmAgent, ResumabilityConfig
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer, DevServerConfig
 from perdure.serving.event_loop import run_serving
@@ -63,7 +63,7 @@ async def turn(runner: Runner, session: str) -> None:
 
 async def late_tasks(client: Client, app: str, session: str) -> int:
     """Return how many tasks of a session its worker did not take in time; no other timeout happens here."""
-    events = client.get_workflow_handle(workflow_id(app, "u", session)).fetch_history_events()
+    events = client.get_workflow_handle(SessionKey(app, "u", session).workflow_id).fetch_history_events()
     return sum([event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT async for event in events])
 
 

@@ -22,7 +22,7 @@ from examples.models import GEMINI, on_gemini
 from examples.picker.agent import THINKING
 from examples.show import describe, show
 from perdure import ConnectionConfig, Event, InvocationView, PendingCall, Runner, connect
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.serving.dev_server import DevServer, DevServerConfig
 
 PICKER = Path(__file__).parent / "picker"
@@ -103,7 +103,7 @@ class Demo:
     async def _signal(self, call: PendingCall) -> None:
         """Answer a call as whatever can only signal does, and show what follows."""
         offset = len(await self._log())
-        workflow = self._client.get_workflow_handle(workflow_id("picker", USER, SESSION))
+        workflow = self._client.get_workflow_handle(SessionKey("picker", USER, SESSION).workflow_id)
         await workflow.signal("function_response", {"id": call.id, "response": ANSWERS[call.name]})
         invocation = await self._invocation(call.invocation_id)
         await self._follow(invocation.id, offset)

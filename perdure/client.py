@@ -29,7 +29,7 @@ from perdure.messages.session import (
 )
 from perdure.plan.nodes import CallLimit
 from perdure.rules.intake import response_part
-from perdure.sessions.inspecting import Inspecting, SessionKeys
+from perdure.sessions.inspecting import Inspecting
 from perdure.sessions.log_reader import LogReader
 from perdure.sessions.sessions import Sessions
 from perdure.sessions.transfers import Transferring, Transfers
@@ -70,7 +70,7 @@ class Runner(Transferring, Inspecting):
         self._client = adapt(client)
         self._sessions = Sessions(app_name, self._client, trial=trial, local_tools=local_tools)
         self._transfers = Transfers(app_name, self._client, trial=trial)
-        self._reader = LogReader(app_name, self._client, self._sessions, streams)
+        self._reader = LogReader(self._client, self._sessions, streams)
 
     @classmethod
     async def connect(
@@ -98,11 +98,11 @@ class Runner(Transferring, Inspecting):
         Raises:
             SessionExists: There is one of this id.
         """
-        return await self._sessions.create(user_id, session_id or str(uuid.uuid4()), dict(state or {}))
+        return await self._sessions.create(self._key(user_id, session_id or str(uuid.uuid4())), dict(state or {}))
 
     async def delete_session(self, *, user_id: str, session_id: str) -> None:
         """Delete a session, its log and its workflow's history. One that does not exist is no error, as in ADK."""
-        await self._sessions.delete(user_id, session_id)
+        await self._sessions.delete(self._key(user_id, session_id))
 
     async def change_state(self, *, user_id: str, session_id: str, state_delta: Mapping[str, Any]) -> Event:
         """Write into a session's state, whatever its invocations do; returns the event that says so.
@@ -112,7 +112,7 @@ class Runner(Transferring, Inspecting):
         Raises:
             SharedStateFull: The session has the keys, but its `user:` or `app:` keys are too large to be shared.
         """
-        return await self._sessions.change_state(user_id, session_id, dict(state_delta))
+        return await self._sessions.change_state(self._key(user_id, session_id), dict(state_delta))
 
     async def run_async(
         self,
@@ -149,7 +149,7 @@ class Runner(Transferring, Inspecting):
             RequestRefused: The session did not take it; the subclass says why.
             InvocationFailed: A step failed.
         """
-        session: SessionKeys = {"user_id": user_id, "session_id": session_id}
+        session = self._key(user_id, session_id).arguments
         with ExitStack() as unless_sent:
             unless_sent.callback(self.expect_tokens(**session) if streaming else lambda: None)
             if new_message is None:
@@ -212,12 +212,12 @@ class Runner(Transferring, Inspecting):
             max_llm_calls=_call_limit(max_llm_calls),
         )
         try:
-            return await self._sessions.update(user_id, session_id, SEND_MESSAGE, request)
+            return await self._sessions.update(self._key(user_id, session_id), SEND_MESSAGE, request)
         except SessionNotFound:
             if not self._auto_create:
                 raise
-        await self._sessions.ensure(user_id, session_id)
-        return await self._sessions.update(user_id, session_id, SEND_MESSAGE, request)
+        await self._sessions.ensure(self._key(user_id, session_id))
+        return await self._sessions.update(self._key(user_id, session_id), SEND_MESSAGE, request)
 
     async def respond(
         self,
@@ -255,7 +255,7 @@ class Runner(Transferring, Inspecting):
             request_id=request_id or str(uuid.uuid4()),
             metadata=dict(metadata) if metadata is not None else None,
         )
-        return await self._sessions.update(user_id, session_id, RESPOND, request)
+        return await self._sessions.update(self._key(user_id, session_id), RESPOND, request)
 
     async def resume(
         self,
@@ -290,13 +290,13 @@ class Runner(Transferring, Inspecting):
         allowed = _call_limit(max_llm_calls)
         request = InvocationInput(invocation_id=invocation_id, request_id=request_id, max_llm_calls=allowed)
         if not fresh:
-            return await self._sessions.update(user_id, session_id, RESUME, request)
-        offset = await self._sessions.take_over(user_id, session_id)
+            return await self._sessions.update(self._key(user_id, session_id), RESUME, request)
+        offset = await self._sessions.take_over(self._key(user_id, session_id))
         try:
-            return await self._sessions.update(user_id, session_id, RESUME, request)
+            return await self._sessions.update(self._key(user_id, session_id), RESUME, request)
         except InvocationRunning:
             # It was at work, and is again.
-            view = await self._sessions.invocation(user_id, session_id, invocation_id)
+            view = await self._sessions.invocation(self._key(user_id, session_id), invocation_id)
             return InvocationResult(invocation=view, offset=offset)
 
     async def stop(
@@ -309,7 +309,7 @@ class Runner(Transferring, Inspecting):
             InvocationFinished: It has finished.
         """
         request = InvocationInput(invocation_id=invocation_id, reason=reason)
-        return await self._sessions.update(user_id, session_id, STOP, request)
+        return await self._sessions.update(self._key(user_id, session_id), STOP, request)
 
 
 def _call_limit(given: int | CallLimit | None) -> CallLimit | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
 
 from temporalio import activity
@@ -17,8 +18,9 @@ from perdure.errors import ArtifactError, DefinitionError, ModelError, message_o
 from perdure.journal.entries import MAX_EVENT_BYTES
 from perdure.journal.events import Event
 from perdure.logs import bound
+from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput, split_workflow_id
+from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput
 from perdure.plan.nodes import LlmNode
 from perdure.rules.model_answers import derived_id, logged_size
 from perdure.steps.base import ModelCall, Place, Snapshot, StepRefused, Steps, llm_node
@@ -51,10 +53,9 @@ class ModelActivity:
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         snapshot = await self._journals.at(workflow_id, run_id, call.journal)
-        app, user, session = split_workflow_id(workflow_id)
-        at = Place(app, user, session, call.invocation_id, call.agent, call.branch, call.run)
+        at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run)
         names = {"invocation": call.invocation_id, "agent": call.agent}
-        with bound(app=app, user=user, session=session, **names), telling("model"), beating():
+        with bound(**asdict(at.key), **names), telling("model"), beating():
             try:
                 node = llm_node(snapshot.projection, at, call.plan)[1]
                 event = await self._answer(call, at, node, snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import RootModel, ValidationError
@@ -20,8 +21,9 @@ from perdure.errors import message_of
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
 from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
+from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput, split_workflow_id
+from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.base import Place, StepRefused, Steps, ToolCall
 from perdure.steps.tool_results import ToolResults
@@ -97,7 +99,7 @@ class ToolActivity:
         at = _place(call.invocation_id or "", call.agent or "", call.branch)
         tell("function", at.agent, call.name, invocation_id=at.invocation_id)
         names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.name}
-        with bound(app=at.app, user=at.user, session=at.session, **names), telling("function"):
+        with bound(**asdict(at.key), **names), telling("function"):
             if call.journal is not None:
                 self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
             return CodeOutput(result=await self._steps.run_function(at, call.name, call.args, call.kwargs))
@@ -106,7 +108,7 @@ class ToolActivity:
         at = _place(call.invocation_id, call.agent, call.branch)
         tell("tool", at.agent, call.tool, invocation_id=at.invocation_id, call_id=call.function_call_id)
         names = {"invocation": at.invocation_id, "agent": at.agent, "tool": call.tool}
-        with bound(app=at.app, user=at.user, session=at.session, **names), telling("tool"):
+        with bound(**asdict(at.key), **names), telling("tool"):
             output = await self._step(at, call, end, timer)
         if activity.info().is_local:
             output = output.model_copy(update={"call": _local_call(call)})
@@ -154,7 +156,7 @@ class ToolActivity:
     async def keep_result(self, request: KeepResultInput) -> ToolOutput:
         """Keep a result that is too large together with those of other calls; returns what the model gets of it."""
         end = handing_in_until()
-        key = split_workflow_id(activity.info().workflow_id or "")
+        key = SessionKey.parse(activity.info().workflow_id or "")
         with beating():
             return await self._results.shorten(
                 key, request.tool, request.idempotency_key, request.output, request.length, end
@@ -162,8 +164,7 @@ class ToolActivity:
 
 
 def _place(invocation_id: str, agent: str, branch: str | None) -> Place:
-    app, user, session = split_workflow_id(activity.info().workflow_id or "")
-    return Place(app, user, session, invocation_id, agent, branch)
+    return Place(SessionKey.parse(activity.info().workflow_id or ""), invocation_id, agent, branch)
 
 
 def _local_call(call: ToolInput) -> LocalCall:

@@ -232,7 +232,7 @@ def delete(name: SessionName, filename: str, artifacts: str | None, as_json: boo
 
 
 def _who(name: SessionName) -> dict[str, Any]:
-    return {"app_name": name.app, **name.keys(name.session or "")}
+    return {"app_name": name.app, **name.key().arguments}
 
 
 def _run(coroutine: Coroutine[Any, Any, _T]) -> _T:

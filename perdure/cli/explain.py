@@ -11,7 +11,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import age, answer_text, call_text, clock, say, show_json
+from perdure.cli.output import age, answer_text, call_text, clock, say, session_flags, show_json
 from perdure.errors import InvocationNotFound, SessionNotFound
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
         if as_json:
             show_json(found)
         else:
-            flags = SessionName(name.app, name.user, found.id).flags(found.id) + connection.flags
+            flags = session_flags(found.key) + connection.flags
             for line in _describe(found, flags):
                 say(line)
         return ExitCode.FINISHED
@@ -66,20 +66,20 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
 
 async def _explain(runner: Runner, name: SessionName, id: str | None) -> SessionExplanation:
     if name.session is not None:
-        return await runner.explain(**name.keys(name.session), invocation_id=id)
+        return await runner.explain(**name.key().arguments, invocation_id=id)
     wanted = id or ""
     try:
-        return await runner.explain(**name.keys(wanted))
+        return await runner.explain(**name.key(wanted).arguments)
     except SessionNotFound:
         session = await _session_of(runner, name, wanted)
-    return await runner.explain(**name.keys(session), invocation_id=wanted)
+    return await runner.explain(**name.key(session).arguments, invocation_id=wanted)
 
 
 async def _session_of(runner: Runner, name: SessionName, invocation_id: str) -> str:
     """Return the id of the user's session that has an invocation."""
     for session in await runner.list_sessions(user_id=name.user):
         try:
-            await runner.invocation(**name.keys(session.id), invocation_id=invocation_id)
+            await runner.invocation(**session.key.arguments, invocation_id=invocation_id)
         except (InvocationNotFound, SessionNotFound):
             continue
         return session.id

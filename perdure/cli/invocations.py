@@ -20,9 +20,10 @@ from perdure.cli.options import (
     parse_pairs,
     session_options,
 )
-from perdure.cli.output import say, show_outcome
+from perdure.cli.output import say, session_flags, show_outcome
 from perdure.cli.streaming import Printer, dev_addresses, heard, stream_options
 from perdure.errors import CallNotFound, InvocationFailed, SessionExists
+from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
     from perdure.client import Runner
@@ -71,18 +72,18 @@ def run(
 
         async with streams_of(connection, stream_from, on=stream) as streams:
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
-            session_id = await _open_session(runner, name)
+            key = await _open_session(runner, name)
             if not as_json and name.session is None:
-                say(f"session {session_id} of user {name.user}", err=True)
-            runner.expect_tokens(**name.keys(session_id))
+                say(f"session {key.session} of user {key.user}", err=True)
+            runner.expect_tokens(**key.arguments)
             result = await runner.send_message(
-                **name.keys(session_id),
+                **key.arguments,
                 message=text,
                 state_delta=delta or None,
                 request_id=request_id,
                 max_llm_calls=max_llm_calls,
             )
-            return await follow_to_end(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+            return await follow_to_end(runner, key, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(talk())
 
@@ -135,18 +136,18 @@ def respond(
 
         async with streams_of(connection, stream_from, on=stream) as streams:
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
-            session_id = name.session or await _find_session(runner, name, {**responses, **decisions})
+            key = name.key() if name.session else await _find_session(runner, name, {**responses, **decisions})
             if decisions:
-                waiting = [call for _, call in await runner.pending(**name.keys(session_id))]
+                waiting = [call for _, call in await runner.pending(**key.arguments)]
                 responses.update({id: decision(waiting, id, approve=how) for id, how in decisions.items()})
-            runner.expect_tokens(**name.keys(session_id))
+            runner.expect_tokens(**key.arguments)
             result = await runner.respond(
-                **name.keys(session_id),
+                **key.arguments,
                 responses=responses,
                 request_id=request_id,
                 metadata=attribution(None, why, datetime.now(UTC)),
             )
-            return await follow_to_end(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+            return await follow_to_end(runner, key, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(answer())
 
@@ -164,14 +165,14 @@ def stop(name: SessionName, invocation_id: str, reason: str | None, as_json: boo
     Example:
       perdure stop travel --session trip-1 e-5f1c…
     """
-    session_id = name.session or ""
+    key = name.key()
 
     async def end() -> int:
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        result = await runner.stop(**name.keys(session_id), invocation_id=invocation_id, reason=reason)
-        show_outcome(name, session_id, result.invocation, connection, as_json=as_json)
+        result = await runner.stop(**key.arguments, invocation_id=invocation_id, reason=reason)
+        show_outcome(key, result.invocation, connection, as_json=as_json)
         return ExitCode.FINISHED
 
     return asyncio.run(end())
@@ -187,19 +188,18 @@ def streams_of(
     return heard(stream_from or dev_addresses(config), config.payload_codec, wait=True)
 
 
-async def _open_session(runner: Runner, name: SessionName) -> str:
-    """Return the id of the session that the command line names, made if it is not there."""
+async def _open_session(runner: Runner, name: SessionName) -> SessionKey:
+    """Return the session that the command line names, made if it is not there."""
     try:
         view = await runner.create_session(user_id=name.user, session_id=name.session)
     except SessionExists:
-        return name.session or ""
-    return view.id
+        return name.key()
+    return name.key(view.id)
 
 
 async def follow_to_end(
     runner: Runner,
-    name: SessionName,
-    session_id: str,
+    key: SessionKey,
     result: InvocationResult,
     connection: Connection,
     *,
@@ -213,19 +213,19 @@ async def follow_to_end(
         printer = Printer(as_json=as_json)
         try:
             async for event in runner.follow(
-                **name.keys(session_id), invocation_id=result.invocation.id, since=result.offset, streaming=True
+                **key.arguments, invocation_id=result.invocation.id, since=result.offset, streaming=True
             ):
                 printer.show(event)
         except InvocationFailed as error:
             failed = error
         except asyncio.CancelledError:
-            flags = name.flags(session_id) + connection.flags
+            flags = session_flags(key) + connection.flags
             say(f"invocation {invocation.id} goes on; see `perdure events {flags} --follow`", err=True)
             raise
         finally:
             printer.close()
-        invocation = await runner.invocation(**name.keys(session_id), invocation_id=invocation.id)
-    show_outcome(name, session_id, invocation, connection, as_json=as_json)
+        invocation = await runner.invocation(**key.arguments, invocation_id=invocation.id)
+    show_outcome(key, invocation, connection, as_json=as_json)
     if failed is not None and not invocation.failures:
         # Not a step of its own failed, which the outcome would name, but the session's workflow was closed.
         raise failed
@@ -240,11 +240,11 @@ def _exit_code(invocation: InvocationView) -> ExitCode:
     return ExitCode.WAITING if waits else ExitCode.FINISHED
 
 
-async def _find_session(runner: Runner, name: SessionName, responses: Mapping[str, Any]) -> str:
-    """Return the id of the user's session that has one of the calls open."""
+async def _find_session(runner: Runner, name: SessionName, responses: Mapping[str, Any]) -> SessionKey:
+    """Return the user's session that has one of the calls open."""
     for session, call in await runner.pending(user_id=name.user):
         if call.id in responses:
-            return session.id
+            return session.key
     raise CallNotFound(
         f"no session of user {name.user!r} waits for {' or '.join(map(repr, responses))}; `perdure pending {name.app}` "
         "lists what waits; with --session you learn what became of the call"

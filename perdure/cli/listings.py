@@ -46,7 +46,7 @@ def events(
 
         runner = await Runner.connect(name.app, connection.config())
         left = limit
-        async with aclosing(runner.events(**name.keys(name.session or ""), since=since, follow=follow)) as found:
+        async with aclosing(runner.events(**name.key().arguments, since=since, follow=follow)) as found:
             async for event in found:
                 show_event(event, as_json=as_json)
                 left = left - 1 if left is not None else None
@@ -73,7 +73,7 @@ def effects(name: SessionName, as_json: bool, connection: Connection) -> int:
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        ledger = await runner.effects(**name.keys(name.session or ""))
+        ledger = await runner.effects(**name.key().arguments)
         if as_json:
             for effect in ledger:
                 show_json(effect)
@@ -161,7 +161,7 @@ def pending(
         async for page in _waiting(wanted, session, connection):
             unanswered += len(page.unanswered)
             for view, call in page.calls if as_json else ():
-                show_json({"app_name": view.app_name, "user_id": view.user_id, "session_id": view.id, "call": call})
+                show_json({"app_name": view.app_name, **view.key.arguments, "call": call})
             found += page.calls
         if not as_json:
             show_pending(sorted(found, key=lambda pair: pair[1].since))

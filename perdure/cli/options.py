@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from perdure.messages.keys import SessionKey
+
 if TYPE_CHECKING:
     from temporalio.converter import PayloadCodec
 
     from perdure.config import ConnectionConfig
     from perdure.encryption.keys import KeyRing
     from perdure.redaction import Redact
-    from perdure.sessions.inspecting import SessionKeys
 
 _T = TypeVar("_T")
 
@@ -140,13 +141,9 @@ class SessionName:
     user: str
     session: str | None
 
-    def flags(self, session_id: str) -> str:
-        """Return the words that name the session, to be pasted into a shell behind a command."""
-        return f"{shlex.quote(self.app)} --user {shlex.quote(self.user)} --session {shlex.quote(session_id)}"
-
-    def keys(self, session_id: str) -> SessionKeys:
-        """Return the arguments by which `Runner` finds the session."""
-        return {"user_id": self.user, "session_id": session_id}
+    def key(self, session_id: str | None = None) -> SessionKey:
+        """Return the key of the session, or of another one of the same user."""
+        return SessionKey(self.app, self.user, session_id or self.session or "")
 
 
 _codec_option = click.option(

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.escapes import escaped, escaped_json
+from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
-    from perdure.cli.options import Connection, SessionName
+    from perdure.cli.options import Connection
     from perdure.journal.events import Event
     from perdure.journal.open_calls import PendingCall
     from perdure.messages.session import Effect, InvocationView
@@ -110,14 +111,17 @@ def describe_event(event: Event) -> Iterator[str]:
         yield f"{author} error {event.error_code or ''}: {event.error_message or ''}"
 
 
-def show_outcome(
-    name: SessionName, session_id: str, invocation: InvocationView, connection: Connection, *, as_json: bool
-) -> None:
+def session_flags(key: SessionKey) -> str:
+    """Return the words that name a session, to be pasted into a shell behind a command."""
+    return f"{shlex.quote(key.app)} --user {shlex.quote(key.user)} --session {shlex.quote(key.session)}"
+
+
+def show_outcome(key: SessionKey, invocation: InvocationView, connection: Connection, *, as_json: bool) -> None:
     """Print how an invocation stands, and what can be done: on standard error, or as the last line of JSON."""
     if as_json:
-        show_json({"user_id": name.user, "session_id": session_id, "invocation": invocation})
+        show_json({**key.arguments, "invocation": invocation})
         return
-    flags = name.flags(session_id) + connection.flags
+    flags = session_flags(key) + connection.flags
     status = "waiting" if invocation.pending and invocation.status == "finished" else invocation.status
     say(f"invocation {invocation.id} is {status}", err=True)
     for failure in invocation.failures:

@@ -20,6 +20,7 @@ from perdure.cli.options import Connection, SessionName, connection_options, jso
 from perdure.cli.output import age, confirm, say, show_json
 from perdure.cli.streaming import stream_options
 from perdure.errors import PerdureError
+from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
     from perdure.client import Runner
@@ -132,22 +133,22 @@ def resume(
         raise click.UsageError("--since, --dry-run and --yes go with --failed")
     if invocation_id is None or name.session is None:
         raise click.UsageError("give --session ID and INVOCATION_ID, or --failed")
-    session_id, one = name.session, invocation_id
+    key, one = name.key(), invocation_id
 
     async def go_on() -> int:
         from perdure.client import Runner
 
         async with streams_of(connection, stream_from, on=stream) as streams:
             runner = await Runner.connect(name.app, connection.config(), streams=streams)
-            runner.expect_tokens(**name.keys(session_id))
+            runner.expect_tokens(**key.arguments)
             result = await runner.resume(
-                **name.keys(session_id),
+                **key.arguments,
                 invocation_id=one,
                 fresh=fresh,
                 request_id=request_id,
                 max_llm_calls=max_llm_calls,
             )
-            return await follow_to_end(runner, name, session_id, result, connection, as_json=as_json, wait=not no_wait)
+            return await follow_to_end(runner, key, result, connection, as_json=as_json, wait=not no_wait)
 
     return asyncio.run(go_on())
 
@@ -177,13 +178,12 @@ class _How:
 
 @dataclass(frozen=True)
 class _Failed:
-    user_id: str
-    session_id: str
+    key: SessionKey
     invocation: InvocationView
 
-    def told(self, app: str, became: str, why: str | None = None) -> dict[str, object]:
+    def told(self, became: str, why: str | None = None) -> dict[str, object]:
         """Return a line of JSON."""
-        found = {"app_name": app, "user_id": self.user_id, "session_id": self.session_id}
+        found = {"app_name": self.key.app, **self.key.arguments}
         return {**found, "invocation": self.invocation, "became": became, "why": why}
 
     @property
@@ -191,7 +191,7 @@ class _Failed:
         """What failed, for people."""
         why = "; ".join(f"{failure.agent}: {failure.step}: {failure.cause}" for failure in self.invocation.failures)
         when = age(self.invocation.settled) if self.invocation.settled is not None else "at an unknown time"
-        return f"user {self.user_id} session {self.session_id} {self.invocation.id} failed {when}: {why}"
+        return f"user {self.key.user} session {self.key.session} {self.invocation.id} failed {when}: {why}"
 
 
 async def _resume_failed(chosen: _Chosen, how: _How, connection: Connection) -> int:
@@ -209,7 +209,7 @@ async def _resume_failed(chosen: _Chosen, how: _How, connection: Connection) -> 
         if not how.as_json:
             say(one.words.replace("\n", " "))
         elif how.dry_run:
-            show_json(one.told(chosen.app, "would be resumed" if one.invocation.resumable else "cannot be resumed"))
+            show_json(one.told("would be resumed" if one.invocation.resumable else "cannot be resumed"))
     if how.dry_run or not found:
         say(f"{len(found)} failed invocations; none was resumed", err=True)
         return ExitCode.FAILED if left_out else ExitCode.FINISHED
@@ -234,12 +234,12 @@ async def _failed(runner: Runner, chosen: _Chosen) -> AsyncIterator[_Failed | st
             continue
         try:
             async with asyncio.timeout(10):
-                view = await runner.get_session(user_id=session.user_id, session_id=session.id)
+                view = await runner.get_session(**session.key.arguments)
         except (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError) as error:
             yield f"session {session.id} of user {session.user_id} does not answer: {error or type(error).__name__}"
             continue
         for invocation in filter(chosen.takes, view.invocations):
-            yield _Failed(session.user_id, session.id, invocation)
+            yield _Failed(session.key, invocation)
 
 
 async def _resume_all(runner: Runner, found: list[_Failed], how: _How) -> int:
@@ -253,15 +253,14 @@ async def _resume_all(runner: Runner, found: list[_Failed], how: _How) -> int:
         try:
             async with asyncio.timeout(30):
                 await runner.resume(
-                    user_id=one.user_id,
-                    session_id=one.session_id,
+                    **one.key.arguments,
                     invocation_id=one.invocation.id,
                     max_llm_calls=how.max_llm_calls,
                 )
         except (PerdureError, RPCError, TimeoutError) as error:
             why = str(error) or type(error).__name__
-            say(f"not resumed: {one.invocation.id} of session {one.session_id}: {why}", err=True)
+            say(f"not resumed: {one.invocation.id} of session {one.key.session}: {why}", err=True)
         resumed += why is None
         if how.as_json:
-            show_json(one.told(runner.app_name, "resumed" if why is None else "not resumed", why))
+            show_json(one.told("resumed" if why is None else "not resumed", why))
     return resumed

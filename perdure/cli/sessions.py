@@ -98,7 +98,7 @@ def show(name: SessionName, invocation: str | None, plan: bool, as_json: bool, c
     """
     if plan and invocation is None:
         raise click.UsageError("--plan needs --invocation ID")
-    keys = name.keys(name.session or "")
+    keys = name.key().arguments
 
     async def read() -> int:
         from perdure.client import Runner
@@ -137,7 +137,7 @@ def change_state(name: SessionName, pairs: tuple[str, ...], as_json: bool, conne
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        event = await runner.change_state(**name.keys(name.session or ""), state_delta=delta)
+        event = await runner.change_state(**name.key().arguments, state_delta=delta)
         if as_json:
             say_json(event.to_json())
         else:
@@ -159,17 +159,17 @@ def delete(name: SessionName, yes: bool, as_json: bool, connection: Connection) 
     Example:
       perdure session delete travel --session trip-1 --yes
     """
-    session_id = name.session or ""
+    key = name.key()
     if not yes:
-        confirm(f"Delete session {session_id} of user {name.user} in app {name.app}?")
+        confirm(f"Delete session {key.session} of user {key.user} in app {key.app}?")
 
     async def remove() -> int:
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        await runner.delete_session(**name.keys(session_id))
+        await runner.delete_session(**key.arguments)
         if as_json:
-            show_json({"app_name": name.app, "user_id": name.user, "session_id": session_id, "deleted": True})
+            show_json({"app_name": key.app, **key.arguments, "deleted": True})
         return ExitCode.FINISHED
 
     return asyncio.run(remove())

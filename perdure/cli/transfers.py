@@ -11,7 +11,8 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import say, say_line_of_file, show_json
+from perdure.cli.output import say, say_line_of_file, session_flags, show_json
+from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
     from perdure.sessions.transfers import ImportedSession
@@ -34,7 +35,7 @@ def export(name: SessionName, journal: bool, connection: Connection) -> int:
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        async for line in runner.export_session(**name.keys(name.session or ""), journal=journal):
+        async for line in runner.export_session(**name.key().arguments, journal=journal):
             say_line_of_file(line)
         return ExitCode.FINISHED
 
@@ -109,8 +110,7 @@ def _tell(imported: ImportedSession, connection: Connection) -> None:
         say(f"  note: {note}", err=True)
     if imported.replaced is not None:
         say(f"  the log that it replaces is kept as session {imported.replaced}", err=True)
-    name = SessionName(imported.app_name, imported.user_id, imported.session_id)
-    flags = name.flags(imported.session_id) + connection.flags
+    flags = session_flags(SessionKey(imported.app_name, imported.user_id, imported.session_id)) + connection.flags
     for invocation in imported.invocations:
         if invocation.resumable:
             say(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 from typing import Any, Literal
-from urllib.parse import quote, unquote
 
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,24 +57,6 @@ PAGE_BYTES = 480_000
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True)
-
-
-def workflow_id(app: str, user_id: str, session_id: str) -> str:
-    """Return the id of a session's workflow: `app/user/session`, each part percent-encoded."""
-    return "/".join(quote(part, safe="") for part in (app, user_id, session_id))
-
-
-def split_workflow_id(workflow_id: str) -> tuple[str, str, str]:
-    """Return app, user and session id of a session's workflow id.
-
-    Raises:
-        ValueError: This is no id of a session's workflow.
-    """
-    parts = workflow_id.split("/")
-    if len(parts) != 3:
-        raise ValueError(f"{workflow_id!r} is no session's workflow id; expected APP/USER/SESSION")
-    app, user, session = (unquote(part) for part in parts)
-    return app, user, session
 
 
 class JournalReference(_Message):

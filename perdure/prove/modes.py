@@ -270,15 +270,15 @@ async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length:
     entries = reference.journal[:length]
     player = Player(stage.client, work.app_name, session_id=f"cut-{length}")
     done = done_in(whole_steps(entries), reference.steps)
-    Ledger(work.ledger).runs_before(player.workflow, _by_tool(done))
+    Ledger(work.ledger).runs_before(player.key.workflow_id, _by_tool(done))
     complete = sum(end <= length for end in reference.turn_ends)
     start = reference.turn_ends[complete - 1] if complete else 1
     accepted = accepted_at(reference.journal, start) if complete < len(turns) else None
 
     async def run() -> None:
         if shared:
-            await _share(stage.client, work.app_name, entries, player.workflow)
-        await player.lifecycle.restore("u", f"cut-{length}", entries, interrupted="cut off")
+            await _share(stage.client, work.app_name, entries, player.key.workflow_id)
+        await player.lifecycle.restore(player.key, entries, interrupted="cut off")
         if complete:
             player.outcome.answered = list(reference.answered[:complete])
             before = len(player.outcome.turns)
@@ -296,7 +296,7 @@ async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length:
 
     await stage.play(player, ended, run())
     ledger = Ledger(work.ledger)
-    player.outcome.steps = [step for step in ledger.steps if step.workflow == player.workflow]
+    player.outcome.steps = [step for step in ledger.steps if step.workflow == player.key.workflow_id]
     problems = differences(reference, player.outcome, stage.order, done)
     repeated, wrong = repeats(player.outcome.steps, killed=False)
     return Cut(f"cut after journal entry {length}", tuple(problems + wrong), tuple(repeated))
@@ -307,11 +307,11 @@ async def _drive(stage: Stage, work: Work, ended: asyncio.Task[None], cut: BareC
     player = Player(stage.client, work.app_name, session_id=f"log-{cut.length}")
     counts = _by_tool(cut.done)
     counts.update({f"model of {agent}": count for agent, count in cut.failed_calls.items()})
-    Ledger(work.ledger).runs_before(player.workflow, counts)
+    Ledger(work.ledger).runs_before(player.key.workflow_id, counts)
 
     async def run() -> None:
         if shared:
-            await _share(stage.client, work.app_name, cut.entries, player.workflow)
+            await _share(stage.client, work.app_name, cut.entries, player.key.workflow_id)
         state = stage.scenario.state
         resumed = await player.runner.resume_from(cut.log, **player.who, state=state, allow_pending_calls=True)
         player.outcome.turns = [[] for _ in range(cut.turn)]
@@ -327,7 +327,7 @@ async def _drive(stage: Stage, work: Work, ended: asyncio.Task[None], cut: BareC
 
     await stage.play(player, ended, run())
     outcome, allowed = player.outcome, cut.allowed
-    outcome.steps = [step for step in Ledger(work.ledger).steps if step.workflow == player.workflow]
+    outcome.steps = [step for step in Ledger(work.ledger).steps if step.workflow == player.key.workflow_id]
     problems = differences(reference, outcome, stage.order, cut.done)
     if problems and cut.cut_off:
         wanted, got = (without_pending(one, cut.cut_off) for one in (reference, outcome))

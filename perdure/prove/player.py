@@ -13,10 +13,10 @@ from perdure.client import Runner
 from perdure.errors import InvocationFailed, PerdureError, RequestRefused
 from perdure.journal.entries import AnswerAccepted, Entry, MessageAccepted, ResumeAccepted
 from perdure.journal.events import USER, Event, user_content
-from perdure.messages.session import Trial, workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import Trial
 from perdure.prove.outcome import Outcome, Place, places
 from perdure.prove.scenario import Answer, Turn
-from perdure.sessions.inspecting import SessionKeys
 from perdure.sessions.lifecycle import Lifecycle
 
 
@@ -32,8 +32,8 @@ class Player:
     ) -> None:
         self.runner = Runner(app_name, client, trial=trial)
         self.lifecycle = Lifecycle(app_name, client, trial=trial)
-        self.workflow = workflow_id(app_name, user_id, session_id)
-        self.who: SessionKeys = {"user_id": user_id, "session_id": session_id}
+        self.key = SessionKey(app_name, user_id, session_id)
+        self.who = self.key.arguments
         self._client = client
         self.outcome = Outcome()
 
@@ -62,7 +62,7 @@ class Player:
         before = sum(len(events) for events in self.outcome.turns)
         self.outcome.turns.append([event async for event in self.runner.events(**self.who, since=before)])
         self.outcome.failed.append(failed)
-        self.outcome.journal = await self.lifecycle.read_journal(**self.who)
+        self.outcome.journal = await self.lifecycle.read_journal(self.key)
         self.outcome.turn_ends.append(len(self.outcome.journal))
         if len(self.outcome.answered) < len(self.outcome.turns):
             self.outcome.answered.append(())
@@ -75,10 +75,10 @@ class Player:
 
     async def count_history(self) -> None:
         """Count the runs of the session's workflow, and their workflow tasks."""
-        run_id: str | None = (await self._client.get_workflow_handle(self.workflow).describe()).run_id
+        run_id: str | None = (await self._client.get_workflow_handle(self.key.workflow_id).describe()).run_id
         self.outcome.runs = self.outcome.workflow_tasks = 0
         while run_id:
-            handle: WorkflowHandle[Any, Any] = self._client.get_workflow_handle(self.workflow, run_id=run_id)
+            handle: WorkflowHandle[Any, Any] = self._client.get_workflow_handle(self.key.workflow_id, run_id=run_id)
             self.outcome.runs += 1
             before = None
             async for event in handle.fetch_history_events():

@@ -25,6 +25,7 @@ from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import Call, Invocation, Projection, split_state_delta
 from perdure.journal.questions import parse_confirmation, parse_verdict
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
 from perdure.messages.shared_state import StateChangeInput
 from perdure.rules.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_json, check_keys
@@ -77,13 +78,13 @@ def check_parts(content: types.Content) -> None:
             )
 
 
-def check_ids(user_id: str, session_id: str) -> None:
+def check_ids(key: SessionKey) -> None:
     """Check the ids that a session is to have: paths and file names are made of them.
 
     Raises:
         InvalidMessage: One is empty, `.` or `..`, or begins as names do that are kept for the framework's own.
     """
-    for what, name in (("user", user_id), ("session", session_id)):
+    for what, name in (("user", key.user), ("session", key.session)):
         if not name:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
         if name in (".", "..") or name.startswith("__"):

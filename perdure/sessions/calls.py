@@ -38,6 +38,7 @@ from perdure.errors import (
 from perdure.journal.compact_json import briefly
 from perdure.journal.fold import fold_journal
 from perdure.logs import get_logger
+from perdure.messages.keys import SessionKey
 from perdure.messages.large_requests import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
 from perdure.messages.session import (
     HANDS_OVER,
@@ -46,7 +47,6 @@ from perdure.messages.session import (
     InvocationInput,
     InvocationResult,
     Trial,
-    workflow_id,
 )
 from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
@@ -117,17 +117,17 @@ class SessionCalls:
         self._served_until = 0.0
         self._sending: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def _handle(self, user_id: str, session_id: str) -> _Handle:
-        return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
+    def _handle(self, key: SessionKey) -> _Handle:
+        return self._client.get_workflow_handle(key.workflow_id)
 
-    async def update(self, user_id: str, session_id: str, name: str, request: BaseModel) -> InvocationResult:
+    async def update(self, key: SessionKey, name: str, request: BaseModel) -> InvocationResult:
         """Send an update of an invocation, to a session that is brought back first if its workflow is closed."""
-        return await self.execute(user_id, session_id, name, request, InvocationResult)
+        return await self.execute(key, name, request, InvocationResult)
 
-    async def execute(self, user_id: str, session_id: str, name: str, request: BaseModel, result_type: type[_R]) -> _R:
+    async def execute(self, key: SessionKey, name: str, request: BaseModel, result_type: type[_R]) -> _R:
         """Send any update, to a session that is brought back first if its workflow is closed."""
         size = check_sendable(request, "message")
-        handle = self._handle(user_id, session_id)
+        handle = self._handle(key)
         sent = _Request(handle, name, request, size)
         turn = self._sending.setdefault(handle.id, asyncio.Semaphore(_AT_ONCE))
         for attempt in range(_UPDATE_ATTEMPTS):
@@ -149,12 +149,12 @@ class SessionCalls:
                     continue
                 if error.status != RPCStatusCode.NOT_FOUND:
                     raise
-                await self._lifecycle.bring_back(user_id, session_id)
+                await self._lifecycle.bring_back(key)
         raise SessionUnreadable(
-            f"session {session_id!r} did not take an update in {_UPDATE_ATTEMPTS} attempts; try again"
+            f"session {key.session!r} did not take an update in {_UPDATE_ATTEMPTS} attempts; try again"
         )
 
-    async def wait(self, user_id: str, session_id: str, invocation_id: str) -> None:
+    async def wait(self, key: SessionKey, invocation_id: str) -> None:
         """Return when the session says that an invocation has given up the turn, or when it does not let wait for that.
 
         So it is where too many wait, its worker knows no such update, its workflow is closed, the server is away, or
@@ -163,7 +163,7 @@ class SessionCalls:
         Raises:
             SessionStuck: The session does not go on.
         """
-        handle = self._handle(user_id, session_id)
+        handle = self._handle(key)
         request = InvocationInput(invocation_id=invocation_id)
         pause = _FIRST_PAUSE
         while pause < _HAND_OVER:
@@ -235,11 +235,9 @@ class SessionCalls:
         except RPCError:
             return True
 
-    async def query(
-        self, user_id: str, session_id: str, name: str, *args: Any, result_type: type[_R], closed: bool
-    ) -> _R:
+    async def query(self, key: SessionKey, name: str, *args: Any, result_type: type[_R], closed: bool) -> _R:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
-        handle = self._handle(user_id, session_id)
+        handle = self._handle(key)
         condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
         pause, hidden = _FIRST_PAUSE, 0
         while True:
@@ -247,10 +245,10 @@ class SessionCalls:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
                 return await self._patiently(query, handle.id)
             except WorkflowQueryFailedError as error:
-                if BETWEEN_STEPS in str(error) and await self._is_closed(user_id, session_id):
+                if BETWEEN_STEPS in str(error) and await self._is_closed(key):
                     # It will stay between these steps.
-                    journal = await self._lifecycle.read_journal(user_id, session_id, closed=True)
-                    return look(fold_journal(journal), (self._app, user_id, session_id), name, *args)
+                    journal = await self._lifecycle.read_journal(key, closed=True)
+                    return look(fold_journal(journal), key, name, *args)
                 hidden += str(error) == _HIDDEN
                 await self._check_failed(error, handle.id, hidden)
             except WorkflowQueryRejectedError as error:
@@ -258,8 +256,8 @@ class SessionCalls:
                     # The next run is about to start.
                     await asyncio.sleep(_FIRST_PAUSE)
                     continue
-                if await self._lifecycle.status(user_id, session_id) == DELETED:
-                    raise missing(self._app, user_id, session_id) from error
+                if await self._lifecycle.status(key) == DELETED:
+                    raise missing(key) from error
                 if not closed:
                     raise
                 condition = None
@@ -268,12 +266,12 @@ class SessionCalls:
                 stuck = await self._stuck(handle.id, error)
                 if stuck is not None:
                     raise stuck from error
-                self._check_passing(error, user_id, session_id)
+                self._check_passing(error, key)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
-    async def _is_closed(self, user_id: str, session_id: str) -> bool:
-        return await self._lifecycle.status(user_id, session_id) not in ("running", "continued as new")
+    async def _is_closed(self, key: SessionKey) -> bool:
+        return await self._lifecycle.status(key) not in ("running", "continued as new")
 
     async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, hidden: int) -> None:
         """Raise why a query failed, unless another one may succeed: its journal is on its way, or a workflow task."""
@@ -295,10 +293,10 @@ class SessionCalls:
         is_refused = error.status == RPCStatusCode.FAILED_PRECONDITION
         return await why_stuck(self._client, workflow_id) if is_refused else None
 
-    def _check_passing(self, error: RPCError, user_id: str, session_id: str) -> None:
+    def _check_passing(self, error: RPCError, key: SessionKey) -> None:
         """Raise what a query failed with, unless another one may succeed."""
         if error.status == RPCStatusCode.NOT_FOUND:
-            raise missing(self._app, user_id, session_id) from error
+            raise missing(key) from error
         if error.status not in _NO_WORKER and not _is_cut_off(error):
             raise error
         # Whoever follows a run follows it through a restart of its worker, or of the server.

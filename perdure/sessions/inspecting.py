@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
-from typing import TypedDict
 
 from temporalio.client import Client
 
 from perdure.journal.events import Event
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.logs import get_logger
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import Effect, EffectsPage, InvocationView, SessionView
 from perdure.plan.nodes import Plan
 from perdure.sessions.log_reader import LogReader
@@ -21,13 +21,6 @@ from perdure.views.explanation import EXPLAINED, SessionExplanation, explain_ses
 _logger = get_logger("perdure.client")
 
 
-class SessionKeys(TypedDict):
-    """The arguments by which a `Runner` finds a session."""
-
-    user_id: str
-    session_id: str
-
-
 class Inspecting:
     """Reads sessions, and changes nothing."""
 
@@ -36,9 +29,12 @@ class Inspecting:
     _sessions: Sessions
     _reader: LogReader
 
+    def _key(self, user_id: str, session_id: str) -> SessionKey:
+        return SessionKey(self.app_name, user_id, session_id)
+
     async def get_session(self, *, user_id: str, session_id: str) -> SessionView:
         """Return a session: its state, its invocations and their status."""
-        return await self._sessions.view(user_id, session_id)
+        return await self._sessions.view(self._key(user_id, session_id))
 
     session = get_session
 
@@ -62,12 +58,12 @@ class Inspecting:
         Raises:
             InvocationNotFound: The session has no such invocation.
         """
-        return await self._sessions.invocation(user_id, session_id, invocation_id)
+        return await self._sessions.invocation(self._key(user_id, session_id), invocation_id)
 
     async def plan(self, *, user_id: str, session_id: str, invocation_id: str) -> Plan | None:
         """Return the plan that an invocation is pinned to; `None` while it is queued."""
         view = await self.invocation(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
-        return await self._sessions.plan(user_id, session_id, view.plan) if view.plan is not None else None
+        return await self._sessions.plan(self._key(user_id, session_id), view.plan) if view.plan is not None else None
 
     async def pending(
         self, *, user_id: str | None = None, session_id: str | None = None
@@ -81,7 +77,7 @@ class Inspecting:
             SessionUnreadable: No worker answers for the one session that was asked for.
         """
         if user_id is not None and session_id is not None:
-            return await self._sessions.pending(user_id, session_id)
+            return await self._sessions.pending(self._key(user_id, session_id))
         # A listing that changes meanwhile may tell of a session twice.
         found: dict[tuple[str, str], tuple[ListedSession, PendingCall]] = {}
         async for page in all_waiting(self._client, Wanted(app=self.app_name, user_id=user_id)):
@@ -94,11 +90,11 @@ class Inspecting:
 
     async def effects(self, *, user_id: str, session_id: str) -> tuple[Effect, ...]:
         """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""
-        return await self._sessions.effects(user_id, session_id)
+        return await self._sessions.effects(self._key(user_id, session_id))
 
     async def effects_page(self, *, user_id: str, session_id: str, since: int = 0) -> EffectsPage:
         """Return a page of the ledger, from an offset on: as many calls as the answer of a query takes."""
-        return await self._sessions.effects_page(user_id, session_id, since)
+        return await self._sessions.effects_page(self._key(user_id, session_id), since)
 
     async def explain(
         self,
@@ -122,9 +118,9 @@ class Inspecting:
             InvocationNotFound: The session has no such invocation.
             SessionUnreadable: No worker answers for it.
         """
-        projection, closed = await self._sessions.projection(user_id, session_id)
-        names = (self.app_name, user_id, session_id)
-        return explain_session(projection, names, closed=closed, invocation_id=invocation_id, since=since, limit=limit)
+        key = self._key(user_id, session_id)
+        projection, closed = await self._sessions.projection(key)
+        return explain_session(projection, key, closed=closed, invocation_id=invocation_id, since=since, limit=limit)
 
     async def events(
         self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False, streaming: bool = False
@@ -133,14 +129,14 @@ class Inspecting:
 
         With `streaming`, `partial` events come in between, which are not in the log: see `Runner.run_async`.
         """
-        events = self._reader.events(user_id, session_id, since, follow=follow, streaming=streaming)
+        events = self._reader.events(self._key(user_id, session_id), since, follow=follow, streaming=streaming)
         async with aclosing(events):
             async for event in events:
                 yield event
 
     async def grown(self, *, user_id: str, session_id: str, length: int) -> int:
         """Wait until a session's journal has another length than `length`; returns it. That costs no history."""
-        return await self._reader.grown(user_id, session_id, length)
+        return await self._reader.grown(self._key(user_id, session_id), length)
 
     async def event_batches(
         self, *, user_id: str, session_id: str, since: int = 0, patience: float = 60.0, streaming: bool = False
@@ -156,7 +152,7 @@ class Inspecting:
             patience: Seconds of silence after which an empty batch comes.
             streaming: Tokens, too: see `Runner.run_async`.
         """
-        found = self._reader.batches(user_id, session_id, since, patience=patience, streaming=streaming)
+        found = self._reader.batches(self._key(user_id, session_id), since, patience=patience, streaming=streaming)
         async with aclosing(found) as batches:
             async for batch in batches:
                 yield batch
@@ -170,7 +166,7 @@ class Inspecting:
             at_least: Where somebody who follows the log here knows of so many events, their number is returned; else
                 the session is asked.
         """
-        return await self._reader.length(user_id, session_id, at_least)
+        return await self._reader.length(self._key(user_id, session_id), at_least)
 
     async def follow(
         self,
@@ -198,7 +194,9 @@ class Inspecting:
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
         """
-        events = self._reader.follow(user_id, session_id, invocation_id, since, streaming=streaming, live=live)
+        events = self._reader.follow(
+            self._key(user_id, session_id), invocation_id, since, streaming=streaming, live=live
+        )
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -211,4 +209,4 @@ class Inspecting:
         Returns:
             Takes it back, for when the message could not be sent.
         """
-        return self._reader.expect(user_id, session_id)
+        return self._reader.expect(self._key(user_id, session_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -27,6 +28,7 @@ from perdure.errors import SessionNotFound, SessionUnreadable
 from perdure.journal.entries import Entry, ModelCalled, TempStateSet
 from perdure.journal.packing import pack_part, pack_whole
 from perdure.messages.claims import claims_id
+from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import STATUS
 from perdure.messages.session import (
     EXTEND_JOURNAL,
@@ -35,7 +37,6 @@ from perdure.messages.session import (
     JournalReference,
     SessionInput,
     Trial,
-    workflow_id,
 )
 from perdure.sessions.journal_reader import JournalReader
 from perdure.sessions.shared_state import share_again
@@ -59,10 +60,10 @@ TAKEN_FROM = "perdure:taken-from"
 _NEXT_RUN_SECONDS = 0.1
 
 
-def missing(app: str, user_id: str, session_id: str) -> SessionNotFound:
+def missing(key: SessionKey) -> SessionNotFound:
     """Return the refusal that says that there is no such session."""
     return SessionNotFound(
-        f"app {app!r} has no session {session_id!r} of user {user_id!r};"
+        f"app {key.app!r} has no session {key.session!r} of user {key.user!r};"
         " create it first (create_session, or `perdure run`)"
     )
 
@@ -177,20 +178,19 @@ class Lifecycle:
     """Starts, brings back and ends the workflows of one app's sessions."""
 
     def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
-        self._app = app
         self._client = client
         self._trial = trial
         self._local_tools = local_tools
         self._journals = JournalReader(app, client)
 
-    def _handle(self, user_id: str, session_id: str) -> _Handle:
-        return self._client.get_workflow_handle(workflow_id(self._app, user_id, session_id))
+    def _handle(self, key: SessionKey) -> _Handle:
+        return self._client.get_workflow_handle(key.workflow_id)
 
     def _input(self, **given: Any) -> SessionInput:
         """Return what every new run of a session starts with, beside what this one is given."""
         return SessionInput(trial=self._trial, **given)
 
-    async def create(self, user_id: str, session_id: str, state: dict[str, Any]) -> None:
+    async def create(self, key: SessionKey, state: dict[str, Any]) -> None:
         """Start a new session.
 
         Raises:
@@ -198,35 +198,35 @@ class Lifecycle:
         """
         start = self._input(state=state)
         try:
-            await self.start(user_id, session_id, start, again=False)
+            await self.start(key, start, again=False)
         except WorkflowAlreadyStartedError:
-            if await self.status(user_id, session_id) != DELETED:
+            if await self.status(key) != DELETED:
                 raise
-            await self.start(user_id, session_id, start, again=True)
+            await self.start(key, start, again=True)
 
     async def start(
-        self, user_id: str, session_id: str, start: SessionInput, *, again: bool, memo: dict[str, Any] | None = None
+        self, key: SessionKey, start: SessionInput, *, again: bool, memo: dict[str, Any] | None = None
     ) -> _Handle:
         """Start a workflow; `again` after one that is closed. Returns a handle of this very run."""
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
         started = await self._client.start_workflow(
-            self._app,
+            key.app,
             start,
             memo=memo,
-            id=workflow_id(self._app, user_id, session_id),
-            task_queue=self._app,
+            id=key.workflow_id,
+            task_queue=key.app,
             id_reuse_policy=policy,
             task_timeout=_task_timeout(start, local_tools=self._local_tools),
-            static_summary=f"session {session_id} of {user_id}",
+            static_summary=f"session {key.session} of {key.user}",
         )
         return self._client.get_workflow_handle(started.id, run_id=started.result_run_id)
 
-    async def bring_back(self, user_id: str, session_id: str) -> None:
+    async def bring_back(self, key: SessionKey) -> None:
         """Start a session's workflow anew with the journal of the run that is closed."""
-        handle = self._handle(user_id, session_id)
-        ended = await self.status(user_id, session_id)
+        handle = self._handle(key)
+        ended = await self.status(key)
         if ended in (None, DELETED):
-            raise missing(self._app, user_id, session_id)
+            raise missing(key)
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
@@ -236,27 +236,27 @@ class Lifecycle:
         except SessionUnreadable as error:
             run_id = ""
             entries, shared = await self._journals.salvage(handle.id, description.run_id, error)
-        await share_again(self._client, self._app, user_id, entries, shared)
+        await share_again(self._client, key, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         # Where somebody else has brought it back meanwhile, all is well.
         with contextlib.suppress(WorkflowAlreadyStartedError):
             if run_id and pack_whole(entries) is None:
                 carried = JournalReference(run_id=run_id, length=len(entries))
                 start = self._input(carried=carried, interrupted=ended, search_attributes=known)
-                await self.start(user_id, session_id, start, again=True)
+                await self.start(key, start, again=True)
             else:
-                await self.restore(user_id, session_id, entries, interrupted=ended, search_attributes=known, again=True)
+                await self.restore(key, entries, interrupted=ended, search_attributes=known, again=True)
 
-    async def take_over(self, user_id: str, session_id: str) -> None:
+    async def take_over(self, key: SessionKey) -> None:
         """End a session's workflow and start it anew with its journal, read from history: none of its code runs again.
 
         Raises:
             SessionNotFound: There is no such session.
             SessionUnreadable: History does not hold the whole journal; nothing was ended.
         """
-        handle = self._handle(user_id, session_id)
-        if await self.status(user_id, session_id) not in ("running", "continued as new"):
-            await self.bring_back(user_id, session_id)
+        handle = self._handle(key)
+        if await self.status(key) not in ("running", "continued as new"):
+            await self.bring_back(key)
             return
         description = await handle.describe()
         run = self._client.get_workflow_handle(handle.id, run_id=description.run_id)
@@ -270,11 +270,11 @@ class Lifecycle:
         with contextlib.suppress(RPCError):
             await run.terminate(reason="taken over by a run with the code of today")
         entries, shared = await self._journals.salvage(handle.id, description.run_id)
-        await share_again(self._client, self._app, user_id, entries, shared)
+        await share_again(self._client, key, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         with contextlib.suppress(WorkflowAlreadyStartedError):
             source = description.run_id
-            await self.restore(user_id, session_id, entries, search_attributes=known, again=True, taken_from=source)
+            await self.restore(key, entries, search_attributes=known, again=True, taken_from=source)
 
     async def _send_rest(self, run: _Handle, description: WorkflowExecutionDescription) -> bool:
         """Send a run what it lacks of the journal of the run before, since whoever began with that is gone."""
@@ -286,8 +286,7 @@ class Lifecycle:
 
     async def restore(
         self,
-        user_id: str,
-        session_id: str,
+        key: SessionKey,
         entries: Sequence[Entry],
         *,
         interrupted: str | None = None,
@@ -299,8 +298,7 @@ class Lifecycle:
         """Start a session's workflow with a journal of any size, which is sent part by part.
 
         Args:
-            user_id: Whose session.
-            session_id: Which session.
+            key: Which session.
             entries: The journal, which goes on from here.
             interrupted: Why the journal ends, if it may end in the middle of a turn; what was running is then stopped.
             search_attributes: Perdure's search attributes exist in this namespace.
@@ -320,25 +318,25 @@ class Lifecycle:
             journal=journal, length=len(entries), interrupted=interrupted, search_attributes=search_attributes
         )
         source = JournalReference(run_id=taken_from, length=len(entries)) if taken_from is not None else None
-        memo = {key: value for key, value in ((KEPT_OF, kept_of), (TAKEN_FROM, source)) if value is not None}
+        memo = {name: value for name, value in ((KEPT_OF, kept_of), (TAKEN_FROM, source)) if value is not None}
         try:
-            handle = await self.start(user_id, session_id, start, again=again, memo=memo)
+            handle = await self.start(key, start, again=again, memo=memo)
         except WorkflowAlreadyStartedError:
             # Whoever keeps the same journal here may be gone, so its parts are sent all the same.
-            handle = self._handle(user_id, session_id)
+            handle = self._handle(key)
             if kept_of is None or await (await handle.describe()).memo_value(KEPT_OF, None) != kept_of:
                 raise
         await _send_parts(handle, entries, sent)
 
-    async def read_journal(self, user_id: str, session_id: str, *, closed: bool = False) -> list[Entry]:
+    async def read_journal(self, key: SessionKey, *, closed: bool = False) -> list[Entry]:
         """Return the whole journal of a session, open or known to be closed.
 
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        return await self._journals.read(workflow_id(self._app, user_id, session_id), closed=closed)
+        return await self._journals.read(key.workflow_id, closed=closed)
 
-    async def set_aside(self, user_id: str, session_id: str) -> str | None:
+    async def set_aside(self, key: SessionKey) -> str | None:
         """End a session's workflow and keep its whole journal under a session id of its own, as if it was closed there.
 
         Whatever happens on the way, the old session is not lost: closed, it is brought back by what it is sent next.
@@ -351,19 +349,19 @@ class Lifecycle:
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        if await self.status(user_id, session_id) in (None, DELETED):
+        if await self.status(key) in (None, DELETED):
             return None
-        handle = self._handle(user_id, session_id)
+        handle = self._handle(key)
         description = await _end_newest(self._client, handle)
         # Another client may go on with its own log meanwhile, whose claims are to stay.
         claims = await _claims_of(self._client, handle)
-        kept = await self._keep(user_id, session_id, description)
+        kept = await self._keep(key, description)
         # Not before: until then the session may be brought back.
         if claims is not None:
             await end_run(claims, REPLACED)
         return kept
 
-    async def _keep(self, user_id: str, session_id: str, description: WorkflowExecutionDescription) -> str | None:
+    async def _keep(self, key: SessionKey, description: WorkflowExecutionDescription) -> str | None:
         """Keep the journal of a session's run that was ended under another session id, as `set_aside` does."""
         try:
             entries = await self._journals.read_ended(description)
@@ -374,33 +372,32 @@ class Lifecycle:
             return None
         known = description.typed_search_attributes.get(STATUS) is not None
         for number in count(1):
-            kept = f"{session_id}~replaced-{number}"
+            kept = replace(key, session=f"{key.session}~replaced-{number}")
             with contextlib.suppress(WorkflowAlreadyStartedError):
                 await self.restore(
-                    user_id,
                     kept,
                     entries,
                     interrupted="replaced",
                     search_attributes=known,
                     kept_of=description.run_id,
                 )
-                return kept
+                return kept.session
         return None
 
-    async def delete(self, user_id: str, session_id: str) -> None:
+    async def delete(self, key: SessionKey) -> None:
         """Delete every run of a session's workflow.
 
         The server deletes in its own time, some ten seconds; the reason of the termination tells meanwhile.
         """
-        handle = self._handle(user_id, session_id)
+        handle = self._handle(key)
         if not await end_run(handle):
-            if (await self.status(user_id, session_id)) in (None, DELETED):
+            if (await self.status(key)) in (None, DELETED):
                 # Whoever deleted it may have got no further, or the server has forgotten it by itself.
                 await self._delete_claims(handle)
                 return
             # A workflow that is closed already takes no mark, but a last run of it does.
             with contextlib.suppress(WorkflowAlreadyStartedError):
-                await self.start(user_id, session_id, SessionInput(), again=True)
+                await self.start(key, SessionInput(), again=True)
             await end_run(handle)
         await _delete_runs(self._client, handle)
         await self._delete_claims(handle)
@@ -410,9 +407,9 @@ class Lifecycle:
         if await end_run(claims):
             await _delete_runs(self._client, claims)
 
-    async def status(self, user_id: str, session_id: str) -> str | None:
+    async def status(self, key: SessionKey) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""
-        handle = self._handle(user_id, session_id)
+        handle = self._handle(key)
         try:
             description = await handle.describe()
             if description.status != WorkflowExecutionStatus.TERMINATED:

@@ -13,7 +13,8 @@ from temporalio.client import Client, WorkflowQueryRejectedError
 
 from perdure.errors import InvocationFailed
 from perdure.journal.events import USER, Event
-from perdure.messages.session import EventsPage, PageInput, workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import EventsPage, PageInput
 from perdure.sessions.feeds import Feeds
 from perdure.sessions.history_poll import Follower
 from perdure.sessions.sessions import Sessions
@@ -33,8 +34,7 @@ _SILENCE = 60.0
 class LogReader:
     """Reads and follows the logs of one app's sessions, with the models' partial answers if there is a hub."""
 
-    def __init__(self, app_name: str, client: Client, sessions: Sessions, streams: TokenHub | None = None) -> None:
-        self._app_name = app_name
+    def __init__(self, client: Client, sessions: Sessions, streams: TokenHub | None = None) -> None:
         self._client = client
         self._sessions = sessions
         self._streams = streams
@@ -43,7 +43,7 @@ class LogReader:
         self._feeds = Feeds(self._lend, self._take_back)
         self._lengths: dict[str, asyncio.Task[int]] = {}
 
-    def expect(self, user_id: str, session_id: str) -> Callable[[], None]:
+    def expect(self, key: SessionKey) -> Callable[[], None]:
         """Let workers stream what a session's models write, until a follower is there; for half a minute.
 
         Returns:
@@ -51,7 +51,7 @@ class LogReader:
         """
         if self._streams is None:
             return lambda: None
-        session = workflow_id(self._app_name, user_id, session_id)
+        session = key.workflow_id
         expected = self._streams.subscribe(session)
         self._expected.setdefault(session, []).append(expected)
         timer = asyncio.get_running_loop().call_later(_EXPECTED_SECONDS, self._unexpect, session, expected)
@@ -84,18 +84,18 @@ class LogReader:
         return expected
 
     async def events(
-        self, user_id: str, session_id: str, since: int, *, follow: bool, streaming: bool = False
+        self, key: SessionKey, since: int, *, follow: bool, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
         """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
         if follow:
-            batches = self.batches(user_id, session_id, since, patience=_SILENCE, streaming=streaming)
+            batches = self.batches(key, since, patience=_SILENCE, streaming=streaming)
             async with aclosing(batches):
                 async for batch in batches:
                     for event in batch:
                         yield event
             return
         while True:
-            page = await self._sessions.events(user_id, session_id, PageInput(since=since), closed=True)
+            page = await self._sessions.events(key, PageInput(since=since), closed=True)
             for event in page.events:
                 yield event
             since += len(page.events)
@@ -103,29 +103,28 @@ class LogReader:
                 return
 
     async def batches(
-        self, user_id: str, session_id: str, since: int, *, patience: float, streaming: bool = False
+        self, key: SessionKey, since: int, *, patience: float, streaming: bool = False
     ) -> AsyncGenerator[tuple[Event, ...], None]:
         """Yield the log's events from an offset on, some at a time, for ever; none in a silence of some seconds."""
 
         async def page(since: int) -> EventsPage:
-            return await self._sessions.events(user_id, session_id, PageInput(since=since))
+            return await self._sessions.events(key, PageInput(since=since))
 
-        key = workflow_id(self._app_name, user_id, session_id)
         if streaming and self._streams is not None:
-            found = _with_silences(self._written(user_id, session_id, since, page), patience)
+            found = _with_silences(self._written(key, since, page), patience)
         else:
-            found = self._feeds.follow(key, since, page=page, patience=patience)
+            found = self._feeds.follow(key.workflow_id, since, page=page, patience=patience)
         async with aclosing(found):
             async for batch in found:
                 yield batch
 
     async def _written(
-        self, user_id: str, session_id: str, since: int, read: Callable[[int], Awaitable[EventsPage]]
+        self, key: SessionKey, since: int, read: Callable[[int], Awaitable[EventsPage]]
     ) -> AsyncGenerator[tuple[Event, ...], None]:
         """Yield the log's events, and what models are writing; each such follower looks for itself."""
         with (
-            self._follower(user_id, session_id) as follower,
-            self._partials(user_id, session_id) as partials,
+            self._follower(key) as follower,
+            self._partials(key) as partials,
         ):
             while True:
                 page = await read(since)
@@ -138,31 +137,31 @@ class LogReader:
                         async for event in written:
                             yield (event,)
 
-    async def length(self, user_id: str, session_id: str, at_least: int = 0) -> int:
+    async def length(self, key: SessionKey, at_least: int = 0) -> int:
         """Return the number of events in the log; not asked for where a follower here knows of enough."""
-        key = workflow_id(self._app_name, user_id, session_id)
-        known = self._feeds.length(key)
+        session = key.workflow_id
+        known = self._feeds.length(session)
         if known is not None and known >= at_least:
             return known
         # Many who come at once ask once.
-        asked = self._lengths.get(key)
+        asked = self._lengths.get(session)
         if asked is None:
-            asked = self._lengths[key] = asyncio.create_task(self._length(user_id, session_id))
-            asked.add_done_callback(lambda task: self._lengths.pop(key, None))
+            asked = self._lengths[session] = asyncio.create_task(self._length(key))
+            asked.add_done_callback(lambda task: self._lengths.pop(session, None))
         return await asyncio.shield(asked)
 
-    async def _length(self, user_id: str, session_id: str) -> int:
+    async def _length(self, key: SessionKey) -> int:
         # Of the log nothing is wanted: a page from beyond its end.
-        return (await self._sessions.events(user_id, session_id, PageInput(since=sys.maxsize), closed=True)).total
+        return (await self._sessions.events(key, PageInput(since=sys.maxsize), closed=True)).total
 
-    async def grown(self, user_id: str, session_id: str, length: int) -> int:
+    async def grown(self, key: SessionKey, length: int) -> int:
         """Wait until a session's journal has another length than `length`; returns it."""
-        with self._follower(user_id, session_id) as follower:
+        with self._follower(key) as follower:
             while True:
                 try:
-                    found = await self._sessions.journal_length(user_id, session_id, closed=False)
+                    found = await self._sessions.journal_length(key, closed=False)
                 except WorkflowQueryRejectedError:
-                    found = await self._sessions.journal_length(user_id, session_id, closed=True)
+                    found = await self._sessions.journal_length(key, closed=True)
                     if found == length:
                         # Only another run, which brings it back, lets it grow.
                         await asyncio.sleep(_CLOSED_PAUSE)
@@ -173,8 +172,7 @@ class LogReader:
 
     async def follow(
         self,
-        user_id: str,
-        session_id: str,
+        key: SessionKey,
         invocation_id: str,
         since: int,
         *,
@@ -187,16 +185,16 @@ class LogReader:
             InvocationFailed: It failed, or the session's workflow was closed meanwhile.
         """
         with (
-            self._follower(user_id, session_id) as follower,
-            self._partials(user_id, session_id, invocation_id, since, on=streaming) as partials,
+            self._follower(key) as follower,
+            self._partials(key, invocation_id, since, on=streaming) as partials,
         ):
             # What is written meanwhile is shown as it is written.
             if not live and not streaming:
-                await self._sessions.wait(user_id, session_id, invocation_id)
+                await self._sessions.wait(key, invocation_id)
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
                 asked = time.monotonic()
-                page = await self._sessions.events(user_id, session_id, request)
+                page = await self._sessions.events(key, request)
                 took = time.monotonic() - asked
                 for event in page.events:
                     for partial in partials.logged(event):
@@ -214,10 +212,10 @@ class LogReader:
 
     @contextmanager
     def _partials(
-        self, user_id: str, session_id: str, invocation_id: str | None = None, since: int = 0, *, on: bool = True
+        self, key: SessionKey, invocation_id: str | None = None, since: int = 0, *, on: bool = True
     ) -> Generator[Partials]:
         """Read what a session's models write, if it is wanted: for who sent a message, from before that."""
-        session = workflow_id(self._app_name, user_id, session_id)
+        session = key.workflow_id
         subscription = None
         if on and self._streams is not None:
             expected = self._take_expected(session, since) if invocation_id is not None else None
@@ -229,20 +227,20 @@ class LogReader:
             partials.close()
 
     @contextmanager
-    def _follower(self, user_id: str, session_id: str) -> Generator[Follower]:
+    def _follower(self, key: SessionKey) -> Generator[Follower]:
         """Lend a follower to one caller at a time; it is kept, since it knows where the history ends."""
-        key = workflow_id(self._app_name, user_id, session_id)
-        follower = self._lend(key)
+        session = key.workflow_id
+        follower = self._lend(session)
         try:
             yield follower
         finally:
-            self._take_back(key, follower)
+            self._take_back(session, follower)
 
-    def _lend(self, key: str) -> Follower:
-        return self._followers.pop(key, None) or Follower(self._client, key)
+    def _lend(self, session: str) -> Follower:
+        return self._followers.pop(session, None) or Follower(self._client, session)
 
-    def _take_back(self, key: str, follower: Follower) -> None:
-        self._followers[key] = follower
+    def _take_back(self, session: str, follower: Follower) -> None:
+        self._followers[session] = follower
         if len(self._followers) > _KEPT_FOLLOWERS:
             self._followers.popitem(last=False)
 

@@ -25,8 +25,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import InvalidMessage, PerdureError, SessionNotFound
 from perdure.journal.open_calls import PendingCall
+from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import PENDING_TOOLS, STATUS, USER_ID
-from perdure.messages.session import PENDING, PendingView, split_workflow_id, workflow_id
+from perdure.messages.session import PENDING, PendingView
 from perdure.sessions.sessions import ListedSession, Sessions, listed
 from perdure.temporal.payloads import adapt
 from perdure.views.pages import awaited_tool
@@ -219,7 +220,7 @@ class _Lister:
             terms.append(f"WorkflowType = '{wanted.app}'")
         if wanted.app is not None and wanted.user_id is not None:
             # A listing may be a moment behind, so one user's sessions are all asked.
-            terms.append(f"WorkflowId STARTS_WITH '{workflow_id(wanted.app, wanted.user_id, '')}'")
+            terms.append(f"WorkflowId STARTS_WITH '{SessionKey(wanted.app, wanted.user_id, '').workflow_id}'")
         elif self._published:
             # A session that has not run yet may have published nothing.
             terms.append(f"(({self._published_term()}) OR ({STATUS.name} IS NULL AND ExecutionStatus = 'Running'))")
@@ -238,12 +239,12 @@ class _Lister:
         """Return whether a workflow is a session that is wanted; there may be others in the namespace."""
         if run.id.count("/") != 2:
             return False
-        app, user_id, _ = split_workflow_id(run.id)
+        key = SessionKey.parse(run.id)
         return (
-            app == run.workflow_type
-            and app.isidentifier()
-            and self._wanted.app in (None, app)
-            and self._wanted.user_id in (None, user_id)
+            key.app == run.workflow_type
+            and key.app.isidentifier()
+            and self._wanted.app in (None, key.app)
+            and self._wanted.user_id in (None, key.user)
         )
 
     async def _is_newest(self, run: WorkflowExecution) -> bool:
@@ -313,9 +314,7 @@ class _Asker:
         await asyncio.gather(*map(one, sessions))
 
     async def _ask(self, session: ListedSession) -> tuple[PendingCall, ...] | None:
-        query = self._apps[session.app_name].query(
-            session.user_id, session.id, PENDING, result_type=PendingView, closed=True
-        )
+        query = self._apps[session.app_name].query(session.key, PENDING, result_type=PendingView, closed=True)
         try:
             async with asyncio.timeout(min(self._each, self._until - time.monotonic())):
                 view: PendingView = await query

@@ -15,6 +15,7 @@ from perdure.journal.entries import Entry, EventLogged, LogImported, MessageAcce
 from perdure.journal.events import Event
 from perdure.journal.fold import fold_journal
 from perdure.journal.projection import shared_part
+from perdure.messages.keys import SessionKey
 from perdure.messages.shared_state import (
     SET_STATE,
     STATE,
@@ -59,15 +60,12 @@ async def share_state(client: Client, app: str, request: ShareStateInput) -> Non
             await _write_state(client, app, user_id, request.write_id, delta)
 
 
-async def share_again(
-    client: Client, app: str, user_id: str, entries: Iterable[Entry], shared: Collection[str] = ()
-) -> None:
+async def share_again(client: Client, key: SessionKey, entries: Iterable[Entry], shared: Collection[str] = ()) -> None:
     """Write again what a session that was cut off may not have shared; what had arrived is not written twice.
 
     Args:
         client: Any client.
-        app: The session's app.
-        user_id: The session's user.
+        key: Which session.
         entries: The session's journal.
         shared: Ids of events that are known to be shared.
     """
@@ -76,7 +74,7 @@ async def share_again(
         if delta and event.id not in shared:
             with contextlib.suppress(SharedStateFull):
                 # The session would have told; it goes on without, as it would on a resume.
-                await share_state(client, app, ShareStateInput(user_id=user_id, write_id=event.id, delta=delta))
+                await share_state(client, key.app, ShareStateInput(user_id=key.user, write_id=event.id, delta=delta))
 
 
 def unconfirmed(entries: Iterable[Entry]) -> list[Event]:

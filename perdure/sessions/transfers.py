@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from perdure.errors import InvalidMessage, SessionExists
 from perdure.journal.entries import Entry, LogImported
 from perdure.journal.fold import fold_journal
+from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import KEYS
 from perdure.messages.session import InvocationResult, InvocationView, Trial
 from perdure.rules.intake import check_ids
@@ -118,14 +119,14 @@ class Transferring:
 
         # It takes seconds for a large log, in which others are to be served.
         given, log = await asyncio.to_thread(read)
-        session_id = session_id or str(uuid.uuid4())
-        replaced = await self._transfers.put(user_id, session_id, log.entries, replace=replace)
+        key = SessionKey(self.app_name, user_id, session_id or _fresh())
+        replaced = await self._transfers.put(key, log.entries, replace=replace)
         view = invocation_view(log.projection, log.projection.invocations[log.invocation_id])
         return ResumedSession(
             invocation=view,
             offset=log.offset,
-            user_id=user_id,
-            session_id=session_id,
+            user_id=key.user,
+            session_id=key.session,
             replaced=replaced,
             notes=given.notes,
         )
@@ -145,12 +146,12 @@ class Transferring:
             SessionNotFound: There is none.
             SessionUnreadable: No worker answers for it.
         """
-        entries = await self._transfers.read(user_id, session_id)
+        key = SessionKey(self.app_name, user_id, session_id)
+        entries = await self._transfers.read(key)
         if shown_as is not None:
             entries = [shown_as(entry) for entry in entries]
-        names = (self.app_name, user_id, session_id)
         versions = {name: version(name) for name in _VERSIONS}
-        header = make_header(names, fold_journal(entries), journal=journal, versions=versions)
+        header = make_header(key, fold_journal(entries), journal=journal, versions=versions)
         for line in dump_lines(header, entries):
             yield line
 
@@ -192,14 +193,15 @@ class Transferring:
 
         # It takes seconds for a large file, in which others are to be served.
         given, entries, event_count, invocations = await asyncio.to_thread(read)
-        user_id, session_id = user_id or given.user_id, session_id or given.session_id or _fresh()
+        user_id = user_id or given.user_id
         if user_id is None:
             raise InvalidMessage("the log names no user; say whose session it is to be (user_id, --user)")
-        replaced = await self._transfers.put(user_id, session_id, entries, replace=replace)
+        key = SessionKey(self.app_name, user_id, session_id or given.session_id or _fresh())
+        replaced = await self._transfers.put(key, entries, replace=replace)
         return ImportedSession(
-            app_name=self.app_name,
-            user_id=user_id,
-            session_id=session_id,
+            app_name=key.app,
+            user_id=key.user,
+            session_id=key.session,
             event_count=event_count,
             invocations=invocations,
             replaced=replaced,
@@ -229,42 +231,39 @@ class Transfers:
     """Puts whole journals in the place of sessions, and reads them."""
 
     def __init__(self, app: str, client: Client, *, trial: Trial | None = None) -> None:
-        self._app = app
         self._client = client
         self._lifecycle = Lifecycle(app, client, trial=trial)
 
-    async def read(self, user_id: str, session_id: str) -> list[Entry]:
+    async def read(self, key: SessionKey) -> list[Entry]:
         """Return a session's journal."""
-        if await self._lifecycle.status(user_id, session_id) in (None, DELETED):
-            raise missing(self._app, user_id, session_id)
-        return await self._lifecycle.read_journal(user_id, session_id)
+        if await self._lifecycle.status(key) in (None, DELETED):
+            raise missing(key)
+        return await self._lifecycle.read_journal(key)
 
-    async def put(self, user_id: str, session_id: str, entries: tuple[Entry, ...], *, replace: bool) -> str | None:
+    async def put(self, key: SessionKey, entries: tuple[Entry, ...], *, replace: bool) -> str | None:
         """Start a session with a journal; returns the id under which the one that it replaces is kept."""
-        check_ids(user_id, session_id)
+        check_ids(key)
         kept: str | None = None
         known = await _has_search_attributes(self._client)
         for _ in range(_REPLACE_ATTEMPTS):
-            status = await self._lifecycle.status(user_id, session_id)
+            status = await self._lifecycle.status(key)
             if status not in (None, DELETED):
                 if not replace:
                     break
-                kept = await self._lifecycle.set_aside(user_id, session_id) or kept
+                kept = await self._lifecycle.set_aside(key) or kept
             try:
-                await self._lifecycle.restore(
-                    user_id, session_id, entries, search_attributes=known, again=status is not None
-                )
+                await self._lifecycle.restore(key, entries, search_attributes=known, again=status is not None)
             except WorkflowAlreadyStartedError:
                 # Somebody created it, or brought it back, meanwhile.
                 continue
             return kept
         if replace:
             raise SessionExists(
-                f"session {session_id!r} of user {user_id!r} in app {self._app!r} was replaced by others again and"
+                f"session {key.session!r} of user {key.user!r} in app {key.app!r} was replaced by others again and"
                 " again, and this log is not there; replace it once more, if it is to stand (theirs are kept)"
             )
         raise SessionExists(
-            f"app {self._app!r} has a session {session_id!r} of user {user_id!r} already; choose another id, or replace"
+            f"app {key.app!r} has a session {key.session!r} of user {key.user!r} already; choose another id, or replace"
             " it (its log is kept)"
         )
 

@@ -16,6 +16,7 @@ from perdure.journal.events import Event, ToolConfirmation
 from perdure.journal.projection import Projection
 from perdure.journal.run_paths import RunPath
 from perdure.journal.tool_output import ToolOutput
+from perdure.messages.keys import SessionKey
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.prompt import PromptMemo
@@ -26,19 +27,13 @@ from perdure.streams.hub import Writer
 class Place:
     """Where in a session a step stands."""
 
-    app: str
-    user: str
-    session: str
+    key: SessionKey
+    """The session."""
     invocation_id: str
     agent: str
     branch: str | None = None
     run: RunPath = ""
     """The agent run."""
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """App, user and session."""
-        return self.app, self.user, self.session
 
 
 @dataclass(frozen=True)

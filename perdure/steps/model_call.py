@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Coroutine
+from dataclasses import astuple
 from typing import Any, cast
 
 from perdure.agents.artifacts import SessionArtifacts
@@ -66,7 +67,7 @@ class ModelCalls:
             begun_after=call.begun_after,
             memo=snapshot.memo,
         )
-        artifacts = SessionArtifacts(self._artifacts, *at.key, wait=self._code.wait)
+        artifacts = SessionArtifacts(self._artifacts, *astuple(at.key), wait=self._code.wait)
         if node.dynamic_instruction:
             context = _context(session, node, at, artifacts, state)
             instruction = await self._code.run(self._registry.instruction(node.name), context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from pydantic import validate_call
@@ -106,12 +107,14 @@ class ToolCalls:
             function_call_id=call.id,
             invocation_id=at.invocation_id,
             agent_name=at.agent,
-            app_name=at.app,
-            user_id=at.user,
-            session_id=at.session,
+            app_name=at.key.app,
+            user_id=at.key.user,
+            session_id=at.key.session,
             idempotency_key=call.key,
             tool_confirmation=call.confirmation,
-            artifacts=SessionArtifacts(self._artifacts, *at.key, wait=self._code.wait, key=_artifact_key(call)),
+            artifacts=SessionArtifacts(
+                self._artifacts, *astuple(at.key), wait=self._code.wait, key=_artifact_key(call)
+            ),
         )
 
 

@@ -22,6 +22,7 @@ from perdure.journal.entries import payload_size
 from perdure.journal.events import EventActions
 from perdure.journal.tool_output import ToolOutput
 from perdure.logs import get_logger
+from perdure.messages.keys import SessionKey
 from perdure.rules.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
 from perdure.rules.large_results import BEGINNING_LENGTH, NO_STORE, as_text, in_words, shortened
 from perdure.rules.tool_responses import told_beside
@@ -99,12 +100,12 @@ class ToolResults:
         return await self.shorten(at.key, call.tool, call.key, output, BEGINNING_LENGTH, call.until)
 
     async def shorten(
-        self, session: tuple[str, str, str], tool: str, key: str, output: ToolOutput, length: int, end: float
+        self, session: SessionKey, tool: str, key: str, output: ToolOutput, length: int, end: float
     ) -> ToolOutput:
         """Return an output with the beginning of its result; the whole is kept as an artifact, if there is a place.
 
         Args:
-            session: App, user and session.
+            session: The session.
             tool: The tool.
             key: The call's idempotency key.
             output: Its output.
@@ -129,18 +130,17 @@ class ToolResults:
         return shortened(tool, kept, f"all of it is kept as the artifact {name!r} of this session", length)
 
     async def _save(
-        self, artifacts: SealedArtifacts, of: tuple[str, str, str], name: str, key: str, whole: Any, end: float
+        self, artifacts: SealedArtifacts, session: SessionKey, name: str, key: str, whole: Any, end: float
     ) -> int:
-        app, user, session = of
         is_text = isinstance(whole, str)
 
         async def save() -> int:
             return await artifacts.save_sealed(
                 content=as_text(whole),
                 mime_type="text/plain" if is_text else "application/json",
-                app_name=app,
-                user_id=user,
-                session_id=session,
+                app_name=session.app,
+                user_id=session.user,
+                session_id=session.session,
                 filename=name,
                 key=f"{key}:result",
             )

@@ -13,7 +13,8 @@ from opentelemetry.util.types import AttributeValue
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
-from perdure.messages.session import CALL_MODEL, ModelOutput, split_workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import CALL_MODEL, ModelOutput
 from perdure.telemetry.step import Step, observed
 from perdure.telemetry.step_meter import error_name, input_tokens, output_tokens
 
@@ -63,8 +64,8 @@ def _describe(span: Span, step: Step) -> None:
     info = activity.info()
     about: dict[str, AttributeValue] = {"perdure.attempt": info.attempt}
     if info.workflow_id:
-        app, _, session = split_workflow_id(info.workflow_id)
-        about |= {"perdure.app": app, "gen_ai.conversation.id": session}
+        key = SessionKey.parse(info.workflow_id)
+        about |= {"perdure.app": key.app, "gen_ai.conversation.id": key.session}
     if step.agent:
         about["gen_ai.agent.name"] = step.agent
     if step.invocation_id:

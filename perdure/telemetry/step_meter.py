@@ -14,7 +14,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from perdure.messages.session import ModelOutput, split_workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import ModelOutput
 from perdure.telemetry.step import Step, observed
 
 __all__ = ["HTTP_DURATION", "StepMeter", "error_name", "input_tokens", "output_tokens"]
@@ -56,7 +57,7 @@ class _Counting(ActivityInboundInterceptor):
 
 def _app() -> str:
     workflow_id = activity.info().workflow_id
-    return split_workflow_id(workflow_id)[0] if workflow_id else ""
+    return SessionKey.parse(workflow_id).app if workflow_id else ""
 
 
 def _count(step: Step, outcome: str) -> None:

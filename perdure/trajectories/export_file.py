@@ -31,6 +31,7 @@ from perdure.journal.entries import (
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection, shared_part
+from perdure.messages.keys import SessionKey
 from perdure.rules.intake import is_state_event
 from perdure.trajectories.checks import LogChecks, check_branch
 from perdure.trajectories.wholeness import check_whole, digest_of, digests_of_lines, with_digest
@@ -78,10 +79,8 @@ class ExportHeader(BaseModel):
     """Of the packages that wrote the export."""
 
 
-def make_header(
-    names: tuple[str, str, str], session: Projection, *, journal: bool, versions: dict[str, str]
-) -> ExportHeader:
-    """Return the header for a session; `names` are its app, user and session id."""
+def make_header(key: SessionKey, session: Projection, *, journal: bool, versions: dict[str, str]) -> ExportHeader:
+    """Return the header of a session's export."""
     created = next((entry.state for entry in session.entries if isinstance(entry, SessionCreated)), dict[str, Any]())
     written: dict[str, Any] = {}
     for event in session.events:
@@ -90,11 +89,10 @@ def make_header(
     untouched = {key: value for key, value in session.state.items() if key not in written}
     start = {key: value for key, value in created.items() if key in written} | untouched
     given, shared = shared_part(start | written), shared_part(session.state)
-    app, user_id, session_id = names
     return ExportHeader(
-        app=app,
-        user_id=user_id,
-        session_id=session_id,
+        app=key.app,
+        user_id=key.user,
+        session_id=key.session,
         state={key: start[key] for key in sorted(start)},
         shared={key: shared[key] for key in sorted(shared)} if given != shared else None,
         journal=journal,

@@ -16,6 +16,7 @@ from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.journal.fold import apply_entry
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.journal.projection import Invocation, Projection
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import InvocationInput
 from perdure.rules.intake import check_resume
 from perdure.rules.model_calls import is_at_limit
@@ -110,10 +111,15 @@ class SessionExplanation(_Told):
     next: int | None = None
     """Where the next page of them begins; `None` behind the last one."""
 
+    @property
+    def key(self) -> SessionKey:
+        """Names the session."""
+        return SessionKey(self.app_name, self.user_id, self.id)
+
 
 def explain_session(
     projection: Projection,
-    names: tuple[str, str, str],
+    key: SessionKey,
     *,
     closed: str | None = None,
     invocation_id: str | None = None,
@@ -124,7 +130,7 @@ def explain_session(
 
     Args:
         projection: The session's; of a closed one, what was at work is stopped in it, as it will be.
-        names: Its app, user and id.
+        key: Which session.
         closed: How its workflow ended, if it is closed.
         invocation_id: Explain only this invocation.
         since: How many of those that would be explained are passed over.
@@ -133,18 +139,17 @@ def explain_session(
     Raises:
         InvocationNotFound: The session has no such invocation.
     """
-    app, user_id, session_id = names
     if invocation_id is not None and invocation_id not in projection.invocations:
-        raise InvocationNotFound(f"session {session_id!r} has no invocation {invocation_id!r}")
+        raise InvocationNotFound(f"session {key.session!r} has no invocation {invocation_id!r}")
     length = len(projection.entries)
     if closed is not None:
         _stop_what_ran(projection, closed)
     chosen = _chosen(projection, invocation_id)
     end = min(since + limit, len(chosen))
     return SessionExplanation(
-        app_name=app,
-        user_id=user_id,
-        id=session_id,
+        app_name=key.app,
+        user_id=key.user,
+        id=key.session,
         status=session_status(projection),
         closed=closed,
         invocation_count=len(projection.invocations),

@@ -13,6 +13,7 @@ from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECO
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.journal.packing import pack_part
 from perdure.journal.projection import Call, Invocation, Projection
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import (
     EFFECTS,
     EVENTS,
@@ -60,12 +61,12 @@ def journal_page(projection: Projection, request: PageInput) -> JournalPage:
     return JournalPage(packed=packed, offset=request.since, total=len(projection.entries))
 
 
-def session_view(projection: Projection, app: str, user_id: str, session_id: str) -> SessionView:
+def session_view(projection: Projection, key: SessionKey) -> SessionView:
     """Return the projected session."""
     return SessionView(
-        app_name=app,
-        user_id=user_id,
-        id=session_id,
+        app_name=key.app,
+        user_id=key.user,
+        id=key.session,
         state=projection.state,
         status=session_status(projection),
         invocations=tuple(invocation_view(projection, invocation) for invocation in _told(projection)),
@@ -75,10 +76,10 @@ def session_view(projection: Projection, app: str, user_id: str, session_id: str
     )
 
 
-def look(projection: Projection, session: tuple[str, str, str], name: str, *args: Any) -> Any:
-    """Answer a query as the session's workflow does: one of some name about a session of an app, a user, an id."""
+def look(projection: Projection, key: SessionKey, name: str, *args: Any) -> Any:
+    """Answer a session's query of some name as its workflow does."""
     if name in (SESSION, PENDING):
-        return session_view(projection, *session) if name == SESSION else pending_view(projection)
+        return session_view(projection, key) if name == SESSION else pending_view(projection)
     if name == PLAN:
         return PlanView(plan=projection.plans.get(args[0].digest))
     return {EVENTS: events_page, JOURNAL: journal_page, EFFECTS: effects_page}[name](projection, args[0])

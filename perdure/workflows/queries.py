@@ -6,6 +6,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.journal.entries import MAX_PAYLOAD_BYTES, payload_size
 from perdure.journal.projection import Projection
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import (
     EffectsPage,
     EventsPage,
@@ -15,7 +16,6 @@ from perdure.messages.session import (
     PlanInput,
     PlanView,
     SessionView,
-    split_workflow_id,
 )
 from perdure.views.ledger import effects_page
 from perdure.views.pages import events_page, journal_page, pending_view, session_view
@@ -25,9 +25,9 @@ from perdure.workflows.first_journal import Arrival
 class SessionQueries:
     """Answers a session's queries; all of them fail while the journal is on its way."""
 
-    def __init__(self, workflow_id: str, arrival: Arrival) -> None:
-        """Answer for the session of a workflow, once its journal has arrived."""
-        self._ids = split_workflow_id(workflow_id)
+    def __init__(self, key: SessionKey, arrival: Arrival) -> None:
+        """Answer for a session, once its journal has arrived."""
+        self._key = key
         self._arrival = arrival
 
     def events(self, request: PageInput) -> EventsPage:
@@ -45,7 +45,7 @@ class SessionQueries:
 
     def session(self) -> SessionView:
         """Return the projected session."""
-        view = session_view(self._projection(), *self._ids)
+        view = session_view(self._projection(), self._key)
         size = payload_size(view)
         if size > MAX_PAYLOAD_BYTES:
             raise ApplicationError(

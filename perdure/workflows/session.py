@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from temporalio import workflow
@@ -13,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from perdure.journal.packing import pack_whole
 from perdure.logs import get_logger
 from perdure.messages import session as messages
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import (
     EffectsPage,
     EventsPage,
@@ -51,17 +53,17 @@ class SessionWorkflow:
     def __init__(self, args: Sequence[RawValue]) -> None:
         start = workflow.payload_converter().from_payload(args[0].payload, SessionInput) if args else SessionInput()
         info = workflow.info()
-        app, self._user_id, self._session_id = messages.split_workflow_id(info.workflow_id)
-        logger = get_logger("perdure.session").bind(app=app, user=self._user_id, session=self._session_id)
+        self._key = SessionKey.parse(info.workflow_id)
+        logger = get_logger("perdure.session").bind(**asdict(self._key))
         self._trial = start.trial
         self._interrupted = start.interrupted
         self._arrival = Arrival(start, info.first_execution_run_id)
         self._limits = RunLimits(self._trial)
         self._log = self._arrival.log
-        self._visibility = Visibility(app, self._user_id, enabled=start.search_attributes)
+        self._visibility = Visibility(self._key, enabled=start.search_attributes)
         self._turns = Turns(
             self._log,
-            user_id=self._user_id,
+            user_id=self._key.user,
             visibility=self._visibility,
             limits=self._limits,
             inherited=self._arrival.inherited,
@@ -69,7 +71,7 @@ class SessionWorkflow:
             trial=self._trial,
         )
         self._requests = SessionRequests(self._arrival, self._turns, self._limits, logger)
-        self._queries = SessionQueries(info.workflow_id, self._arrival)
+        self._queries = SessionQueries(self._key, self._arrival)
         self._deadlines = Deadlines(self._log, self._requests.accept_answer, logger)
         self._arrival.then = self._arrived
         if self._arrival.complete:
@@ -91,7 +93,7 @@ class SessionWorkflow:
     async def run(self, args: Sequence[RawValue]) -> None:
         """Work off turns for as long as the session lives."""
         with refusing():
-            check_ids(self._user_id, self._session_id)
+            check_ids(self._key)
         # A cancellation from outside stops the invocations and keeps the session. A run can be cancelled once, so the
         # next one starts.
         cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())

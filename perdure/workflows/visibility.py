@@ -8,6 +8,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
 from perdure.journal.projection import Projection
+from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import APP, PENDING_TOOLS, STATUS, USER_ID
 from perdure.rules.model_calls import LIMIT, is_at_limit
 from perdure.views.pages import awaited_tool, details, session_status
@@ -16,9 +17,8 @@ from perdure.views.pages import awaited_tool, details, session_status
 class Visibility:
     """Publishes a session's status whenever it has changed."""
 
-    def __init__(self, app: str, user_id: str, *, enabled: bool) -> None:
-        self._app = app
-        self._user_id = user_id
+    def __init__(self, key: SessionKey, *, enabled: bool) -> None:
+        self._key = key
         self.enabled = enabled
         """The search attributes exist on this server; upserting one that does not would fail the workflow task."""
         self._shown: tuple[str, tuple[str, ...]] | None = None
@@ -40,5 +40,5 @@ class Visibility:
             PENDING_TOOLS.value_set(list(shown[1])),
         ]
         if first:
-            updates += [APP.value_set(self._app), USER_ID.value_set(self._user_id)]
+            updates += [APP.value_set(self._key.app), USER_ID.value_set(self._key.user)]
         workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType] -- SDK

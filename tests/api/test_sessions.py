@@ -17,7 +17,7 @@ from temporalio.client import (
 
 from perdure.agents import App
 from perdure.client import Runner
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from tests.api.support import Api, Obedient, call_of, obedient_app, response_to, said, served, texts
 from tests.workflows.support import eventually, serving
 
@@ -96,7 +96,7 @@ async def test_of_other_users_nothing_is_listed(api: Api) -> None:
 
         await eventually(listed)
         found = [run.id async for run in api.temporal.list_workflows(asking.queries[-1])]
-        assert found == [workflow_id(api.app, user, "s")]
+        assert found == [SessionKey(api.app, user, "s").workflow_id]
 
 
 async def test_a_users_sessions_are_listed_without_their_events(api: Api) -> None:

@@ -21,7 +21,8 @@ from perdure.errors import InvalidMessage, PerdureError
 from perdure.journal.entries import MessageAccepted, SessionCreated
 from perdure.journal.events import Event
 from perdure.journal.fold import fold_journal
-from perdure.messages.session import MessageInput, workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import MessageInput
 from perdure.rules.intake import check_ids, check_message, check_parts
 from perdure.serving.dev_server import DevServer, DevServerConfig
 from perdure.serving.health import PROBE, Pulse
@@ -40,12 +41,12 @@ OTHERS = ["...", "a.b", "_x", ".x", "a__b", "-", "%2E%2E", "a/.."]
 def test_reserved_ids_are_refused(name: str) -> None:
     for user, session in ((name, "s"), ("u", name)):
         with pytest.raises(InvalidMessage):
-            check_ids(user, session)
+            check_ids(SessionKey("shop", user, session))
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_ids_are_taken(name: str) -> None:
-    check_ids(name, name)
+    check_ids(SessionKey("shop", name, name))
 
 
 MODELS_OWN = {
@@ -103,11 +104,11 @@ def test_of_thousands_that_are_queued_a_page_is_explained() -> None:
             ),
         ]
     )
-    told = explain_session(projection, ("travel", "ann", "s"))
+    told = explain_session(projection, SessionKey("travel", "ann", "s"))
     assert (len(told.invocations), told.open_count, told.next) == (EXPLAINED, 5000, EXPLAINED)
     assert told.invocations[-1].behind_count == EXPLAINED - 1
     assert len(told.model_dump_json()) < 50_000
-    last = explain_session(projection, ("travel", "ann", "s"), since=4990, limit=100)
+    last = explain_session(projection, SessionKey("travel", "ann", "s"), since=4990, limit=100)
     assert (len(last.invocations), last.next, last.invocations[-1].behind_count) == (10, None, 4999)
     assert len(last.invocations[-1].behind) < 10
 
@@ -127,7 +128,7 @@ async def test_no_session_comes_to_be_under_a_reserved_id(api: Api, client: Clie
     with pytest.raises(InvalidMessage):
         await api.user("s").runner.create_session(user_id=name, session_id="s")
     # Whoever may start workflows goes around all of them.
-    started = await client.start_workflow(api.app, id=workflow_id(api.app, "ann", name), task_queue=api.app)
+    started = await client.start_workflow(api.app, id=SessionKey(api.app, "ann", name).workflow_id, task_queue=api.app)
     with pytest.raises(WorkflowFailureError) as failed:
         await started.result()
     assert "are reserved" in str(failed.value.cause)
@@ -157,7 +158,7 @@ async def test_parts_of_a_model_are_422(api: Api) -> None:
 async def test_a_number_that_json_has_not_is_no_answer(api: Api, client: Client, number: float) -> None:
     session = await api.create()
     call, _ = call_of(await api.ran(session, "ask"))
-    handle = client.get_workflow_handle(workflow_id(api.app, "ann", session))
+    handle = client.get_workflow_handle(SessionKey(api.app, "ann", session).workflow_id)
     await handle.signal("function_response", {"id": call, "response": {"sum": [number]}})
     with pytest.raises((PerdureError, ValueError)):
         await api.user(session).runner.respond(

@@ -17,6 +17,7 @@ from perdure.journal import packing
 from perdure.journal.entries import CallReminded, ToolRan, ToolStarted
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER
 from perdure.journal.questions import is_doubt_request
+from perdure.messages.keys import SessionKey
 from perdure.rules.in_doubt import Reconciled
 from perdure.sessions.lifecycle import Lifecycle
 from tests.workflows.support import (
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.server
 
 
 async def take_over(user: User) -> None:
-    await Lifecycle(user.app, user.client).take_over("u", "s")
+    await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
 
 
 @pytest.fixture

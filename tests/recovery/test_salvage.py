@@ -17,6 +17,7 @@ from perdure.errors import DefinitionWarning, LogError
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import fold_journal
 from perdure.journal.projection import Projection
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import InvocationResult, ToolInput
 from perdure.recovery.salvage import salvage
 from perdure.sessions.lifecycle import Lifecycle
@@ -82,7 +83,7 @@ class TakenOver(Runner):
     async def run_async(self, **what: Any) -> AsyncGenerator[Event, None]:
         who = {name: what[name] for name in ("user_id", "session_id")}
         if (await self.get_session(**who)).invocations:
-            await Lifecycle(self.app_name, self._client).take_over(who["user_id"], who["session_id"])
+            await Lifecycle(self.app_name, self._client).take_over(SessionKey(self.app_name, *who.values()))
             # The agents that were taken over log again what no slice told, their ends above all, before the turn.
             await eventually(lambda: self._is_settled(who))
         async for event in super().run_async(**what):

@@ -18,6 +18,7 @@ from perdure.errors import InvocationFailed
 from perdure.journal.entries import MessageAccepted, SessionCreated
 from perdure.journal.events import Event
 from perdure.journal.packing import pack
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import EXTEND_JOURNAL, EventsPage, JournalPage, PageInput, SessionInput, Trial
 from perdure.sessions import calls as session_calls
 from perdure.sessions.calls import SessionCalls
@@ -35,9 +36,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[PageInput]:
     made: list[PageInput] = []
     ask = Sessions.events
 
-    async def noted(self: Sessions, user_id: str, session_id: str, request: PageInput, **options: Any) -> EventsPage:
+    async def noted(self: Sessions, key: SessionKey, request: PageInput, **options: Any) -> EventsPage:
         made.append(request)
-        return await ask(self, user_id, session_id, request, **options)
+        return await ask(self, key, request, **options)
 
     monkeypatch.setattr(Sessions, "events", noted)
     return made

@@ -13,6 +13,7 @@ from perdure.agents import App, FunctionTool
 from perdure.client import Runner
 from perdure.journal import entries as journal
 from perdure.journal import packing
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import Trial
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.temporal.task_timeouts import LONG, SHORT
@@ -167,7 +168,9 @@ async def test_a_session_that_is_brought_in_hands_over_if_its_journal_came_whole
         await user.run("go")
         lifecycle = Lifecycle(app_name, client)
         monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", largest)
-        await lifecycle.restore("u", "copy", await lifecycle.read_journal("u", "s"))
+        await lifecycle.restore(
+            SessionKey(app_name, "u", "copy"), await lifecycle.read_journal(SessionKey(app_name, "u", "s"))
+        )
         copy = user.other(session_id="copy")
         (call,) = await copy.open("ask")
         assert (await copy.answered({call: {}})).status == "finished"

@@ -31,6 +31,7 @@ from perdure.journal.entries import (
 )
 from perdure.journal.events import USER, Event, EventActions, user_content
 from perdure.journal.fold import fold_journal
+from perdure.messages.keys import SessionKey
 from perdure.trajectories.bare_log import to_journal
 from perdure.trajectories.export_file import dump_lines, make_header
 from perdure.trajectories.given_logs import read_given
@@ -54,7 +55,7 @@ from tests.workflows.support import (
 )
 
 SCENARIOS = {scenario.name: scenario for scenario in all_scenarios()}
-NAMES = ("shop", "u", "s")
+KEY = SessionKey("shop", "u", "s")
 
 
 def fresh_ids() -> Callable[[], str]:
@@ -64,7 +65,7 @@ def fresh_ids() -> Callable[[], str]:
 
 def export(entries: Iterable[Entry], *, journal: bool) -> list[str]:
     entries = tuple(entries)
-    header = make_header(NAMES, fold_journal(entries), journal=journal, versions={"perdure": "0"})
+    header = make_header(KEY, fold_journal(entries), journal=journal, versions={"perdure": "0"})
     return list(dump_lines(header, entries))
 
 

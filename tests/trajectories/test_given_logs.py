@@ -14,6 +14,7 @@ from google.genai import types
 from perdure.errors import InvalidTrajectory
 from perdure.journal.events import Event
 from perdure.journal.fold import fold_journal
+from perdure.messages.keys import SessionKey
 from perdure.trajectories.bare_log import to_journal
 from perdure.trajectories.checks import MAX_IMPORT_LINES
 from perdure.trajectories.export_file import dump_lines, make_header
@@ -123,7 +124,7 @@ def test_what_is_not_known_is_refused_with_the_forms_that_are(source: LogSource,
 
 def export(*, journal: bool) -> list[str]:
     entries = record(SCENARIO).entries
-    header = make_header(("shop", "u", "s"), fold_journal(entries), journal=journal, versions={})
+    header = make_header(SessionKey("shop", "u", "s"), fold_journal(entries), journal=journal, versions={})
     return list(dump_lines(header, entries))
 
 

@@ -25,6 +25,7 @@ from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.projection import Projection
 from perdure.journal.questions import is_confirmation_request
+from perdure.messages.keys import SessionKey
 from perdure.plan.nodes import LlmNode, Plan, ToolOptions, ToolPlan
 from perdure.views.explanation import SessionExplanation, explain_session
 from perdure.views.next_steps import AgentStep, look_ahead
@@ -48,7 +49,7 @@ from tests.journal.sample_entries import (
 )
 
 SCENARIOS = [scenario for scenario in all_scenarios() if record(scenario).plan.resumable]
-NAMES = ("shop", "ann", "s-1")
+KEY = SessionKey("shop", "ann", "s-1")
 
 
 def walk(step: AgentStep) -> Iterator[AgentStep]:
@@ -95,12 +96,12 @@ def test_the_step_that_is_told_is_the_step_that_comes(scenario: Scenario) -> Non
 def explain(*entries: Entry, plan: Plan = PLAN, closed: str | None = None) -> SessionExplanation:
     # `started` pins to PLAN.
     whole = (SessionCreated(), PlanLoaded(plan=plan, digest=PLAN.digest), *entries)
-    return explain_session(fold_journal(whole), NAMES, closed=closed)
+    return explain_session(fold_journal(whole), KEY, closed=closed)
 
 
 def test_a_waiting_invocation_is_moved_by_its_answer_only() -> None:
     told = explain(*WAITING)
-    assert (told.app_name, told.user_id, told.id, told.status) == (*NAMES, "waiting")
+    assert (told.key, told.status) == (KEY, "waiting")
     (invocation,) = told.invocations
     (awaited,) = invocation.awaits
     assert (awaited.call.id, awaited.call.agent, awaited.call.since) == ("c1", "root", 7.0)
@@ -265,6 +266,6 @@ def test_an_imported_invocation_has_no_plan_yet() -> None:
 
 def test_an_invocation_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvocationNotFound, match="'s-1' has no invocation 'i9'"):
-        explain_session(fold(*WAITING), NAMES, invocation_id="i9")
-    told = explain_session(fold(*WAITING, resumed(1)), NAMES, invocation_id="i1")
+        explain_session(fold(*WAITING), KEY, invocation_id="i9")
+    told = explain_session(fold(*WAITING, resumed(1)), KEY, invocation_id="i1")
     assert [found.id for found in told.invocations] == ["i1"]

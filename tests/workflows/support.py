@@ -21,7 +21,8 @@ from perdure.config import WorkerConfig
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import fold_journal
 from perdure.journal.projection import Projection
-from perdure.messages.session import InvocationView, JournalPage, PageInput, SessionView, workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import InvocationView, JournalPage, PageInput, SessionView
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.worker import create_workers
@@ -180,7 +181,7 @@ class User:
         self.app = app
         self.runner = Runner(app, client)
         self.who: dict[str, Any] = {"user_id": user_id, "session_id": session_id}
-        self.key = workflow_id(app, user_id, session_id)
+        self.key = SessionKey(app, user_id, session_id).workflow_id
 
     def other(self, user_id: str = "u", session_id: str = "s") -> User:
         return User(self.client, self.app, user_id, session_id)

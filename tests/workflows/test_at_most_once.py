@@ -18,6 +18,7 @@ from perdure.errors import InvalidMessage
 from perdure.journal.events import REQUEST_RECONCILE, Event
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.questions import parse_verdict
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import Trial
 from perdure.rules.in_doubt import NOT_HAPPENED, Reconciled
 from perdure.rules.tool_responses import wrap_result
@@ -259,7 +260,7 @@ async def test_a_start_that_the_server_does_not_let_be_claimed_is_none(
         assert (view.status, len(asked), effect.keys) == ("failed", 2, [])
         assert "PERMISSION_DENIED: not for workers" in view.failures[0].cause
         if taken_over:
-            await Lifecycle(app_name, client).take_over("u", "s")
+            await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
         assert (await user.resumed(view.id)).status == "finished"
         assert (len(effect.keys), await user.pending()) == (1, {})
 

@@ -20,6 +20,7 @@ from perdure.cli import run_command
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import HistoryDiffers
 from perdure.journal import packing
+from perdure.messages.keys import SessionKey
 from perdure.prove.replay import replay_history
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.temporal.payloads import data_converter
@@ -67,7 +68,7 @@ def encrypted(client: Client) -> Client:
 
 
 async def take_over(user: User) -> None:
-    await Lifecycle(user.app, user.client).take_over("u", "s")
+    await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
 
 
 def clerk(local: Counted, work: Counted) -> BaseAgent:

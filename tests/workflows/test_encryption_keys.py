@@ -17,6 +17,7 @@ from perdure.config import ConnectionConfig, connect
 from perdure.encryption.codec import EncryptionCodec
 from perdure.encryption.keys import Key, KeyRing, add_key
 from perdure.errors import EncryptionError
+from perdure.messages.keys import SessionKey
 from perdure.sessions.lifecycle import Lifecycle
 from tests.cli.support import Perdure, perdure
 from tests.workflows.support import ONCE, User, agent, calls, long_running, make_app, named, serving, text
@@ -136,7 +137,7 @@ async def test_keys_are_replaced_while_a_session_waits(temporal_server: str, app
         assert (await user.log())[0] == f"user: I want {WORD}"
         check_hidden(await history(client, user.key), keys={b"old", b"new"})
         with pytest.raises(EncryptionError, match=r"'old', which is not among the keys here \('new'\)"):
-            await Lifecycle(app_name, await client_with(temporal_server, NEW)).take_over("u", "s")
+            await Lifecycle(app_name, await client_with(temporal_server, NEW)).take_over(SessionKey(app_name, "u", "s"))
         assert (await user.view()).status == "idle"
 
 
@@ -179,5 +180,5 @@ async def test_every_reader_decrypts_and_a_wrong_key_is_refused_in_words(
         stranger = User(await client_with(temporal_server, Key.new("wrong")), app_name)
         await stranger.signal({"id": waiting.pending[0].id, "response": {}})
         assert (await user.run("b")).status == "finished"
-        await Lifecycle(user.app, user.client).take_over("u", "s")
+        await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
         assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"

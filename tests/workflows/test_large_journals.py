@@ -17,6 +17,7 @@ from perdure.journal import entries as journal
 from perdure.journal import packing
 from perdure.journal.entries import Entry, EventLogged, ResumeAccepted, SessionCreated
 from perdure.journal.packing import pack
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import EXTEND_JOURNAL, LOAD_JOURNAL, JournalPage, SessionInput, Trial
 from perdure.recovery.slices import read_archive
 from perdure.sessions import lifecycle as lifecycle_module
@@ -164,13 +165,13 @@ async def test_a_session_closed_while_it_fetches_its_journal_is_brought_back(
         for number in range(8):
             await user.run(f"m{number}")
         before = await user.events()
-        length = len(await Lifecycle(app_name, small_client).read_journal("u", "s"))
+        length = len(await Lifecycle(app_name, small_client).read_journal(SessionKey(app_name, "u", "s")))
         await user.workflow.terminate("a test")
         described = await user.workflow.describe()
     # Nobody serves the app, so the run that is brought back has no time to fetch anything.
     reference = {"run_id": described.run_id, "length": length}
     start = SessionInput.model_validate({"carried": reference, "interrupted": "terminated"})
-    await Lifecycle(app_name, small_client).start("u", "s", start, again=True)
+    await Lifecycle(app_name, small_client).start(SessionKey(app_name, "u", "s"), start, again=True)
     await user.workflow.terminate("once more")
     async with serving(small_client, app):
         assert (await user.run("m8")).status == "finished"
@@ -202,10 +203,10 @@ async def test_restore_sends_a_large_journal_in_parts(client: Client, app_name: 
         waiting = await user.run("a")
         for number in range(8):
             await user.run(f"m{number}")
-        entries = await lifecycle.read_journal("u", "s")
+        entries = await lifecycle.read_journal(SessionKey(app_name, "u", "s"))
         assert len(pack(entries)) > 2 * SMALL
         other = user.other(session_id="copy")
-        await lifecycle.restore("u", "copy", entries)
+        await lifecycle.restore(SessionKey(app_name, "u", "copy"), entries)
         assert await other.events() == await user.events()
         assert (await other.answered({waiting.pending[0].id: {}})).status == "finished"
         assert (await other.view()).state == {"k": 1}
@@ -246,7 +247,7 @@ async def test_who_was_taken_over_once_is_told_if_that_fails(
     async with serving(client, app) as user:
         await user.create()
         await user.run("a")
-        await Lifecycle(user.app, client).take_over("u", "s")
+        await Lifecycle(user.app, client).take_over(SessionKey(user.app, "u", "s"))
         await user.run("b")
     newest, salvage = (await user.workflow.describe()).run_id, JournalReader.salvage
 
@@ -257,7 +258,7 @@ async def test_who_was_taken_over_once_is_told_if_that_fails(
 
     monkeypatch.setattr(JournalReader, "salvage", failing)
     with pytest.raises(SessionUnreadable, match="a gap"):
-        await asyncio.wait_for(Lifecycle(user.app, client).take_over("u", "s"), 20)
+        await asyncio.wait_for(Lifecycle(user.app, client).take_over(SessionKey(user.app, "u", "s")), 20)
 
 
 async def test_history_holds_what_waited_for_room(
@@ -289,7 +290,9 @@ async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Cli
     app = make_app(app_name, agent("clerk", [text("hi")]))
     async with serving(client, app) as user:
         lifecycle = Lifecycle(app_name, client)
-        await lifecycle.start("u", "s", SessionInput(journal=pack([SessionCreated()]), length=3), again=False)
+        await lifecycle.start(
+            SessionKey(app_name, "u", "s"), SessionInput(journal=pack([SessionCreated()]), length=3), again=False
+        )
 
         async def extend(page: JournalPage) -> Any:
             handle: Any = user.workflow
@@ -310,7 +313,7 @@ async def test_a_part_that_does_not_fold_is_refused_and_harms_nobody(client: Cli
         with pytest.raises(WorkflowUpdateFailedError):
             await extend(JournalPage(packed=pack(bad), offset=3, total=4))
         # What was refused is no part of the journal either where it is read out of the history.
-        lifecycle_entries = await lifecycle.read_journal("u", "s")
+        lifecycle_entries = await lifecycle.read_journal(SessionKey(app_name, "u", "s"))
         archived = await read_archive(client, user.key, None)
         assert archived == lifecycle_entries[: len(archived)]
         assert len(archived) >= 3
@@ -320,7 +323,9 @@ async def test_a_cancellation_while_the_journal_comes_in_keeps_the_session(clien
     app = make_app(app_name, agent("clerk", [text("hi")]))
     async with serving(client, app) as user:
         lifecycle = Lifecycle(app_name, client)
-        await lifecycle.start("u", "s", SessionInput(journal=pack([SessionCreated()]), length=2), again=False)
+        await lifecycle.start(
+            SessionKey(app_name, "u", "s"), SessionInput(journal=pack([SessionCreated()]), length=2), again=False
+        )
         await user.workflow.cancel()
         sending = asyncio.create_task(user.send("hello"))
         await asyncio.sleep(0.3)
@@ -385,13 +390,13 @@ async def test_twenty_megabytes_of_events_go_on(client: Client, app_name: str, m
         await user.create()
         waiting = await user.run("a")
         lifecycle = Lifecycle(app_name, client)
-        entries = await lifecycle.read_journal("u", "s")
+        entries = await lifecycle.read_journal(SessionKey(app_name, "u", "s"))
         ids = {"author": "clerk", "invocation_id": waiting.id}
         for number in range(4_000):
             content = {"role": "model", "parts": [{"text": noise(5_000, number)}]}
             entries.append(EventLogged.model_validate({"event": {"id": f"n{number}", "content": content, **ids}}))
         large = user.other(session_id="large")
-        await lifecycle.restore("u", "large", entries)
+        await lifecycle.restore(SessionKey(app_name, "u", "large"), entries)
         assert (await large.runner.get_session(**large.who)).event_count == 4_003
         # A cancellation makes the run continue as new; what waits is stopped.
         await large.workflow.cancel()

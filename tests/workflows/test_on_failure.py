@@ -18,6 +18,7 @@ from perdure.client import Runner
 from perdure.compiler.compile import compile_app
 from perdure.errors import DefinitionError
 from perdure.journal.fold import fold_journal
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import InvocationView, Trial
 from perdure.plan.diff import describe_plan
 from perdure.recovery.salvage import salvage
@@ -138,7 +139,7 @@ async def test_what_was_told_survives(client: Client, app_name: str, how: str) -
             await user.resume(invocation)
         elif how == "taken over":
             gate.open()
-            await Lifecycle(app_name, client).take_over("u", "s")
+            await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
         else:
             gate.open()
         assert (await user.settled(invocation)).status == "finished"

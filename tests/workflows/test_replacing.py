@@ -16,6 +16,7 @@ from perdure.errors import SessionExists, SessionNotFound, SessionUnreadable
 from perdure.journal import entries as journal
 from perdure.journal import packing
 from perdure.journal.events import USER, Event, user_content
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import SessionInput
 from perdure.sessions import lifecycle
 from perdure.sessions.lifecycle import Lifecycle
@@ -97,7 +98,7 @@ async def test_a_log_that_comes_while_another_is_put_aside_is_kept_too(
         ended = await ending(handle, reason)
         monkeypatch.undo()
         log = drive_log(log_of("meanwhile"), allow_pending_calls=False, fresh=lambda: str(uuid.uuid4()), now=0.0)
-        await Lifecycle(app_name, client).restore("u", "s", log.entries, again=True)
+        await Lifecycle(app_name, client).restore(SessionKey(app_name, "u", "s"), log.entries, again=True)
         return ended
 
     async with serving(client, make_app(app_name, agent("clerk", [text("hello")] * 3))) as user:
@@ -115,8 +116,8 @@ async def test_who_keeps_the_same_log_finds_it_kept(client: Client, app_name: st
         await user.create()
         await user.run("old one")
         lifecycle = Lifecycle(app_name, client)
-        first = await lifecycle.set_aside("u", "s")
-        assert await lifecycle.set_aside("u", "s") == first == "s~replaced-1"
+        first = await lifecycle.set_aside(SessionKey(app_name, "u", "s"))
+        assert await lifecycle.set_aside(SessionKey(app_name, "u", "s")) == first == "s~replaced-1"
         resumed = await user.runner.resume_from(log_of("new"), **user.who, replace=True)
         assert resumed.replaced == first
         assert await standing(user) == {"s": "new", "s~replaced-1": "old"}
@@ -131,11 +132,11 @@ async def test_a_log_that_never_arrived_whole_is_replaced_and_not_kept(
     lifecycle = Lifecycle(app_name, client)
     half = SessionInput(journal=packing.pack([journal.SessionCreated()]), length=3)
     if not served:
-        await lifecycle.start("u", "s", half, again=False)
+        await lifecycle.start(SessionKey(app_name, "u", "s"), half, again=False)
         await User(client, app_name).workflow.terminate("a test")
     async with serving(client, app) as user:
         if served:
-            await lifecycle.start("u", "s", half, again=False)
+            await lifecycle.start(SessionKey(app_name, "u", "s"), half, again=False)
         resumed = await user.runner.resume_from(log_of("new"), **user.who, replace=True)
         assert resumed.replaced is None
         assert (await user.settled(resumed.invocation.id)).status == "finished"

@@ -10,7 +10,7 @@ from google.genai import types
 from pydantic import BaseModel
 
 from perdure.api.adk.schemas import SaveArtifactRequest
-from perdure.api.base.backend import Backend, BackendOf, Segment
+from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
 from perdure.api.base.bodies import CheckedRoute
 from perdure.api.v1.addressing import IdempotencyKey
 from perdure.artifacts.sealing import SealedArtifacts
@@ -33,10 +33,10 @@ class _Artifacts:
     who: dict[str, Any]
 
 
-def _artifacts(app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf) -> _Artifacts:
+def _artifacts(key: KeyOf, backend: BackendOf) -> _Artifacts:
     """Return the artifacts of a session, which need not exist, after the checks that all routes make."""
-    backend.runner(app_name, user_id, session_id)
-    return _Artifacts(_service(backend), {"app_name": app_name, "user_id": user_id, "session_id": session_id})
+    backend.runner_of(key)
+    return _Artifacts(_service(backend), {"app_name": key.app, **key.arguments})
 
 
 def _service(backend: Backend) -> ArtifactService:

@@ -25,6 +25,7 @@ from perdure.api.v1.addressing import IdempotencyKey
 from perdure.client import Runner
 from perdure.errors import InvocationFinished, SessionNotFound
 from perdure.journal.events import Event
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import InvocationResult
 
 _GONE = 499
@@ -38,16 +39,14 @@ class _Started:
     """An invocation that was set going."""
 
     runner: Runner
-    user_id: str
-    session_id: str
+    key: SessionKey
     result: InvocationResult
     streaming: bool = False
     live: bool = True
 
     def events(self) -> AsyncGenerator[Event, None]:
         return self.runner.follow(
-            user_id=self.user_id,
-            session_id=self.session_id,
+            **self.key.arguments,
             invocation_id=self.result.invocation.id,
             since=self.result.offset,
             streaming=self.streaming,
@@ -111,19 +110,20 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
     check_reserved(app)
     # Approvers may answer over ADK's routes, too, and say nothing beside it.
     deed = "answer" if _only_answers(body.new_message) else "run"
-    runner = backend.runner(app, body.user_id, body.session_id, deed=deed)
+    key = SessionKey(app, body.user_id, body.session_id)
+    runner = backend.runner_of(key, deed=deed)
     check_state(sender.identity, body.state_delta)
     with ExitStack() as unless_sent:
         if streaming:
-            unless_sent.callback(runner.expect_tokens(user_id=body.user_id, session_id=body.session_id))
+            unless_sent.callback(runner.expect_tokens(**key.arguments))
         try:
             async with backend.patience():
                 await backend.check_served(app)
-                result = await _send(body, runner, sender)
+                result = await _send(body, runner, key, sender)
         except SessionNotFound as error:
-            raise HTTPException(404, f"Session not found: {body.session_id}") from error
+            raise HTTPException(404, f"Session not found: {key.session}") from error
         unless_sent.pop_all()
-    return _Started(runner, body.user_id, body.session_id, result, streaming)
+    return _Started(runner, key, result, streaming)
 
 
 def _only_answers(message: types.Content | None) -> bool:
@@ -131,29 +131,29 @@ def _only_answers(message: types.Content | None) -> bool:
     return bool(parts) and all(part.model_dump(exclude_none=True).keys() == {"function_response"} for part in parts)
 
 
-async def _send(body: RunAgentRequest, runner: Runner, sender: _Sender) -> InvocationResult:
+async def _send(body: RunAgentRequest, runner: Runner, key: SessionKey, sender: _Sender) -> InvocationResult:
     if body.new_message is None:
-        return await _resume(body, runner, sender)
+        return await _resume(body, runner, key, sender)
     message = body.new_message
     answers = [part.function_response for part in message.parts or [] if part.function_response]
     if not answers:
         if body.invocation_id is not None:
             raise HTTPException(400, "an invocationId goes with function responses, or without a newMessage to resume")
         return await runner.send_message(
-            user_id=body.user_id,
-            session_id=body.session_id,
+            **key.arguments,
             message=message,
             state_delta=body.state_delta,
             metadata=body.custom_metadata,
             request_id=sender.key,
             max_llm_calls=call_limit(sender.identity, body.max_llm_calls),
         )
-    return await _answer(body, runner, message, answers, sender)
+    return await _answer(body, runner, key, message, answers, sender)
 
 
 async def _answer(
     body: RunAgentRequest,
     runner: Runner,
+    key: SessionKey,
     message: types.Content,
     answers: list[types.FunctionResponse],
     sender: _Sender,
@@ -166,22 +166,20 @@ async def _answer(
         raise HTTPException(400, "a function response has no id; give it the id of the call that it answers")
     # As in ADK, the calls themselves say which invocation is meant.
     return await runner.respond(
-        user_id=body.user_id,
-        session_id=body.session_id,
+        **key.arguments,
         responses=message,
         request_id=sender.key,
         metadata=sender.attributed(body.custom_metadata),
     )
 
 
-async def _resume(body: RunAgentRequest, runner: Runner, sender: _Sender) -> InvocationResult:
+async def _resume(body: RunAgentRequest, runner: Runner, key: SessionKey, sender: _Sender) -> InvocationResult:
     if body.invocation_id is None:
         raise HTTPException(400, "give a newMessage, or the invocationId of an invocation to resume")
     if body.state_delta:
         raise HTTPException(400, "a stateDelta goes with a newMessage; a resume takes none")
     result = await runner.resume(
-        user_id=body.user_id,
-        session_id=body.session_id,
+        **key.arguments,
         invocation_id=body.invocation_id,
         request_id=sender.key,
         max_llm_calls=call_limit(sender.identity, body.max_llm_calls),

@@ -14,12 +14,13 @@ from temporalio.exceptions import TemporalError
 from perdure.api.adk.schemas import CreateSessionRequest, Session, StateBody, UpdateSessionRequest, reserved_key
 from perdure.api.auth.access import NOT_FOUND, check_state
 from perdure.api.auth.identity import Identity, IdentityOf
-from perdure.api.base.backend import Backend, BackendOf, Segment
+from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
 from perdure.api.base.bodies import CheckedRoute
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.journal.events import QUESTIONS, Event, EventActions
 from perdure.journal.projection import split_state_delta
+from perdure.messages.keys import SessionKey
 from perdure.sessions.sessions import ListedSession
 from perdure.trajectories.given_logs import GivenLog
 
@@ -49,7 +50,7 @@ async def list_sessions(
     async def shown(listed: ListedSession) -> Session | None:
         try:
             async with gate:
-                view = await runner.get_session(user_id=user_id, session_id=listed.id)
+                view = await runner.get_session(**listed.key.arguments)
                 return await backend.without_events(view)
         except SessionNotFound:
             return None
@@ -77,50 +78,46 @@ async def create_session(
     body = body or CreateSessionRequest()
     if body.options:
         raise HTTPException(400, f"the options {', '.join(sorted(body.options))} are not supported")
-    session_id = body.session_id or str(uuid.uuid4())
-    return await _create(backend, identity, (app_name, user_id, session_id), body.state or {}, body.events or [])
+    key = SessionKey(app_name, user_id, body.session_id or str(uuid.uuid4()))
+    return await _create(backend, identity, key, body.state or {}, body.events or [])
 
 
 @router.post(_ONE, response_model=Session, deprecated=True)
 async def create_session_with_id(
-    app_name: Segment,
-    user_id: Segment,
-    session_id: Segment,
+    key: KeyOf,
     backend: BackendOf,
     identity: IdentityOf,
     state: Annotated[StateBody | None, Body()] = None,
 ) -> Response:
     """Create a session; the body is its state."""
-    return await _create(backend, identity, (app_name, user_id, session_id), state.root if state else {}, [])
+    return await _create(backend, identity, key, state.root if state else {}, [])
 
 
 @router.get(_ONE, response_model=Session)
-async def get_session(app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf) -> Response:
+async def get_session(key: KeyOf, backend: BackendOf) -> Response:
     """Return a session with its log."""
-    runner = backend.runner(app_name, user_id, session_id)
+    runner = backend.runner_of(key)
     try:
         async with backend.patience():
-            return _json((await backend.session(runner, user_id, session_id)).to_json())
+            return _json((await backend.session(runner, key)).to_json())
     except SessionNotFound as error:
         raise HTTPException(404, NOT_FOUND) from error
 
 
 @router.patch(_ONE, response_model=Session)
 async def change_state(
-    app_name: Segment,
-    user_id: Segment,
-    session_id: Segment,
+    key: KeyOf,
     backend: BackendOf,
     identity: IdentityOf,
     body: UpdateSessionRequest,
 ) -> Response:
     """Write into a session's state; `temp:` keys are in the answer only."""
-    runner = backend.runner(app_name, user_id, session_id)
+    runner = backend.runner_of(key)
     check_state(identity, body.state_delta)
     try:
         async with backend.patience():
-            await runner.change_state(user_id=user_id, session_id=session_id, state_delta=body.state_delta)
-            session = await backend.session(runner, user_id, session_id)
+            await runner.change_state(**key.arguments, state_delta=body.state_delta)
+            session = await backend.session(runner, key)
     except SessionNotFound as error:
         raise HTTPException(404, NOT_FOUND) from error
     _, temp = split_state_delta(body.state_delta)
@@ -128,31 +125,30 @@ async def change_state(
 
 
 @router.delete(_ONE)
-async def delete_session(app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf) -> None:
+async def delete_session(key: KeyOf, backend: BackendOf) -> None:
     """Delete a session; one that does not exist is no error."""
-    runner = backend.runner(app_name, user_id, session_id)
+    runner = backend.runner_of(key)
     async with backend.patience():
-        await runner.delete_session(user_id=user_id, session_id=session_id)
+        await runner.delete_session(**key.arguments)
 
 
 async def _create(
-    backend: Backend, identity: Identity, names: tuple[str, str, str], state: dict[str, Any], events: Sequence[Event]
+    backend: Backend, identity: Identity, key: SessionKey, state: dict[str, Any], events: Sequence[Event]
 ) -> Response:
-    app, user_id, session_id = names
-    runner = backend.runner(*names)
+    runner = backend.runner_of(key)
     check_state(identity, state)
     _check_events(events)
     try:
         async with backend.patience():
-            await backend.check_served(app)
+            await backend.check_served(key.app)
             if events:
-                await _import(runner, user_id, session_id, state, events)
-                return _json((await backend.session(runner, user_id, session_id)).to_json())
-            view = await runner.create_session(user_id=user_id, session_id=session_id, state=state)
+                await _import(runner, key, state, events)
+                return _json((await backend.session(runner, key)).to_json())
+            view = await runner.create_session(**key.arguments, state=state)
     except SessionExists as error:
-        raise HTTPException(409, f"Session already exists: {session_id}") from error
+        raise HTTPException(409, f"Session already exists: {key.session}") from error
     session = Session(
-        id=session_id, app_name=app, user_id=user_id, state=view.state, events=(), last_update_time=time.time()
+        id=key.session, app_name=key.app, user_id=key.user, state=view.state, events=(), last_update_time=time.time()
     )
     return _json(session.to_json())
 
@@ -171,20 +167,18 @@ def _check_events(events: Sequence[Event]) -> None:
             reason = "actions"
         elif calls & _RESERVED_CALLS:
             reason = f"a call of the reserved name {min(name or '' for name in calls & _RESERVED_CALLS)}"
-        elif (key := reserved_key(event.custom_metadata or {})) is not None:
-            reason = f"the reserved key {key!r} in its metadata"
+        elif (reserved := reserved_key(event.custom_metadata or {})) is not None:
+            reason = f"the reserved key {reserved!r} in its metadata"
         else:
             continue
         raise HTTPException(400, f"event {number} has {reason}, which a session's first events may not have")
 
 
-async def _import(
-    runner: Runner, user_id: str, session_id: str, state: dict[str, Any], events: Sequence[Event]
-) -> None:
+async def _import(runner: Runner, key: SessionKey, state: dict[str, Any], events: Sequence[Event]) -> None:
     now = time.time()
     dated = tuple(event if event.timestamp else event.model_copy(update={"timestamp": now}) for event in events)
     # The very events that were checked: written and read again, they might say something else.
-    await runner.import_session(GivenLog(events=dated, state=state), user_id=user_id, session_id=session_id)
+    await runner.import_session(GivenLog(events=dated, state=state), **key.arguments)
 
 
 def _json(text: str) -> Response:

@@ -21,7 +21,8 @@ from perdure.api.base.veil import VeiledRunner, veiled
 from perdure.client import Runner
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.claims import claims_id
-from perdure.messages.session import SessionView, workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import SessionView
 from perdure.plan.nodes import Plan
 from perdure.serving.health import Pulse
 from perdure.sessions.pending import Silence
@@ -156,25 +157,29 @@ class Backend:
         """The Temporal namespace that the sessions are in."""
         return self._client.namespace
 
-    def runner(
-        self, app: str, user_id: str | None, session_id: str | None = None, *, deed: Deed | None = None
-    ) -> Runner:
+    def runner_of(self, key: SessionKey, *, deed: Deed | None = None) -> Runner:
+        """Return the runner of a session's app, after a check of its names, and of who asks, as `runner` does."""
+        return self._checked(key.app, key.user, key.session, deed)
+
+    def runner(self, app: str, user_id: str | None, *, deed: Deed | None = None) -> Runner:
         """Return the runner of an app, after a check of the names, and of who asks.
 
         Args:
             app: The app.
-            user_id: Whose session is meant. With `None` the runner reaches all sessions that the request may touch.
-            session_id: Which session.
+            user_id: Whose sessions are meant. With `None` the runner reaches all that the request may touch.
             deed: What is done. Default: looking, by GET; answering, in a route marked by `answers`; else anything.
 
         Raises:
             HTTPException: A name cannot be one: 400. The session is another user's: 404.
         """
+        return self._checked(app, user_id, None, deed)
+
+    def _checked(self, app: str, user_id: str | None, session_id: str | None, deed: Deed | None) -> Runner:
         check_app_name(app)
         if user_id == "" or session_id == "":
             raise HTTPException(400, "a user id and a session id may not be empty")
-        size = len(f"{user_id or ''}{session_id or ''}".encode())
-        if size > _MAX_ID_BYTES or _id_size(app, user_id or "", session_id or "") > _MAX_WORKFLOW_ID:
+        key = SessionKey(app, user_id or "", session_id or "")
+        if len(f"{key.user}{key.session}".encode()) > _MAX_ID_BYTES or _id_size(key) > _MAX_WORKFLOW_ID:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
@@ -190,18 +195,15 @@ class Backend:
         """Return a call that waits in the form for the sender."""
         return call if self.shows_errors(app) else veiled(call)
 
-    async def plan(
-        self, app: str, user_id: str, session_id: str, invocation_id: str, *, digest: str | None
-    ) -> Plan | None:
+    async def plan(self, key: SessionKey, invocation_id: str, *, digest: str | None) -> Plan | None:
         """Return the plan of this digest, to which an invocation is pinned; it is kept, since plans do not change."""
         if digest is None:
             return None
-        found = self._kept_plans.get((app, digest))
+        found = self._kept_plans.get((key.app, digest))
         if found is None:
-            runner = self.runner(app, user_id, session_id)
-            found = await runner.plan(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+            found = await self.runner_of(key).plan(**key.arguments, invocation_id=invocation_id)
             if found is not None:
-                self._kept_plans[app, digest] = found
+                self._kept_plans[key.app, digest] = found
                 if len(self._kept_plans) > _KEPT_PLANS:
                     del self._kept_plans[next(iter(self._kept_plans))]
         return found
@@ -210,14 +212,14 @@ class Backend:
         """Return a block that gives up with `TimeoutError` if no worker answers."""
         return asyncio.timeout(self.config.patience.total_seconds())
 
-    async def session(self, runner: Runner, user_id: str, session_id: str) -> Session:
+    async def session(self, runner: Runner, key: SessionKey) -> Session:
         """Return a session with its whole log.
 
         Raises:
             SessionNotFound: There is none.
         """
-        view = await runner.get_session(user_id=user_id, session_id=session_id)
-        events = [event async for event in runner.events(user_id=user_id, session_id=session_id)]
+        view = await runner.get_session(**key.arguments)
+        events = [event async for event in runner.events(**key.arguments)]
         session = await self.without_events(view)
         updated = events[-1].timestamp if events else session.last_update_time
         return session.model_copy(update={"events": tuple(events), "last_update_time": updated})
@@ -233,7 +235,7 @@ class Backend:
         )
 
     async def _started(self, view: SessionView) -> float:
-        handle = self._client.get_workflow_handle(workflow_id(view.app_name, view.user_id, view.id))
+        handle = self._client.get_workflow_handle(SessionKey(view.app_name, view.user_id, view.id).workflow_id)
         try:
             return (await handle.describe()).start_time.timestamp()
         except RPCError:
@@ -265,10 +267,17 @@ BackendOf = Annotated[Backend, Depends(_backend)]
 """The backend of the server that a route belongs to."""
 
 
-def _id_size(app: str, user_id: str, session_id: str) -> int:
+def _key(app_name: Segment, user_id: Segment, session_id: Segment) -> SessionKey:
+    return SessionKey(app_name, user_id, session_id)
+
+
+KeyOf = Annotated[SessionKey, Depends(_key)]
+"""The session that a route's path names. Nobody has checked yet who may touch it: `Backend.runner_of` does."""
+
+
+def _id_size(key: SessionKey) -> int:
     """Return how long the longest id of a session's workflows is: that of the one beside it."""
-    session = workflow_id(app, user_id, session_id)
-    return max(len(session), len(claims_id(session)))
+    return max(len(key.workflow_id), len(claims_id(key.workflow_id)))
 
 
 def check_app_name(app: str) -> None:

@@ -21,6 +21,7 @@ from perdure.api.pages.tree import Agent, agent_tree
 from perdure.errors import PerdureError
 from perdure.journal.events import QUESTIONS, USER, Event
 from perdure.journal.open_calls import PendingCall
+from perdure.messages.keys import SessionKey
 from perdure.plan.nodes import Plan
 from perdure.sessions.pending import Found, Wanted, ask_waiting
 from perdure.sessions.sessions import ListedSession
@@ -137,10 +138,10 @@ async def _plan_of_call(backend: Backend, session: ListedSession, call: PendingC
     """Return the plan that a call's form needs, if it needs one; without it, the answer is asked for as JSON."""
     if call.name in QUESTIONS:
         return None
-    names = {"user_id": session.user_id, "session_id": session.id, "invocation_id": call.invocation_id}
+    key = session.key
     try:
-        view = await backend.runner(session.app_name, session.user_id).invocation(**names)
-        return await backend.plan(session.app_name, **names, digest=view.plan)
+        view = await backend.runner_of(key).invocation(**key.arguments, invocation_id=call.invocation_id)
+        return await backend.plan(key, call.invocation_id, digest=view.plan)
     except _FAILURES:
         return None
 
@@ -148,7 +149,7 @@ async def _plan_of_call(backend: Backend, session: ListedSession, call: PendingC
 async def read_session(
     backend: Backend,
     identity: Identity,
-    names: tuple[str, str, str],
+    key: SessionKey,
     *,
     before: int | None = None,
     filled_in: Mapping[str, AnswerForm] | None = None,
@@ -158,21 +159,20 @@ async def read_session(
     Args:
         backend: Where it is read from.
         identity: Who reads it.
-        names: Its app, user and id.
+        key: Which session.
         before: Show the events before this offset. Default: the newest.
         filled_in: By call id, forms that were filled in wrongly.
 
     Raises:
         SessionNotFound: There is none.
     """
-    _, user_id, session_id = names
     began = time.monotonic()
-    runner = backend.runner(*names)
-    told = await runner.explain(user_id=user_id, session_id=session_id)
+    runner = backend.runner_of(key)
+    told = await runner.explain(**key.arguments)
     end = told.event_count if before is None else max(0, min(before, told.event_count))
     start = max(0, end - MOST_EVENTS)
     events: list[Event] = []
-    async with aclosing(runner.events(user_id=user_id, session_id=session_id, since=start)) as found:
+    async with aclosing(runner.events(**key.arguments, since=start)) as found:
         while start + len(events) < end and (event := await anext(found, None)) is not None:
             events.append(event)
     shown, forms = await _invocations(backend, told, events)
@@ -183,8 +183,8 @@ async def read_session(
         entries=timeline(events),
         start=start,
         end=end,
-        may_run=identity.may_run(user_id),
-        temporal=temporal_link(backend.config.temporal_ui, backend.namespace, *names),
+        may_run=identity.may_run(key.user),
+        temporal=temporal_link(backend.config.temporal_ui, backend.namespace, key),
         took=time.monotonic() - began,
     )
 
@@ -195,7 +195,7 @@ async def _invocations(
     shown: list[Shown] = []
     forms: list[AnswerForm] = []
     for invocation in told.invocations:
-        plan = await backend.plan(told.app_name, told.user_id, told.id, invocation.id, digest=invocation.plan)
+        plan = await backend.plan(told.key, invocation.id, digest=invocation.plan)
         authors = {event.author for event in events if event.invocation_id == invocation.id and event.author != USER}
         shown.append(Shown(invocation, agent_tree(plan, invocation, authors) if plan is not None else None))
         forms.extend(answer_form(awaited.call, plan) for awaited in invocation.awaits)

@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 from perdure.api.base.statuses import status_and_detail
 from perdure.api.pages import shown
 from perdure.errors import PerdureError
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.rules.failures import reference
 
 _POLICY = "; ".join(
@@ -96,18 +96,17 @@ def _key(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
-def session_path(app: str, user_id: str, session_id: str, *rest: str) -> str:
+def session_path(key: SessionKey, *rest: str) -> str:
     """Return the path of a session's page, or of what lies below it."""
-    parts = ("apps", app, "users", user_id, "sessions", session_id, *rest)
+    parts = ("apps", key.app, "users", key.user, "sessions", key.session, *rest)
     return "/inbox/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def temporal_link(base: str | None, namespace: str, app: str, user_id: str, session_id: str) -> str | None:
+def temporal_link(base: str | None, namespace: str, key: SessionKey) -> str | None:
     """Return where the Temporal UI shows a session's workflow."""
     if base is None:
         return None
-    key = quote(workflow_id(app, user_id, session_id), safe="")
-    return f"{base.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{key}"
+    return f"{base.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{quote(key.workflow_id, safe='')}"
 
 
 _ENVIRONMENT = _environment()

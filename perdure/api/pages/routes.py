@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -15,7 +15,7 @@ from perdure.api.auth.identity import Identity, IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.auth.standing import StandingOf
 from perdure.api.base.attribution import answer_metadata
-from perdure.api.base.backend import Backend, BackendOf, Segment
+from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
 from perdure.api.base.statuses import CredentialExpired
 from perdure.api.pages.answering import WHY, AnswerForm, answer_form, read_answer
 from perdure.api.pages.fields import NotFilledIn
@@ -30,6 +30,7 @@ from perdure.errors import (
     InvocationRunning,
     NotResumable,
 )
+from perdure.messages.keys import SessionKey
 from perdure.sessions.pending import Wanted
 
 _SESSION = "/inbox/apps/{app_name}/users/{user_id}/sessions/{session_id}"
@@ -69,7 +70,7 @@ async def inbox(
     wanted = Wanted(app=app.strip() or None, user_id=user.strip() or None, tool=tool.strip() or None)
     async with backend.patience():
         found = await read_inbox(backend, wanted)
-    went_to = session_path(*at) if at is not None and len(at) == 3 else None
+    went_to = session_path(SessionKey(*at)) if at is not None and len(at) == 3 else None
     return page(
         "inbox.html",
         inbox=found,
@@ -90,9 +91,7 @@ async def files(name: str) -> Response:
 
 @router.get(_SESSION)
 async def session(
-    app_name: Segment,
-    user_id: Segment,
-    session_id: Segment,
+    key: KeyOf,
     backend: BackendOf,
     identity: IdentityOf,
     signed_in: SignedIn,
@@ -100,24 +99,19 @@ async def session(
     said: str = "",
 ) -> Response:
     """Show a session."""
-    return await _shown(
-        backend, identity, (app_name, user_id, session_id), before=before, said=said, signed_in=signed_in
-    )
+    return await _shown(backend, identity, key, before=before, said=said, signed_in=signed_in)
 
 
 @router.get(_SESSION + "/live")
 async def live(
-    app_name: Segment,
-    user_id: Segment,
-    session_id: Segment,
+    key: KeyOf,
     backend: BackendOf,
     identity: IdentityOf,
     standing: StandingOf,
     seen: Annotated[int, Query(ge=0)],
 ) -> Response:
     """Wait for news of a session, then show it again; 204 if none comes for a while."""
-    runner = backend.runner(app_name, user_id, session_id)
-    growing = asyncio.ensure_future(runner.grown(user_id=user_id, session_id=session_id, length=seen))
+    growing = asyncio.ensure_future(backend.runner_of(key).grown(**key.arguments, length=seen))
     closing = asyncio.ensure_future(backend.closing.wait())
     try:
         await asyncio.wait({growing, closing}, timeout=_LIVE_FOR, return_when=asyncio.FIRST_COMPLETED)
@@ -131,16 +125,14 @@ async def live(
     finally:
         growing.cancel()
         closing.cancel()
-    return await _shown(backend, identity, (app_name, user_id, session_id))
+    return await _shown(backend, identity, key)
 
 
 @router.post(_SESSION + "/calls/{call_id}/answer")
 @answers
 async def answer(
     request: Request,
-    app_name: Segment,
-    user_id: Segment,
-    session_id: Segment,
+    key: KeyOf,
     call_id: Segment,
     backend: BackendOf,
     identity: IdentityOf,
@@ -148,119 +140,106 @@ async def answer(
 ) -> Response:
     """Answer a call."""
     check_same_origin(request)
-    names = (app_name, user_id, session_id)
     given = await read_form(request)
     async with backend.patience():
-        form = await _form_of(backend, names, call_id, given)
+        form = await _form_of(backend, key, call_id, given)
         if form is None:
-            return _go_to(names, given, "answered")
+            return _go_to(key, given, "answered")
         try:
-            await backend.runner(*names).respond(
-                user_id=user_id,
-                session_id=session_id,
+            await backend.runner_of(key).respond(
+                **key.arguments,
                 responses={call_id: read_answer(form)},
                 request_id=_request_id(given),
                 metadata=answer_metadata(identity, given.get(WHY, "").strip() or None),
             )
         except NotFilledIn as error:
-            return await _again(backend, identity, names, form, error.errors, signed_in=signed_in)
+            return await _again(backend, identity, key, form, error.errors, signed_in=signed_in)
         except InvalidMessage as error:
-            return await _again(backend, identity, names, form, {"": str(error)}, signed_in=signed_in)
+            return await _again(backend, identity, key, form, {"": str(error)}, signed_in=signed_in)
         except (CallAnswered, CallNotFound):
-            return _go_to(names, given, "answered")
-    return _go_to(names, given, "taken")
+            return _go_to(key, given, "answered")
+    return _go_to(key, given, "taken")
 
 
 @router.post(_SESSION + "/invocations/{invocation_id}/stop")
 async def stop(
     request: Request,
-    app_name: Segment,
-    user_id: Segment,
-    session_id: Segment,
+    key: KeyOf,
     invocation_id: Segment,
     backend: BackendOf,
 ) -> Response:
     """Stop an invocation."""
     check_same_origin(request)
-    names = (app_name, user_id, session_id)
     given = await read_form(request)
     reason = given.get("reason", "").strip()[:_MAX_REASON] or None
     try:
         async with backend.patience():
-            await backend.runner(*names).stop(
-                user_id=user_id, session_id=session_id, invocation_id=invocation_id, reason=reason
-            )
+            await backend.runner_of(key).stop(**key.arguments, invocation_id=invocation_id, reason=reason)
     except InvocationFinished:
-        return _go_to(names, given, "ended")
-    return _go_to(names, given, "stopped")
+        return _go_to(key, given, "ended")
+    return _go_to(key, given, "stopped")
 
 
 @router.post(_SESSION + "/invocations/{invocation_id}/resume")
 async def resume(
     request: Request,
-    app_name: Segment,
-    user_id: Segment,
-    session_id: Segment,
+    key: KeyOf,
     invocation_id: Segment,
     backend: BackendOf,
 ) -> Response:
     """Run an invocation on."""
     check_same_origin(request)
-    names = (app_name, user_id, session_id)
     given = await read_form(request)
     try:
         async with backend.patience():
-            await backend.runner(*names).resume(user_id=user_id, session_id=session_id, invocation_id=invocation_id)
+            await backend.runner_of(key).resume(**key.arguments, invocation_id=invocation_id)
     except InvocationRunning:
-        return _go_to(names, given, "running")
+        return _go_to(key, given, "running")
     except NotResumable:
-        return _go_to(names, given, "fixed")
-    return _go_to(names, given, "resumed")
+        return _go_to(key, given, "fixed")
+    return _go_to(key, given, "resumed")
 
 
 async def _shown(
     backend: Backend,
     identity: Identity,
-    names: tuple[str, str, str],
+    key: SessionKey,
     *,
     before: int | None = None,
     said: str = "",
     signed_in: bool = False,
 ) -> Response:
     async with backend.patience():
-        found = await read_session(backend, identity, names, before=before)
+        found = await read_session(backend, identity, key, before=before)
     return page("session.html", page=found, said=_SAID.get(said), identity=identity, signed_in=signed_in, before=before)
 
 
 async def _again(
     backend: Backend,
     identity: Identity,
-    names: tuple[str, str, str],
+    key: SessionKey,
     form: AnswerForm,
     errors: dict[str, str],
     *,
     signed_in: bool,
 ) -> Response:
     """Show a form again, with what was filled in and what is wrong."""
-    found = await read_session(backend, identity, names, filled_in={form.call.id: replace(form, errors=errors)})
+    found = await read_session(backend, identity, key, filled_in={form.call.id: replace(form, errors=errors)})
     return page("session.html", 422, page=found, said=None, identity=identity, signed_in=signed_in, before=None)
 
 
-async def _form_of(
-    backend: Backend, names: tuple[str, str, str], call_id: str, given: dict[str, str]
-) -> AnswerForm | None:
+async def _form_of(backend: Backend, key: SessionKey, call_id: str, given: dict[str, str]) -> AnswerForm | None:
     """Return the filled-in form of a call; `None` if the call is not open."""
-    app, user_id, session_id = names
-    runner = backend.runner(*names)
-    waiting = await runner.pending(user_id=user_id, session_id=session_id)
+    runner = backend.runner_of(key)
+    waiting = await runner.pending(**key.arguments)
     found = next((call.invocation_id for _, call in waiting if call.id == call_id), None)
     if found is None:
         return None
-    told = await runner.explain(user_id=user_id, session_id=session_id, invocation_id=found)
+    told = await runner.explain(**key.arguments, invocation_id=found)
     for invocation in told.invocations:
         for awaited in invocation.awaits:
             if awaited.call.id == call_id:
-                plan = await backend.plan(app, user_id, session_id, invocation.id, digest=invocation.plan)
+                plan = await backend.plan(key, invocation.id, digest=invocation.plan)
                 return answer_form(awaited.call, plan, given)
     return None
 
@@ -269,9 +248,9 @@ def _request_id(given: dict[str, str]) -> str | None:
     return given.get("request_id", "")[:_MAX_REQUEST_ID] or None
 
 
-def _go_to(names: tuple[str, str, str], given: dict[str, str], said: str) -> Response:
+def _go_to(key: SessionKey, given: dict[str, str], said: str) -> Response:
     """Return to the page that the form was on, which says what became of it."""
     if given.get("from") == "inbox":
-        query = urlencode([("said", said), *(("at", name) for name in names)])
+        query = urlencode([("said", said), *(("at", name) for name in astuple(key))])
         return RedirectResponse(f"/?{query}", 303)
-    return RedirectResponse(f"{session_path(*names)}?said={said}", 303)
+    return RedirectResponse(f"{session_path(key)}?said={said}", 303)

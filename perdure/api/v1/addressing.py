@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import Depends, Header, HTTPException
 
 from perdure.api.auth.identity import OPERATOR, Identity
-from perdure.api.base.backend import BackendOf, Segment
+from perdure.api.base.backend import BackendOf, KeyOf
 from perdure.client import Runner
-from perdure.sessions.inspecting import SessionKeys
+from perdure.messages.keys import SessionKey
 
 SESSION = "/apps/{app_name}/users/{user_id}/sessions/{session_id}"
 INVOCATION = SESSION + "/invocations/{invocation_id}"
@@ -29,20 +29,8 @@ IdempotencyKey = Annotated[
 class Where:
     """A session, and the runner that reaches it."""
 
-    app_name: str
-    user_id: str
-    session_id: str
+    key: SessionKey
     runner: Runner
-
-    @property
-    def keys(self) -> SessionKeys:
-        """The arguments by which the runner finds it."""
-        return SessionKeys(user_id=self.user_id, session_id=self.session_id)
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """App, user and session id."""
-        return self.app_name, self.user_id, self.session_id
 
 
 def check_operator(identity: Identity, what: str) -> None:
@@ -55,8 +43,8 @@ def check_operator(identity: Identity, what: str) -> None:
         raise HTTPException(403, f"{what} is for operators only")
 
 
-def _where(app_name: Segment, user_id: Segment, session_id: Segment, backend: BackendOf) -> Where:
-    return Where(app_name, user_id, session_id, backend.runner(app_name, user_id, session_id))
+def _where(key: KeyOf, backend: BackendOf) -> Where:
+    return Where(key, backend.runner_of(key))
 
 
 WhereOf = Annotated[Where, Depends(_where)]

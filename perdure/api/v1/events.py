@@ -43,8 +43,8 @@ async def list_events(
     found: list[Event] = []
     size = 0
     async with backend.patience():
-        total = (await where.runner.get_session(**where.keys)).event_count
-        async with aclosing(where.runner.events(**where.keys, since=since)) as events:
+        total = (await where.runner.get_session(**where.key.arguments)).event_count
+        async with aclosing(where.runner.events(**where.key.arguments, since=since)) as events:
             while len(found) < limit and size < _PAGE_BYTES and (event := await anext(events, None)) is not None:
                 found.append(event)
                 size += len(event.to_json())
@@ -74,7 +74,7 @@ async def attach(
             raise HTTPException(400, f"the Last-Event-ID {last_event_id[:50]!r} is none of this stream: a number")
         since = int(last_event_id)
     async with backend.patience():
-        total = await where.runner.event_count(**where.keys, at_least=since)
+        total = await where.runner.event_count(**where.key.arguments, at_least=since)
     if since > total:
         raise HTTPException(400, f"the log has {total} events, so there is no offset {since}")
     frames = _frames(where, backend, since, partial=partial, standing=standing)
@@ -85,7 +85,9 @@ async def _frames(
     where: Where, backend: Backend, since: int, *, partial: bool, standing: Standing
 ) -> AsyncIterator[str]:
     said = time.monotonic()
-    batches = where.runner.event_batches(**where.keys, since=since, patience=min(_LOOK_UP, _BEAT), streaming=partial)
+    batches = where.runner.event_batches(
+        **where.key.arguments, since=since, patience=min(_LOOK_UP, _BEAT), streaming=partial
+    )
     try:
         async with aclosing(batches):
             async for batch in batches:

@@ -70,10 +70,7 @@ async def _page(wanted: Wanted, backend: Backend, limit: int, cursor: str | None
     patience = backend.config.patience * _PATIENCE_SHARE
     async with backend.patience():
         page = await find_waiting(backend.client, wanted, limit=limit, cursor=cursor, patience=patience)
-    calls = [
-        Pending.of(backend.told(session.app_name, call), (session.app_name, session.user_id, session.id))
-        for session, call in page.calls
-    ]
+    calls = [Pending.of(backend.told(session.app_name, call), session.key) for session, call in page.calls]
     return PendingPage(calls=calls, next=page.next, unanswered=len(page.unanswered))
 
 
@@ -81,8 +78,8 @@ async def _page(wanted: Wanted, backend: Backend, limit: int, cursor: str | None
 async def list_pending_of_session(where: WhereOf, backend: BackendOf) -> PendingList:
     """Return the calls of a session that wait for an answer, oldest first."""
     async with backend.patience():
-        found = await where.runner.pending(**where.keys)
-    return PendingList(calls=[Pending.of(call, where.names) for _, call in found])
+        found = await where.runner.pending(**where.key.arguments)
+    return PendingList(calls=[Pending.of(call, where.key) for _, call in found])
 
 
 @router.post(SESSION + "/pending/{call_id}/answer")
@@ -102,7 +99,7 @@ async def answer(
         if body.approve is not None:
             response = await _decision(where, call_id, body.approve, body.payload)
         result = await where.runner.respond(
-            **where.keys,
+            **where.key.arguments,
             responses={call_id: response},
             request_id=idempotency_key,
             metadata={**(body.metadata or {}), **said},
@@ -111,5 +108,5 @@ async def answer(
 
 
 async def _decision(where: Where, call_id: str, approve: bool, payload: Any) -> dict[str, Any]:
-    waiting = [call for _, call in await where.runner.pending(**where.keys)]
+    waiting = [call for _, call in await where.runner.pending(**where.key.arguments)]
     return decision(waiting, call_id, approve=approve, payload=payload)

@@ -24,7 +24,7 @@ async def list_effects(
 ) -> EffectsList:
     """Return what a session's tools did, call by call: attempts, times, outcome, idempotency key."""
     async with backend.patience():
-        page = await where.runner.effects_page(**where.keys, since=since)
+        page = await where.runner.effects_page(**where.key.arguments, since=since)
     told = [EffectOf(**effect.model_dump()) for effect in page.effects[:limit]]
     return EffectsList(effects=told, next=since + len(told), total=page.total)
 
@@ -43,8 +43,8 @@ async def get_app_plan(app_name: Segment, backend: BackendOf) -> Response:
 async def get_plan(where: WhereOf, invocation_id: Segment, backend: BackendOf) -> Response:
     """Return the plan that an invocation is pinned to, and how the app's plan of today differs from it."""
     async with backend.patience():
-        plan = await where.runner.plan(**where.keys, invocation_id=invocation_id)
-    today = backend.plans.get(where.app_name)
+        plan = await where.runner.plan(**where.key.arguments, invocation_id=invocation_id)
+    today = backend.plans.get(where.key.app)
     changes = list(diff_plans(plan, today)) if plan is not None and today is not None else None
     return _json(
         PinnedPlan(
@@ -69,14 +69,14 @@ async def explain(
     Of many invocations that are not finished, the page from `since` on; `next` is where it goes on.
     """
     async with backend.patience():
-        return Explanation.of(await where.runner.explain(**where.keys, since=since, limit=limit))
+        return Explanation.of(await where.runner.explain(**where.key.arguments, since=since, limit=limit))
 
 
 @router.get(INVOCATION + "/explain")
 async def explain_invocation(where: WhereOf, invocation_id: Segment, backend: BackendOf) -> Explanation:
     """Return the same of one invocation."""
     async with backend.patience():
-        return Explanation.of(await where.runner.explain(**where.keys, invocation_id=invocation_id))
+        return Explanation.of(await where.runner.explain(**where.key.arguments, invocation_id=invocation_id))
 
 
 def _json(value: AppPlan | PinnedPlan) -> Response:

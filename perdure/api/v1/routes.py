@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from urllib.parse import quote
 
 from fastapi import APIRouter, Response
@@ -26,7 +27,7 @@ router = APIRouter(route_class=CheckedRoute, prefix="/v1", tags=["v1"])
 async def list_invocations(where: WhereOf, backend: BackendOf) -> InvocationList:
     """Return a session's invocations, oldest first; of a long session those finished are left out but the newest."""
     async with backend.patience():
-        view = await where.runner.get_session(**where.keys)
+        view = await where.runner.get_session(**where.key.arguments)
     return InvocationList(
         status=view.status, invocations=[Invocation.of(one) for one in view.invocations], total=view.invocation_count
     )
@@ -45,19 +46,18 @@ async def start(
     check_state(identity, body.state_delta)
     message = user_content(body.message) if isinstance(body.message, str) else body.message
     async with backend.patience():
-        await backend.check_served(where.app_name)
+        await backend.check_served(where.key.app)
         result = await where.runner.send_message(
-            **where.keys,
+            **where.key.arguments,
             message=types.Content(role=USER, parts=message.parts),
             state_delta=body.state_delta,
             request_id=idempotency_key,
             metadata=body.metadata,
             max_llm_calls=call_limit(identity, body.max_llm_calls),
         )
-    names = {"app_name": where.app_name, "user_id": where.user_id, "session_id": where.session_id}
-    path = INVOCATION.format(
-        **{key: quote(value, safe="") for key, value in {**names, "invocation_id": result.invocation.id}.items()}
-    )
+    names = ("app_name", "user_id", "session_id", "invocation_id")
+    values = (*astuple(where.key), result.invocation.id)
+    path = INVOCATION.format(**{name: quote(value, safe="") for name, value in zip(names, values, strict=True)})
     response.headers["location"] = f"/v1{path}"
     return Taken.of(result)
 
@@ -66,7 +66,7 @@ async def start(
 async def get_invocation(where: WhereOf, invocation_id: Segment, backend: BackendOf) -> Invocation:
     """Return an invocation."""
     async with backend.patience():
-        return Invocation.of(await where.runner.invocation(**where.keys, invocation_id=invocation_id))
+        return Invocation.of(await where.runner.invocation(**where.key.arguments, invocation_id=invocation_id))
 
 
 @router.post(INVOCATION + "/resume")
@@ -88,7 +88,7 @@ async def resume(
     async with backend.patience():
         return Taken.of(
             await where.runner.resume(
-                **where.keys,
+                **where.key.arguments,
                 invocation_id=invocation_id,
                 fresh=fresh,
                 request_id=idempotency_key,
@@ -102,7 +102,9 @@ async def stop(where: WhereOf, invocation_id: Segment, backend: BackendOf, body:
     """Stop an invocation; returns when what it ran is cancelled. One that is stopped already stays so."""
     async with backend.patience():
         return Taken.of(
-            await where.runner.stop(**where.keys, invocation_id=invocation_id, reason=body.reason if body else None)
+            await where.runner.stop(
+                **where.key.arguments, invocation_id=invocation_id, reason=body.reason if body else None
+            )
         )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, alias_generators, model_validator
 from perdure.api.adk.schemas import Body, Message, Metadata
 from perdure.journal.events import Event
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import InvocationResult, InvocationView
 from perdure.plan.nodes import MaxLlmCalls
 from perdure.views.pages import awaited_tool
@@ -49,16 +50,17 @@ class Pending(Resource):
     """Seconds since the epoch at which the session answers by itself, or fails."""
 
     @classmethod
-    def of(cls, call: PendingCall, session: tuple[str, str, str] | None = None) -> Pending:
+    def of(cls, call: PendingCall, session: SessionKey | None = None) -> Pending:
         """Return a call as a resource.
 
         Args:
             call: The call.
-            session: App, user and id of its session, if they are to be named.
+            session: Its session, if that is to be named.
         """
-        app, user_id, session_id = session or (None, None, None)
         told = call.model_dump(exclude={"branch"})
-        return cls(**told, tool=awaited_tool(call), app_name=app, user_id=user_id, session_id=session_id)
+        if session is not None:
+            told |= {"app_name": session.app, **session.arguments}
+        return cls(**told, tool=awaited_tool(call))
 
 
 class Invocation(Resource):

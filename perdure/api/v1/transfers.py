@@ -15,6 +15,7 @@ from perdure.api.base.attribution import check_log
 from perdure.api.base.backend import BackendOf, Segment
 from perdure.api.v1.addressing import SESSION, WhereOf, check_operator
 from perdure.api.v1.record_schemas import Imported
+from perdure.messages.keys import SessionKey
 from perdure.trajectories.given_logs import read_given
 
 _LINES = "application/x-ndjson"
@@ -49,11 +50,11 @@ async def export(
     ] = False,
 ) -> StreamingResponse:
     """Download a session as lines of JSON: a header, then ADK's events."""
-    lines = where.runner.export_session(**where.keys, journal=journal)
+    lines = where.runner.export_session(**where.key.arguments, journal=journal)
     async with backend.patience():
         # All that can fail fails before the first line.
         first = await anext(lines)
-    name = quote(f"{where.session_id}.jsonl", safe="")
+    name = quote(f"{where.key.session}.jsonl", safe="")
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
     return StreamingResponse(_ended(first, lines), media_type=_LINES, headers=headers)
 
@@ -91,14 +92,15 @@ async def import_session(
     ] = False,
 ) -> Imported:
     """Make a session of the user's of a log, whosever it was; nothing in it is set going."""
-    runner = backend.runner(app_name, user_id, session_id)
+    key = SessionKey(app_name, user_id, session_id) if session_id is not None else None
+    runner = backend.runner(app_name, user_id) if key is None else backend.runner_of(key)
     if allow_pending_calls:
         # Whoever writes such a file says which tools run, and with what.
         check_operator(identity, "an import whose calls may run")
     log = await run_in_threadpool(read_given, await request.body(), damaged=damaged)
     if session_id is None and log.session_id is not None:
         # The id of the file must be one that a path can have.
-        backend.runner(app_name, user_id, log.session_id)
+        backend.runner_of(SessionKey(app_name, user_id, log.session_id))
     await run_in_threadpool(check_log, identity, log)
     async with backend.patience():
         await backend.check_served(app_name)

@@ -21,7 +21,8 @@ from perdure.journal.entries import MAX_EVENT_BYTES, ActivityKept, FailureCaught
 from perdure.journal.events import Event, EventActions
 from perdure.journal.nesting import MAX_LEVELS, MAX_LOGGED_LEVELS, is_too_deep
 from perdure.journal.runs import AgentRun
-from perdure.messages.session import CodeInput, split_workflow_id
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import CodeInput
 from perdure.plan.nodes import CustomNode, Node, ToolOptions
 from perdure.workflows.agents.caught_failures import Caught
 from perdure.workflows.agents.scope import Scope
@@ -40,8 +41,7 @@ async def run_custom(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
         EffectFailed: Its code raised, or a step underneath failed.
     """
     # Not the plan's app: a journal may have come from an app of another name.
-    app, _, _ = split_workflow_id(workflow.info().workflow_id)
-    agent = _load(app, node)
+    agent = _load(SessionKey.parse(workflow.info().workflow_id).app, node)
     context = CustomContext(scope, node, run, agent)
     ended = False
     try:
@@ -68,14 +68,14 @@ class CustomContext(InvocationContext):
     """The context of a custom agent: ADK's, on top of the invocation's scope."""
 
     def __init__(self, scope: Scope, node: CustomNode, run: AgentRun, agent: BaseAgent) -> None:
-        app, user_id, session_id = split_workflow_id(workflow.info().workflow_id)
+        key = SessionKey.parse(workflow.info().workflow_id)
         super().__init__(
             invocation_id=scope.invocation.id,
             branch=run.branch,
             agent=agent,
             user_content=scope.invocation.message.content,
             is_resumable=scope.plan.resumable,
-            session=SessionSnapshot(app_name=app, user_id=user_id, id=session_id, read=lambda: self._read()),
+            session=SessionSnapshot(app_name=key.app, user_id=key.user, id=key.session, read=lambda: self._read()),
         )
         self._scope = scope
         self._node = node

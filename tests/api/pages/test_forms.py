@@ -19,7 +19,7 @@ from perdure.config import WorkerConfig
 from perdure.errors import SessionStuck
 from perdure.journal.attribution import ATTRIBUTION as ANSWER
 from perdure.journal.events import Event
-from perdure.messages.session import workflow_id
+from perdure.messages.keys import SessionKey
 from perdure.worker import create_workers
 from tests.api.pages.support import HOSTILE, SAME_ORIGIN, Clerk, Pages, Sent, clerk_app
 from tests.workflows.support import User, eventually, responses, serving
@@ -369,7 +369,9 @@ async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
         await person.create()
         await person.run("trip x")
         # No code can read what it was started with.
-        stuck = await client.start_workflow(app, {"state": 5}, id=workflow_id(app, user, "stuck"), task_queue=app)
+        stuck = await client.start_workflow(
+            app, {"state": 5}, id=SessionKey(app, user, "stuck").workflow_id, task_queue=app
+        )
         query = f"/?app={app}&user={user}"
 
         async def told() -> bool:

@@ -14,6 +14,7 @@ from perdure.api.pages.shown import ago, clock, iso, named_values, shown_json, t
 from perdure.api.pages.tree import Agent, agent_tree
 from perdure.journal.entries import Entry, EventLogged, Failure
 from perdure.journal.events import Event, EventActions
+from perdure.messages.keys import SessionKey
 from perdure.views.explanation import InvocationExplanation, explain_session
 from tests.journal.sample_entries import PLAN, answer, called, fold, message, responded, said, settled, started
 
@@ -79,7 +80,7 @@ def states(agent: Agent) -> dict[str, str]:
 
 
 def tree(*entries: Entry, closed: str | None = None) -> Agent:
-    told = explain_session(fold(*entries), ("shop", "ann", "s"), closed=closed)
+    told = explain_session(fold(*entries), SessionKey("shop", "ann", "s"), closed=closed)
     invocation: InvocationExplanation = told.invocations[-1]
     authors = {entry.event.author for entry in entries if isinstance(entry, EventLogged)}
     return agent_tree(PLAN, invocation, authors)
