@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from perdure.rules.in_doubt import (
         Reconciled,
     )
-    from perdure.sessions.sessions import (
+    from perdure.sessions.listing import (
         ListedSession,
     )
     from perdure.worker import (

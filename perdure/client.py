@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import ExitStack, aclosing
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from copy import copy
 from typing import Any
 
 from google.genai import types
-from pydantic import ValidationError
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
-from perdure.errors import InvalidMessage, InvocationRunning, SessionNotFound
-from perdure.journal.events import USER, Event, user_content
-from perdure.messages.session import (
-    RESPOND,
-    RESUME,
-    SEND_MESSAGE,
-    STOP,
-    AnswerInput,
-    InvocationInput,
-    InvocationResult,
-    MessageInput,
-    SessionView,
-    Trial,
-)
-from perdure.plan.nodes import CallLimit
-from perdure.rules.intake import response_part
-from perdure.sessions.inspecting import Inspecting
-from perdure.sessions.log_reader import LogReader
-from perdure.sessions.sessions import Sessions
-from perdure.sessions.transfers import Transferring, Transfers
+from perdure.journal.entries import Entry
+from perdure.journal.events import Event
+from perdure.journal.open_calls import PendingCall, SessionStatus
+from perdure.messages.session import Effect, EffectsPage, InvocationResult, InvocationView, SessionView, Trial
+from perdure.plan.nodes import CallLimit, Plan
+from perdure.sessions.listing import ListedSession
+from perdure.sessions.sessions import Door, Sessions
+from perdure.sessions.transfers import DrivenLog, ImportedSession, ResumedSession, WholeLog, fresh_id
 from perdure.streams.hub import TokenHub
 from perdure.temporal.payloads import adapt
+from perdure.trajectories.given_logs import LogSource
+from perdure.views.explanation import EXPLAINED, SessionExplanation
 
 
-class Runner(Transferring, Inspecting):
+class Runner:
     """Starts, answers, resumes, stops and follows the invocations of one app. ADK: `runners.py`.
 
-    Every method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back
-    whose workflow was terminated, timed out or failed, with its whole journal.
+    `user_id` and `session_id` say whose session is meant, and which; calls with the same `request_id` count once. Every
+    method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back whose
+    workflow was terminated, timed out or failed, with its whole journal.
     """
 
     def __init__(
@@ -66,11 +54,14 @@ class Runner(Transferring, Inspecting):
             local_tools: The app has some, so sessions created here need no change of runs before the first of them.
         """
         self.app_name = app_name
-        self._auto_create = auto_create_session
-        self._client = adapt(client)
-        self._sessions = Sessions(app_name, self._client, trial=trial, local_tools=local_tools)
-        self._transfers = Transfers(app_name, self._client, trial=trial)
-        self._reader = LogReader(self._client, self._sessions, streams)
+        self._door: Door = Sessions(
+            app_name,
+            adapt(client),
+            auto_create=auto_create_session,
+            trial=trial,
+            streams=streams,
+            local_tools=local_tools,
+        )
 
     @classmethod
     async def connect(
@@ -90,6 +81,12 @@ class Runner(Transferring, Inspecting):
         client = await connect(config)
         return cls(app_name, client, auto_create_session=auto_create_session, streams=streams, local_tools=local_tools)
 
+    def behind(self, door: Callable[[Door], Door]) -> Runner:
+        """Return a runner that reaches its sessions through another door alone, made of this one's."""
+        runner = copy(self)
+        runner._door = door(self._door)
+        return runner
+
     async def create_session(
         self, *, user_id: str, session_id: str | None = None, state: Mapping[str, Any] | None = None
     ) -> SessionView:
@@ -98,11 +95,11 @@ class Runner(Transferring, Inspecting):
         Raises:
             SessionExists: There is one of this id.
         """
-        return await self._sessions.create(self._key(user_id, session_id or str(uuid.uuid4())), dict(state or {}))
+        return await self._door.session(user_id, session_id or fresh_id()).create(dict(state or {}))
 
     async def delete_session(self, *, user_id: str, session_id: str) -> None:
         """Delete a session, its log and its workflow's history. One that does not exist is no error, as in ADK."""
-        await self._sessions.delete(self._key(user_id, session_id))
+        await self._door.session(user_id, session_id).delete()
 
     async def change_state(self, *, user_id: str, session_id: str, state_delta: Mapping[str, Any]) -> Event:
         """Write into a session's state, whatever its invocations do; returns the event that says so.
@@ -112,9 +109,9 @@ class Runner(Transferring, Inspecting):
         Raises:
             SharedStateFull: The session has the keys, but its `user:` or `app:` keys are too large to be shared.
         """
-        return await self._sessions.change_state(self._key(user_id, session_id), dict(state_delta))
+        return await self._door.session(user_id, session_id).change_state(dict(state_delta))
 
-    async def run_async(
+    def run_async(
         self,
         *,
         user_id: str,
@@ -133,15 +130,11 @@ class Runner(Transferring, Inspecting):
         Dropping the generator does not stop the run. ADK: `Runner.run_async`.
 
         Args:
-            user_id: Whose session.
-            session_id: Which session.
-            new_message: A text, or a content.
             invocation_id: What to resume, or what the answered calls must belong to.
             state_delta: Keys to write with the message.
-            request_id: A retried call with the same id starts one invocation.
-            streaming: Also yield `partial` events while a model writes: each holds the text since the last one, under
-                the id of the event that will hold all of it. They are not in the log, and need `streams`. Where a model
-                call is tried again, the text begins anew, under a greater `custom_metadata["perdure:attempt"]`.
+            streaming: Also yield `partial` events while a model writes, which are not in the log: each holds the text
+                since the last one, under the id of the event that will hold all of it. Where a model call is tried
+                again, the text begins anew, under a greater `custom_metadata["perdure:attempt"]`.
             live: Yield events as they are logged; at the end, with `False`, they cost the worker less: see `follow`.
             max_llm_calls: As in `send_message`, or, of a resume, as in `resume`; an answer takes none.
 
@@ -149,31 +142,15 @@ class Runner(Transferring, Inspecting):
             RequestRefused: The session did not take it; the subclass says why.
             InvocationFailed: A step failed.
         """
-        session = self._key(user_id, session_id).arguments
-        with ExitStack() as unless_sent:
-            unless_sent.callback(self.expect_tokens(**session) if streaming else lambda: None)
-            if new_message is None:
-                if invocation_id is None:
-                    raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
-                resume = partial(self.resume, **session, invocation_id=invocation_id)
-                result = await resume(request_id=request_id, max_llm_calls=max_llm_calls)
-            else:
-                content = user_content(new_message) if isinstance(new_message, str) else new_message
-                respond, send = partial(self.respond, **session), partial(self.send_message, **session)
-                if any(part.function_response for part in content.parts or []):
-                    if max_llm_calls is not None:
-                        raise InvalidMessage("max_llm_calls goes with a message, or with a resume")
-                    result = await respond(responses=content, invocation_id=invocation_id, request_id=request_id)
-                elif invocation_id is not None:
-                    raise InvalidMessage("an invocation_id goes with function responses, or with no message to resume")
-                else:
-                    send = partial(send, max_llm_calls=max_llm_calls)
-                    result = await send(message=content, state_delta=state_delta, request_id=request_id)
-            unless_sent.pop_all()
-        follow = partial(self.follow, **session, invocation_id=result.invocation.id, since=result.offset)
-        async with aclosing(follow(streaming=streaming, live=live)) as events:
-            async for event in events:
-                yield event
+        return self._door.session(user_id, session_id).run(
+            new_message,
+            invocation_id=invocation_id,
+            state_delta=state_delta,
+            request_id=request_id,
+            streaming=streaming,
+            live=live,
+            max_llm_calls=max_llm_calls,
+        )
 
     async def send_message(
         self,
@@ -189,35 +166,19 @@ class Runner(Transferring, Inspecting):
         """Accept a message, which starts an invocation when its turn comes; returns at once.
 
         Args:
-            user_id: Whose session.
-            session_id: Which session.
-            message: A text, or a content.
             state_delta: Keys to write with the message.
-            request_id: A retried call with the same id starts one invocation.
             metadata: Becomes the event's `custom_metadata`.
-            max_llm_calls: Model calls that the invocation may make, after which it waits for a resume; 0 and less are
-                without limit. Default: as the app says. ADK: `RunConfig.max_llm_calls`.
+            max_llm_calls: Model calls after which the invocation waits for a resume; 0 and less are without limit.
+                Default: as the app says. ADK: `RunConfig.max_llm_calls`.
 
         Raises:
             InvalidMessage: The message is empty, or holds function calls.
             QueueFull: Too many messages of the session wait for their turn.
             RequestIdTaken: Another message, answer or resume had the request id.
         """
-        content = user_content(message) if isinstance(message, str) else message
-        request = MessageInput(
-            content=content,
-            state_delta=dict(state_delta or {}),
-            request_id=request_id or str(uuid.uuid4()),
-            metadata=dict(metadata) if metadata is not None else None,
-            max_llm_calls=_call_limit(max_llm_calls),
+        return await self._door.session(user_id, session_id).send(
+            message, state_delta=state_delta, request_id=request_id, metadata=metadata, max_llm_calls=max_llm_calls
         )
-        try:
-            return await self._sessions.update(self._key(user_id, session_id), SEND_MESSAGE, request)
-        except SessionNotFound:
-            if not self._auto_create:
-                raise
-        await self._sessions.ensure(self._key(user_id, session_id))
-        return await self._sessions.update(self._key(user_id, session_id), SEND_MESSAGE, request)
 
     async def respond(
         self,
@@ -232,11 +193,8 @@ class Runner(Transferring, Inspecting):
         """Answer open calls, all of one invocation; returns at once.
 
         Args:
-            user_id: Whose session.
-            session_id: Which session.
             responses: Responses by call id, or a content of function responses.
             invocation_id: If given, what the calls must belong to.
-            request_id: A retried answer with the same id is not refused as a second one.
             metadata: Who answered and why; becomes the event's `custom_metadata`.
 
         Raises:
@@ -246,16 +204,9 @@ class Runner(Transferring, Inspecting):
             InvalidMessage: An answer is malformed.
             RequestIdTaken: Another message, answer or resume had the request id.
         """
-        if not isinstance(responses, types.Content):
-            parts = [response_part(call_id, response) for call_id, response in responses.items()]
-            responses = types.Content(role=USER, parts=parts)
-        request = AnswerInput(
-            content=responses,
-            invocation_id=invocation_id,
-            request_id=request_id or str(uuid.uuid4()),
-            metadata=dict(metadata) if metadata is not None else None,
+        return await self._door.session(user_id, session_id).respond(
+            responses, invocation_id=invocation_id, request_id=request_id, metadata=metadata
         )
-        return await self._sessions.update(self._key(user_id, session_id), RESPOND, request)
 
     async def resume(
         self,
@@ -272,32 +223,18 @@ class Runner(Transferring, Inspecting):
         One that waits for answers, or has finished, is only reported.
 
         Args:
-            user_id: Whose session.
-            session_id: Which session.
-            invocation_id: What to run on.
-            fresh: First end the session's workflow and bring it back from its log, for a session that no worker can go
-                on with since its custom agents' code changed (`SessionStuck`). Its invocations are entered again with
-                the code of today; what completed is not run again, what was at work is.
-            request_id: A retried resume with the same id runs nothing on a second time. Default: none.
-            max_llm_calls: Model calls that the invocation may make from here on, counted anew. Default: as many as its
-                message, or else the app, says.
+            fresh: First end the session's workflow and bring it back from its log, where no worker can go on with it
+                since its custom agents' code changed (`SessionStuck`). What completed is not run again.
+            max_llm_calls: Model calls from here on. Default: as many as its message, or else the app, says.
 
         Raises:
             InvocationNotFound: The session has no such invocation.
             InvocationRunning: It is at work.
             NotResumable: The app is not resumable.
         """
-        allowed = _call_limit(max_llm_calls)
-        request = InvocationInput(invocation_id=invocation_id, request_id=request_id, max_llm_calls=allowed)
-        if not fresh:
-            return await self._sessions.update(self._key(user_id, session_id), RESUME, request)
-        offset = await self._sessions.take_over(self._key(user_id, session_id))
-        try:
-            return await self._sessions.update(self._key(user_id, session_id), RESUME, request)
-        except InvocationRunning:
-            # It was at work, and is again.
-            view = await self._sessions.invocation(self._key(user_id, session_id), invocation_id)
-            return InvocationResult(invocation=view, offset=offset)
+        return await self._door.session(user_id, session_id).resume(
+            invocation_id, fresh=fresh, request_id=request_id, max_llm_calls=max_llm_calls
+        )
 
     async def stop(
         self, *, user_id: str, session_id: str, invocation_id: str, reason: str | None = None
@@ -308,15 +245,206 @@ class Runner(Transferring, Inspecting):
             InvocationNotFound: The session has no such invocation.
             InvocationFinished: It has finished.
         """
-        request = InvocationInput(invocation_id=invocation_id, reason=reason)
-        return await self._sessions.update(self._key(user_id, session_id), STOP, request)
+        return await self._door.session(user_id, session_id).stop(invocation_id, reason=reason)
 
+    async def resume_from(
+        self,
+        events: LogSource,
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        replace: bool = False,
+        allow_pending_calls: bool = False,
+    ) -> ResumedSession:
+        """Drive an event log on, in a session made of it; returns at once, as `send_message` does.
 
-def _call_limit(given: int | CallLimit | None) -> CallLimit | None:
-    """Return a number of model calls as it is sent; raise `InvalidMessage` if it is none."""
-    if given is None or isinstance(given, CallLimit):
-        return given
-    try:
-        return CallLimit(most=given)
-    except ValidationError as error:
-        raise InvalidMessage(f"max_llm_calls is {given!r}; give a whole number, 0 or less for no limit") from error
+        The last event is the trigger: a user's message; a user's response to a long-running call or to a call without
+        response (its tool does not run, the model reacts to the response); an answer to a confirmation; or an agent's
+        event behind which its invocation is not over. A rewind, a summary or a change of state behind it is none.
+
+        Args:
+            events: The log: events of Perdure or of ADK; or, as objects or as JSON, what `import_session` takes, of
+                which the names and Perdure's own entries are not looked at.
+            session_id: The new session's id. Default: a fresh one.
+            state: The state that the log starts from. Default: as the log tells, if it does.
+            replace: A session of this id gets this log; the log that it had is kept under another id.
+            allow_pending_calls: Calls in the log that have no response may run. Only for a log that you trust.
+
+        Raises:
+            InvalidTrajectory: The events are no log, or the last one cannot drive a turn.
+            SessionExists: There is a session of this id, and `replace` is not set.
+            SessionUnreadable: The session cannot be replaced, or was replaced by another client meanwhile.
+        """
+        session = self._door.session(user_id, session_id or fresh_id())
+        log = await DrivenLog.read(events, state=state, allow_pending_calls=allow_pending_calls)
+        return await session.drive(log, replace=replace)
+
+    async def import_session(
+        self,
+        log: LogSource,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        replace: bool = False,
+        allow_pending_calls: bool = False,
+        damaged: bool = False,
+    ) -> ImportedSession:
+        """Make a session of a log; nothing in it is set going.
+
+        Args:
+            log: An export, as text or lines; a session of ADK or its events, as JSON or objects; or a `GivenLog`.
+            user_id: Whose session. Default: the log's.
+            session_id: The session's id. Default: the log's; where it names none, a fresh one.
+            replace: A session of this id gets this log; the log that it had is kept under another id.
+            allow_pending_calls: Calls in the log that have no response may run when their invocation goes on. Only for
+                a file that you trust.
+            damaged: The log is an export that was cut or changed: take the events that are left.
+
+        Raises:
+            InvalidTrajectory: A line is malformed, or the lines are no log.
+            SessionExists: There is a session of this id, and `replace` is not set.
+            SessionUnreadable: The session cannot be replaced, or was replaced by another client meanwhile.
+        """
+        user_id = self._door.whose(user_id)
+        whole = await WholeLog.read(log, allow_pending_calls=allow_pending_calls, damaged=damaged)
+        return await self._door.session(*whole.names(user_id, session_id)).take(whole, replace=replace)
+
+    def export_session(
+        self, *, user_id: str, session_id: str, journal: bool = False, shown_as: Callable[[Entry], Entry] | None = None
+    ) -> AsyncGenerator[str, None]:
+        """Yield a session as lines of JSON, without line ends: a header, then ADK's events.
+
+        Args:
+            journal: Add Perdure's own entries, so that an import can answer and resume what waits, failed or stopped.
+            shown_as: What stands in the file for an entry. Default: the entry.
+
+        Raises:
+            SessionUnreadable: No worker answers for it.
+        """
+        return self._door.session(user_id, session_id).export(journal=journal, shown_as=shown_as)
+
+    async def get_session(self, *, user_id: str, session_id: str) -> SessionView:
+        """Return a session: its state, its invocations and their status."""
+        return await self._door.session(user_id, session_id).view()
+
+    session = get_session
+
+    async def list_sessions(
+        self, *, user_id: str | None = None, status: Collection[SessionStatus] = ()
+    ) -> list[ListedSession]:
+        """Return the app's sessions, or one user's, or those of some statuses; listings may be a moment behind."""
+        return await self._door.list(user_id, status)
+
+    sessions = list_sessions
+
+    async def invocation(self, *, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
+        """Return an invocation.
+
+        Raises:
+            InvocationNotFound: The session has no such invocation.
+        """
+        return await self._door.session(user_id, session_id).invocation(invocation_id)
+
+    async def plan(self, *, user_id: str, session_id: str, invocation_id: str) -> Plan | None:
+        """Return the plan that an invocation is pinned to; `None` while it is queued."""
+        return await self._door.session(user_id, session_id).plan(invocation_id)
+
+    async def pending(
+        self, *, user_id: str | None = None, session_id: str | None = None
+    ) -> list[tuple[ListedSession, PendingCall]]:
+        """Return the open calls of one session, of a user's sessions, or of all, oldest first.
+
+        Of several sessions those that do not answer are left out, and logged.
+
+        Raises:
+            SessionUnreadable: No worker answers for the one session that was asked for.
+        """
+        user_id = self._door.whose(user_id)
+        if user_id is not None and session_id is not None:
+            return await self._door.session(user_id, session_id).pending()
+        return await self._door.pending(user_id, session_id)
+
+    async def effects(self, *, user_id: str, session_id: str) -> tuple[Effect, ...]:
+        """Return the ledger of a session: each tool call, its attempts and times, and what became of it."""
+        return await self._door.session(user_id, session_id).effects()
+
+    async def effects_page(self, *, user_id: str, session_id: str, since: int = 0) -> EffectsPage:
+        """Return a page of the ledger, from an offset on: as many calls as the answer of a query takes."""
+        return await self._door.session(user_id, session_id).effects_page(since)
+
+    async def explain(
+        self, *, user_id: str, session_id: str, invocation_id: str | None = None, since: int = 0, limit: int = EXPLAINED
+    ) -> SessionExplanation:
+        """Return what a session awaits, why it does not go on, and what a resume would do; nothing is done.
+
+        Args:
+            invocation_id: Explain only this invocation. Default: those that are not finished, or the newest.
+            since: How many of these are passed over.
+            limit: How many are explained at the most; `next` says where to go on.
+
+        Raises:
+            InvocationNotFound: The session has no such invocation.
+            SessionUnreadable: No worker answers for it.
+        """
+        session = self._door.session(user_id, session_id)
+        return await session.explain(invocation_id=invocation_id, since=since, limit=limit)
+
+    def events(
+        self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False, streaming: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the log's events from an offset on; with `follow`, for ever; with `streaming`, as in `run_async`."""
+        return self._door.session(user_id, session_id).events(since=since, follow=follow, streaming=streaming)
+
+    async def grown(self, *, user_id: str, session_id: str, length: int) -> int:
+        """Wait until a session's journal has another length than `length`; returns it. That costs no history."""
+        return await self._door.session(user_id, session_id).grown(length)
+
+    def event_batches(
+        self, *, user_id: str, session_id: str, since: int = 0, patience: float = 60.0, streaming: bool = False
+    ) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield the log's events from an offset on for ever, some at a time; all who follow one session share the work.
+
+        An empty batch comes after `patience` seconds of silence. With `streaming`, `partial` events come in between, as
+        in `run_async`, and each such follower works for itself.
+        """
+        return self._door.session(user_id, session_id).event_batches(
+            since=since, patience=patience, streaming=streaming
+        )
+
+    async def event_count(self, *, user_id: str, session_id: str, at_least: int = 0) -> int:
+        """Return the number of events in a session's log; where a follower here knows of `at_least` so many, theirs."""
+        return await self._door.session(user_id, session_id).event_count(at_least=at_least)
+
+    def follow(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        invocation_id: str,
+        since: int = 0,
+        streaming: bool = False,
+        live: bool = True,
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of an invocation's agents from an offset of the log until it waits, ends, stops or fails.
+
+        Args:
+            streaming: Also yield `partial` events, which are not in the log: see `run_async`.
+            live: Yield events as they are logged. Else all of them as the agents come to rest: the session itself says
+                when, by an update. That costs its worker one look instead of one for each step, and its history five
+                events or so. Where the session does not say it (more than five wait for it, the connection breaks),
+                and with `streaming`, events come as they are logged.
+
+        Raises:
+            InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
+        """
+        return self._door.session(user_id, session_id).follow(
+            invocation_id, since=since, streaming=streaming, live=live
+        )
+
+    def expect_tokens(self, *, user_id: str, session_id: str) -> Callable[[], None]:
+        """Ask workers to stream what the session's models write: for half a minute, until `follow` or `events` reads.
+
+        Called before a message is sent; what it returns takes that back, for when the message could not be sent.
+        """
+        return self._door.session(user_id, session_id).expect_tokens()

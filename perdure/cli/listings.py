@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from perdure.client import Runner
     from perdure.journal.open_calls import PendingCall, SessionStatus
+    from perdure.sessions.listing import ListedSession
     from perdure.sessions.pending import WaitingPage, Wanted
-    from perdure.sessions.sessions import ListedSession
 
 
 @click.command()
@@ -228,7 +228,7 @@ async def _runners(app: str | None, connection: Connection) -> list[Runner]:
 
     from perdure.client import Runner
     from perdure.config import connect
-    from perdure.sessions.sessions import list_apps
+    from perdure.sessions.listing import list_apps
 
     client = await connect(connection.config())
     try:

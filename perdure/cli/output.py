@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perdure.journal.events import Event
     from perdure.journal.open_calls import PendingCall
     from perdure.messages.session import Effect, InvocationView
-    from perdure.sessions.sessions import ListedSession
+    from perdure.sessions.listing import ListedSession
 
 _MAX_JSON = 400
 

@@ -30,7 +30,7 @@ def apps(as_json: bool, connection: Connection) -> int:
         from temporalio.service import RPCError
 
         from perdure.config import connect
-        from perdure.sessions.sessions import list_apps
+        from perdure.sessions.listing import list_apps
 
         try:
             names = await list_apps(await connect(connection.config()))

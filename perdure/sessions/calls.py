@@ -46,7 +46,6 @@ from perdure.messages.session import (
     WAIT,
     InvocationInput,
     InvocationResult,
-    Trial,
 )
 from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
@@ -109,10 +108,10 @@ _HIDDEN_ATTEMPTS = 20
 class SessionCalls:
     """Updates and queries of the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
+    def __init__(self, app: str, client: Client, lifecycle: Lifecycle) -> None:
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, trial=trial, local_tools=local_tools)
+        self._lifecycle = lifecycle
         self._served: asyncio.Task[bool]
         self._served_until = 0.0
         self._sending: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -301,6 +300,11 @@ class SessionCalls:
             raise error
         # Whoever follows a run follows it through a restart of its worker, or of the server.
         _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
+
+
+def closed_name(error: WorkflowQueryRejectedError) -> str:
+    """Return how a workflow ended that rejects a query since it is closed."""
+    return error.status.name.lower().replace("_", " ") if error.status else "closed"
 
 
 def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:

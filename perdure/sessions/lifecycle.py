@@ -349,7 +349,7 @@ class Lifecycle:
         Raises:
             SessionUnreadable: No worker answers for it.
         """
-        if await self.status(key) in (None, DELETED):
+        if not await self.exists(key):
             return None
         handle = self._handle(key)
         description = await _end_newest(self._client, handle)
@@ -391,7 +391,7 @@ class Lifecycle:
         """
         handle = self._handle(key)
         if not await end_run(handle):
-            if (await self.status(key)) in (None, DELETED):
+            if not await self.exists(key):
                 # Whoever deleted it may have got no further, or the server has forgotten it by itself.
                 await self._delete_claims(handle)
                 return
@@ -406,6 +406,10 @@ class Lifecycle:
         claims = self._client.get_workflow_handle(claims_id(handle.id))
         if await end_run(claims):
             await _delete_runs(self._client, claims)
+
+    async def exists(self, key: SessionKey) -> bool:
+        """Return whether there is such a session, open or closed."""
+        return await self.status(key) not in (None, DELETED)
 
     async def status(self, key: SessionKey) -> str | None:
         """Return how a session's workflow ended, `DELETED`, `running`, or `None` if there is none."""

@@ -14,10 +14,10 @@ from temporalio.client import Client, WorkflowQueryRejectedError
 from perdure.errors import InvocationFailed
 from perdure.journal.events import USER, Event
 from perdure.messages.keys import SessionKey
-from perdure.messages.session import EventsPage, PageInput
+from perdure.messages.session import EVENTS, JOURNAL, EventsPage, JournalPage, PageInput
+from perdure.sessions.calls import SessionCalls, closed_name
 from perdure.sessions.feeds import Feeds
 from perdure.sessions.history_poll import Follower
-from perdure.sessions.sessions import Sessions
 from perdure.streams.hub import Subscription, TokenHub
 from perdure.streams.partials import Partials
 
@@ -34,9 +34,9 @@ _SILENCE = 60.0
 class LogReader:
     """Reads and follows the logs of one app's sessions, with the models' partial answers if there is a hub."""
 
-    def __init__(self, client: Client, sessions: Sessions, streams: TokenHub | None = None) -> None:
+    def __init__(self, client: Client, calls: SessionCalls, streams: TokenHub | None = None) -> None:
         self._client = client
-        self._sessions = sessions
+        self._calls = calls
         self._streams = streams
         self._expected: dict[str, list[Subscription]] = {}
         self._followers: OrderedDict[str, Follower] = OrderedDict()
@@ -83,6 +83,34 @@ class LogReader:
         expected.skip_ended(since)
         return expected
 
+    async def page(self, key: SessionKey, request: PageInput, *, closed: bool = False) -> EventsPage:
+        """Return a page of the log.
+
+        Raises:
+            InvocationFailed: The workflow is closed, and `closed` is false.
+        """
+        try:
+            return await self._calls.query(key, EVENTS, request, result_type=EventsPage, closed=closed)
+        except WorkflowQueryRejectedError as error:
+            raise InvocationFailed(
+                request.invocation_id or "?",
+                agent="?",
+                step="workflow",
+                cause=f"the session's workflow was {closed_name(error)}",
+                resumable=True,
+            ) from error
+
+    async def _journal_length(self, key: SessionKey, *, closed: bool) -> int:
+        """Return the number of entries in a session's journal.
+
+        Raises:
+            WorkflowQueryRejectedError: The workflow is closed, and `closed` is false.
+        """
+        # Of the journal nothing is wanted: a page from beyond its end.
+        request = PageInput(since=sys.maxsize)
+        page: JournalPage = await self._calls.query(key, JOURNAL, request, result_type=JournalPage, closed=closed)
+        return page.total
+
     async def events(
         self, key: SessionKey, since: int, *, follow: bool, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
@@ -95,7 +123,7 @@ class LogReader:
                         yield event
             return
         while True:
-            page = await self._sessions.events(key, PageInput(since=since), closed=True)
+            page = await self.page(key, PageInput(since=since), closed=True)
             for event in page.events:
                 yield event
             since += len(page.events)
@@ -107,13 +135,13 @@ class LogReader:
     ) -> AsyncGenerator[tuple[Event, ...], None]:
         """Yield the log's events from an offset on, some at a time, for ever; none in a silence of some seconds."""
 
-        async def page(since: int) -> EventsPage:
-            return await self._sessions.events(key, PageInput(since=since))
+        async def read(since: int) -> EventsPage:
+            return await self.page(key, PageInput(since=since))
 
         if streaming and self._streams is not None:
-            found = _with_silences(self._written(key, since, page), patience)
+            found = _with_silences(self._written(key, since, read), patience)
         else:
-            found = self._feeds.follow(key.workflow_id, since, page=page, patience=patience)
+            found = self._feeds.follow(key.workflow_id, since, page=read, patience=patience)
         async with aclosing(found):
             async for batch in found:
                 yield batch
@@ -152,16 +180,16 @@ class LogReader:
 
     async def _length(self, key: SessionKey) -> int:
         # Of the log nothing is wanted: a page from beyond its end.
-        return (await self._sessions.events(key, PageInput(since=sys.maxsize), closed=True)).total
+        return (await self.page(key, PageInput(since=sys.maxsize), closed=True)).total
 
     async def grown(self, key: SessionKey, length: int) -> int:
         """Wait until a session's journal has another length than `length`; returns it."""
         with self._follower(key) as follower:
             while True:
                 try:
-                    found = await self._sessions.journal_length(key, closed=False)
+                    found = await self._journal_length(key, closed=False)
                 except WorkflowQueryRejectedError:
-                    found = await self._sessions.journal_length(key, closed=True)
+                    found = await self._journal_length(key, closed=True)
                     if found == length:
                         # Only another run, which brings it back, lets it grow.
                         await asyncio.sleep(_CLOSED_PAUSE)
@@ -190,11 +218,11 @@ class LogReader:
         ):
             # What is written meanwhile is shown as it is written.
             if not live and not streaming:
-                await self._sessions.wait(key, invocation_id)
+                await self._calls.wait(key, invocation_id)
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
                 asked = time.monotonic()
-                page = await self._sessions.events(key, request)
+                page = await self.page(key, request)
                 took = time.monotonic() - asked
                 for event in page.events:
                     for partial in partials.logged(event):

@@ -28,7 +28,9 @@ from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import PENDING_TOOLS, STATUS, USER_ID
 from perdure.messages.session import PENDING, PendingView
-from perdure.sessions.sessions import ListedSession, Sessions, listed
+from perdure.sessions.calls import SessionCalls
+from perdure.sessions.lifecycle import Lifecycle
+from perdure.sessions.listing import ListedSession, listed
 from perdure.temporal.payloads import adapt
 from perdure.views.pages import awaited_tool
 
@@ -257,8 +259,8 @@ class _Lister:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False
             raise
-        sessions = Sessions(run.workflow_type, self._client)
-        return newest.run_id == run.run_id and await sessions.is_left(listed(run))
+        lifecycle = Lifecycle(run.workflow_type, self._client)
+        return newest.run_id == run.run_id and await lifecycle.exists(SessionKey.parse(run.id))
 
 
 class _Asker:
@@ -272,7 +274,7 @@ class _Asker:
         self._until = until
         self._silence = silence
         self._now = time.time()
-        self._apps: dict[str, Sessions] = {}
+        self._apps: dict[str, SessionCalls] = {}
         self._silent: set[str] = set()
         """Apps no worker of which answers."""
         self.found: list[Found] = []
@@ -294,7 +296,7 @@ class _Asker:
 
     async def _ask_app(self, app: str, sessions: list[ListedSession]) -> None:
         if app not in self._apps:
-            self._apps[app] = Sessions(app, self._client)
+            self._apps[app] = SessionCalls(app, self._client, Lifecycle(app, self._client))
             if not await self._apps[app].is_served():
                 self._silent.add(app)
         if app in self._silent:

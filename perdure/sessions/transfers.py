@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -19,7 +20,7 @@ from perdure.journal.entries import Entry, LogImported
 from perdure.journal.fold import fold_journal
 from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import KEYS
-from perdure.messages.session import InvocationResult, InvocationView, Trial
+from perdure.messages.session import InvocationResult, InvocationView
 from perdure.rules.intake import check_ids
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
 from perdure.trajectories.bare_log import to_journal
@@ -66,147 +67,110 @@ class ImportedSession(BaseModel):
     """What of the log was left out, or is not known."""
 
 
-class Transferring:
-    """The methods of `Runner` that take sessions over from logs and files, and write them out."""
+@dataclass(frozen=True)
+class DrivenLog:
+    """A log whose last event is to be driven on, in a session that begins with it."""
 
-    app_name: str
-    _transfers: Transfers
+    given: GivenLog
+    driven: DrivenTrajectory
 
-    async def resume_from(
-        self,
-        events: LogSource,
-        *,
-        user_id: str,
-        session_id: str | None = None,
-        state: Mapping[str, Any] | None = None,
-        replace: bool = False,
-        allow_pending_calls: bool = False,
-    ) -> ResumedSession:
-        """Drive an event log on, in a session made of it; returns at once, as `send_message` does.
-
-        The last event is the trigger, those before it are history. It may be a user's message; a user's response to a
-        long-running call or to a call without response (its tool does not run, the model reacts to the response); an
-        answer to a confirmation; or an agent's event behind which its invocation is not over, such as a model's answer
-        with calls. A rewind, a summary or a change of state behind it is no trigger.
-
-        Args:
-            events: The log: events of Perdure or of ADK; or, as objects or as JSON, what `import_session` takes, of
-                which the names and Perdure's own entries are not looked at.
-            user_id: Whose session.
-            session_id: The new session's id. Default: a fresh one.
-            state: The state that the log starts from. Default: as the log tells, if it does.
-            replace: A session of this id gets this log; the log that it had is kept under another id.
-            allow_pending_calls: Calls in the log that have no response may run. Only for a log that you trust.
+    @classmethod
+    async def read(cls, events: LogSource, *, state: Mapping[str, Any] | None, allow_pending_calls: bool) -> DrivenLog:
+        """Read a log, as `Runner.resume_from` takes it.
 
         Raises:
             InvalidTrajectory: The events are no log, or the last one cannot drive a turn.
-            SessionExists: There is a session of this id, and `replace` is not set.
-            SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
-                replaced this one before all of it had arrived.
         """
 
-        def read() -> tuple[GivenLog, DrivenTrajectory]:
+        def read() -> DrivenLog:
             given = read_given(events)
-            return given, drive_log(
+            driven = drive_log(
                 given.shown_events(),
                 state=given.state if state is None else state,
                 shared=given.shared if state is None else None,
                 allow_pending_calls=allow_pending_calls,
-                fresh=_fresh,
+                fresh=fresh_id,
                 now=time.time(),
                 key_salt=_fresh_salt(),
             )
+            return cls(given, driven)
 
         # It takes seconds for a large log, in which others are to be served.
-        given, log = await asyncio.to_thread(read)
-        key = SessionKey(self.app_name, user_id, session_id or _fresh())
-        replaced = await self._transfers.put(key, log.entries, replace=replace)
-        view = invocation_view(log.projection, log.projection.invocations[log.invocation_id])
+        return await asyncio.to_thread(read)
+
+    def resumed(self, key: SessionKey, replaced: str | None) -> ResumedSession:
+        """Return what became of it: the session, and under which id the log is kept that it replaced."""
+        log = self.driven
         return ResumedSession(
-            invocation=view,
+            invocation=invocation_view(log.projection, log.projection.invocations[log.invocation_id]),
             offset=log.offset,
             user_id=key.user,
             session_id=key.session,
             replaced=replaced,
-            notes=given.notes,
+            notes=self.given.notes,
         )
 
-    async def export_session(
-        self, *, user_id: str, session_id: str, journal: bool = False, shown_as: Callable[[Entry], Entry] | None = None
-    ) -> AsyncGenerator[str, None]:
-        """Yield a session as lines of JSON, without line ends: a header, then ADK's events.
 
-        Args:
-            user_id: Whose session.
-            session_id: Which session.
-            journal: Add Perdure's own entries, so that an import can answer and resume what waits, failed or stopped.
-            shown_as: What stands in the file for an entry. Default: the entry.
+@dataclass(frozen=True)
+class WholeLog:
+    """A log that a session is to begin with, in which nothing is set going."""
 
-        Raises:
-            SessionNotFound: There is none.
-            SessionUnreadable: No worker answers for it.
-        """
-        key = SessionKey(self.app_name, user_id, session_id)
-        entries = await self._transfers.read(key)
-        if shown_as is not None:
-            entries = [shown_as(entry) for entry in entries]
-        versions = {name: version(name) for name in _VERSIONS}
-        header = make_header(key, fold_journal(entries), journal=journal, versions=versions)
-        for line in dump_lines(header, entries):
-            yield line
+    given: GivenLog
+    entries: tuple[Entry, ...]
+    event_count: int
+    invocations: tuple[InvocationView, ...]
 
-    async def import_session(
-        self,
-        log: LogSource,
-        *,
-        user_id: str | None = None,
-        session_id: str | None = None,
-        replace: bool = False,
-        allow_pending_calls: bool = False,
-        damaged: bool = False,
-    ) -> ImportedSession:
-        """Make a session of a log; nothing in it is set going.
-
-        Args:
-            log: An export, as text or its lines, such as an open file's; a session of ADK, or ADK's events, as JSON or
-                as objects; or what `read_given` made of one.
-            user_id: Whose session. Default: the log's.
-            session_id: The session's id. Default: the log's; where it names none, a fresh one.
-            replace: A session of this id gets this log; the log that it had is kept under another id.
-            allow_pending_calls: Calls in the log that have no response may run when their invocation goes on. Only for
-                a file that you trust.
-            damaged: The log is an export that was cut or changed: take the events that are left.
+    @classmethod
+    async def read(cls, log: LogSource, *, allow_pending_calls: bool, damaged: bool) -> WholeLog:
+        """Read a log, as `Runner.import_session` takes it.
 
         Raises:
             InvalidTrajectory: A line is malformed, or the lines are no log.
-            SessionExists: There is a session of this id, and `replace` is not set.
-            SessionUnreadable: The session cannot be replaced, since no worker answers for it; or another client has
-                replaced this one before all of it had arrived.
         """
 
-        def read() -> tuple[GivenLog, tuple[Entry, ...], int, tuple[InvocationView, ...]]:
+        def read() -> WholeLog:
             given = read_given(log, damaged=damaged)
-            entries = (*to_journal(given, fresh=_fresh), _mark(given, allow_pending_calls=allow_pending_calls))
+            entries = (*to_journal(given, fresh=fresh_id), _mark(given, allow_pending_calls=allow_pending_calls))
             session = fold_journal(entries)
             views = tuple(invocation_view(session, invocation) for invocation in session.invocations.values())
-            return given, entries, len(session.events), views
+            return cls(given, entries, len(session.events), views)
 
         # It takes seconds for a large file, in which others are to be served.
-        given, entries, event_count, invocations = await asyncio.to_thread(read)
-        user_id = user_id or given.user_id
+        return await asyncio.to_thread(read)
+
+    def names(self, user_id: str | None, session_id: str | None) -> tuple[str, str]:
+        """Return whose session it becomes, and which: as it says itself, unless somebody else does.
+
+        Raises:
+            InvalidMessage: Nobody says whose.
+        """
+        user_id = user_id or self.given.user_id
         if user_id is None:
             raise InvalidMessage("the log names no user; say whose session it is to be (user_id, --user)")
-        key = SessionKey(self.app_name, user_id, session_id or given.session_id or _fresh())
-        replaced = await self._transfers.put(key, entries, replace=replace)
+        return user_id, session_id or self.given.session_id or fresh_id()
+
+    def imported(self, key: SessionKey, replaced: str | None) -> ImportedSession:
+        """Return what became of it: the session, and under which id the log is kept that it replaced."""
         return ImportedSession(
             app_name=key.app,
             user_id=key.user,
             session_id=key.session,
-            event_count=event_count,
-            invocations=invocations,
+            event_count=self.event_count,
+            invocations=self.invocations,
             replaced=replaced,
-            notes=given.notes,
+            notes=self.given.notes,
         )
+
+
+def dump_session(
+    key: SessionKey, entries: Sequence[Entry], *, journal: bool, shown_as: Callable[[Entry], Entry] | None
+) -> Iterator[str]:
+    """Yield a session's journal as the lines of an export; `shown_as` says what stands there for an entry."""
+    if shown_as is not None:
+        entries = [shown_as(entry) for entry in entries]
+    versions = {name: version(name) for name in _VERSIONS}
+    header = make_header(key, fold_journal(entries), journal=journal, versions=versions)
+    return dump_lines(header, entries)
 
 
 def _mark(given: GivenLog, *, allow_pending_calls: bool) -> LogImported:
@@ -223,20 +187,21 @@ def _fresh_salt() -> str:
     return uuid.uuid4().hex[:_SALT_LENGTH]
 
 
-def _fresh() -> str:
+def fresh_id() -> str:
+    """Return an id that no session has."""
     return str(uuid.uuid4())
 
 
 class Transfers:
     """Puts whole journals in the place of sessions, and reads them."""
 
-    def __init__(self, app: str, client: Client, *, trial: Trial | None = None) -> None:
+    def __init__(self, client: Client, lifecycle: Lifecycle) -> None:
         self._client = client
-        self._lifecycle = Lifecycle(app, client, trial=trial)
+        self._lifecycle = lifecycle
 
     async def read(self, key: SessionKey) -> list[Entry]:
         """Return a session's journal."""
-        if await self._lifecycle.status(key) in (None, DELETED):
+        if not await self._lifecycle.exists(key):
             raise missing(key)
         return await self._lifecycle.read_journal(key)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,12 +15,16 @@ from fastapi.openapi.utils import get_openapi
 from temporalio.client import Client
 
 from perdure.api.app import create_app
-from perdure.api.auth.access import NOT_FOUND, Access, OneUsersRunner
+from perdure.api.auth.access import NOT_FOUND, Access
 from perdure.api.auth.config import AuthConfig
 from perdure.api.auth.credentials import ApiKey
 from perdure.api.auth.identity import ANYONE, APPROVER, NOBODY, OPERATOR, Identity
 from perdure.api.base.config import ApiConfig
 from perdure.client import Runner
+from perdure.journal.open_calls import PendingCall, SessionStatus
+from perdure.sessions.listing import ListedSession
+from perdure.sessions.session import Session
+from perdure.sessions.sessions import Door
 from tests.api.auth_support import Keys
 from tests.api.support import Api, api_and_worker, call_of, obedient_app, response_to, said, served, texts
 from tests.api.support import Obedient as Model
@@ -168,22 +172,83 @@ def test_who_may_do_what(who: Identity, own: str, other: str) -> None:
         assert who.may_for_all(deed) is (deed in other)
 
 
+class Touched(Exception):
+    """Somebody has reached a session."""
+
+
+class WatchedDoor:
+    """A door at which nobody passes unseen."""
+
+    def __init__(self, behind: Door) -> None:
+        self.behind = behind
+
+    def whose(self, user_id: str | None) -> str | None:
+        return self.behind.whose(user_id)
+
+    def session(self, user_id: str, session_id: str) -> Session:
+        raise Touched(user_id)
+
+    async def list(self, user_id: str | None, status: Collection[SessionStatus]) -> list[ListedSession]:
+        raise Touched(user_id)
+
+    async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
+        raise Touched(user_id)
+
+
+SAMPLES: Json = {
+    "user_id": "bob",
+    "session_id": "s",
+    "state_delta": {},
+    "invocation_id": "i",
+    "message": "hello",
+    "responses": {},
+    "events": [
+        {"author": "user", "invocationId": "i", "id": "e", "content": {"role": "user", "parts": [{"text": "a"}]}}
+    ],
+    "log": [{"author": "user", "invocationId": "i", "id": "e", "content": {"role": "user", "parts": [{"text": "a"}]}}],
+    "length": 1,
+}
+
+WHICH = {"user_id", "session_id"}
+"""Of these, an import needs none."""
+
+NO_SESSIONS = {"connect", "behind"}
+"""Methods of a runner that make one."""
+
+
+def methods_of(runner: Runner) -> set[str]:
+    return {name for name, _ in inspect.getmembers(runner, inspect.ismethod) if not name.startswith("_")} - NO_SESSIONS
+
+
+async def called(runner: Runner, name: str) -> None:
+    """Call a method about a session of Bob's, to the end of what it returns."""
+    method = getattr(runner, name)
+    wanted = inspect.signature(method).parameters.values()
+    given = {one.name: SAMPLES[one.name] for one in wanted if one.default is one.empty or one.name in WHICH}
+    found = method(**given)
+    if inspect.isasyncgen(found):
+        async for _ in found:
+            pass
+    elif inspect.isawaitable(found):
+        await found
+
+
 async def test_a_limited_runner_knows_one_user_whatever_it_is_asked() -> None:
+    """Of another user's sessions, nobody gets as far as the door behind, by any method that there is or will be."""
     lazy = await Client.connect("127.0.0.1:1", lazy=True)
     access = Access(identity("ann"), "read")
-    whole = Runner("shop", lazy)
+    whole = Runner("shop", lazy).behind(WatchedDoor)
     runner = access.runner(whole, None)
-    assert isinstance(runner, OneUsersRunner)
-    methods = [
-        name
-        for name, method in inspect.getmembers(runner, inspect.ismethod)
-        if not name.startswith("_") and "user_id" in inspect.signature(cast("Any", method)).parameters
-    ]
-    assert {"respond", "pending", "list_sessions", "events", "import_session", "delete_session"} <= set(methods)
+    methods = methods_of(runner)
+    assert {"respond", "pending", "list_sessions", "events", "import_session", "delete_session"} <= methods
     for name in methods:
         with pytest.raises(HTTPException) as caught:
-            getattr(runner, name)(user_id="bob", session_id="s")
-        assert caught.value.status_code == 404
+            await called(runner, name)
+        assert (caught.value.status_code, caught.value.detail) == (404, NOT_FOUND), name
+    with pytest.raises(Touched, match="ann"):
+        await runner.list_sessions()
+    with pytest.raises(Touched, match="ann"):
+        await runner.pending()
     for who in (NOBODY, identity("bob")):
         with pytest.raises(HTTPException):
             Access(who, "read").runner(whole, "ann")
@@ -197,7 +262,17 @@ async def test_a_limited_runner_knows_one_user_whatever_it_is_asked() -> None:
     assert Access(identity("eve", APPROVER), "read").whose(None) is None
     assert Access(identity("eve", APPROVER), "run").whose(None) == "eve"
     assert Access(identity("eve", APPROVER), "answer").runner(whole, None) is whole
-    assert isinstance(Access(identity("eve", APPROVER), "run").runner(whole, None), OneUsersRunner)
+    with pytest.raises(HTTPException):
+        await called(Access(identity("eve", APPROVER), "run").runner(whole, None), "get_session")
+
+
+async def test_a_runner_has_one_door() -> None:
+    """Whatever it does with a session goes through that, so whoever stands before it has forgotten nothing."""
+    runner = Runner("shop", await Client.connect("127.0.0.1:1", lazy=True)).behind(WatchedDoor)
+    assert vars(runner).keys() == {"app_name", "_door"}
+    for name in methods_of(runner):
+        with pytest.raises(Touched):
+            await called(runner, name)
 
 
 async def test_a_backend_that_does_not_know_who_asks_gives_nothing_out(app: FastAPI) -> None:

@@ -80,10 +80,14 @@ def test_what_is_no_history_is_refused() -> None:
 class TakenOver(Runner):
     """A user whose session is taken over before each turn but the first."""
 
+    def __init__(self, app_name: str, client: Client, **options: Any) -> None:
+        super().__init__(app_name, client, **options)
+        self._lifecycle = Lifecycle(app_name, client)
+
     async def run_async(self, **what: Any) -> AsyncGenerator[Event, None]:
         who = {name: what[name] for name in ("user_id", "session_id")}
         if (await self.get_session(**who)).invocations:
-            await Lifecycle(self.app_name, self._client).take_over(SessionKey(self.app_name, *who.values()))
+            await self._lifecycle.take_over(SessionKey(self.app_name, *who.values()))
             # The agents that were taken over log again what no slice told, their ends above all, before the turn.
             await eventually(lambda: self._is_settled(who))
         async for event in super().run_async(**what):

@@ -14,7 +14,7 @@ from perdure.errors import SessionNotFound
 from perdure.journal.events import Event
 from perdure.messages.session import EventsPage
 from perdure.sessions import feeds
-from perdure.sessions.sessions import Sessions
+from perdure.sessions.log_reader import LogReader
 from tests.workflows.support import Gate, User, agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -39,9 +39,9 @@ async def test_followers_share_looks_and_miss_nothing(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    ask = Sessions.events
+    ask = LogReader.page
 
-    async def counted(self: Sessions, *args: Any, **options: Any) -> EventsPage:
+    async def counted(self: LogReader, *args: Any, **options: Any) -> EventsPage:
         nonlocal looks
         looks += 1
         return await ask(self, *args, **options)
@@ -49,7 +49,7 @@ async def test_followers_share_looks_and_miss_nothing(
     gate = Gate()
     async with serving(client, looking(app_name, gate)) as user:
         await user.create()
-        monkeypatch.setattr(Sessions, "events", counted)
+        monkeypatch.setattr(LogReader, "page", counted)
         following = [asyncio.create_task(taken(user, 0, 5)) for _ in range(50)]
         first = await user.send("a")
         await gate.reached()

@@ -22,7 +22,7 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.session import EXTEND_JOURNAL, EventsPage, JournalPage, PageInput, SessionInput, Trial
 from perdure.sessions import calls as session_calls
 from perdure.sessions.calls import SessionCalls
-from perdure.sessions.sessions import Sessions
+from perdure.sessions.log_reader import LogReader
 from tests.workflows.support import ONCE, PENDING, Counted, Gate, User, agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -34,13 +34,13 @@ ROUNDS = 5
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[PageInput]:
     """The looks into logs that were made."""
     made: list[PageInput] = []
-    ask = Sessions.events
+    ask = LogReader.page
 
-    async def noted(self: Sessions, key: SessionKey, request: PageInput, **options: Any) -> EventsPage:
+    async def noted(self: LogReader, key: SessionKey, request: PageInput, **options: Any) -> EventsPage:
         made.append(request)
         return await ask(self, key, request, **options)
 
-    monkeypatch.setattr(Sessions, "events", noted)
+    monkeypatch.setattr(LogReader, "page", noted)
     return made
 
 

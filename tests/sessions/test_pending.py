@@ -119,7 +119,7 @@ async def test_sessions_that_do_not_answer_are_counted(
     assert (page.calls, {session.id for session in page.unanswered}) == ((), {"s0", "s1", "s2"})
     assert await user.runner.pending(user_id="u") == []
     assert len([record for record in caplog.records if "its calls are left out" in record.getMessage()]) == 3
-    monkeypatch.setattr("perdure.sessions.sessions._PATIENCE", 0.5)
+    monkeypatch.setattr("perdure.sessions.session._PATIENCE", 0.5)
     with pytest.raises(SessionUnreadable, match="start a worker"):
         await user.runner.pending(user_id="u", session_id="s0")
 

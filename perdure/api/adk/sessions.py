@@ -21,7 +21,7 @@ from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.journal.events import QUESTIONS, Event, EventActions
 from perdure.journal.projection import split_state_delta
 from perdure.messages.keys import SessionKey
-from perdure.sessions.sessions import ListedSession
+from perdure.sessions.listing import ListedSession
 from perdure.trajectories.given_logs import GivenLog
 
 _BASE = "/apps/{app_name}/users/{user_id}/sessions"

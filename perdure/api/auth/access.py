@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 from urllib.parse import unquote
 from weakref import WeakSet
 
@@ -16,9 +14,13 @@ from fastapi import HTTPException, Request
 
 from perdure.api.auth.identity import ANYONE, OPERATOR, SCOPE_KEY, Deed, Identity
 from perdure.client import Runner
+from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.plan.nodes import CallLimit
+from perdure.sessions.listing import ListedSession
+from perdure.sessions.session import Session
+from perdure.sessions.sessions import Door
 
-__all__ = ["APP", "NOT_FOUND", "Access", "OneUsersRunner", "access_of", "answers", "check_state", "check_users"]
+__all__ = ["APP", "NOT_FOUND", "Access", "OneUsersDoor", "access_of", "answers", "check_state", "check_users"]
 
 APP = "app:"
 """How the keys of a state start that all sessions of an app share, whosever they are."""
@@ -79,7 +81,7 @@ class Access:
         if user_id is not None:
             self.check(user_id, deed)
         only = self.whose(None, deed)
-        return runner if only is None else OneUsersRunner(runner, only)
+        return runner if only is None else runner.behind(lambda door: OneUsersDoor(door, only))
 
     def whose(self, user_id: str | None, deed: Deed | None = None) -> str | None:
         """Return the user whose sessions are meant by a request for `user_id`'s; with `None`, for all it may touch.
@@ -143,25 +145,35 @@ def check_state(identity: Identity, delta: Mapping[str, Any] | None) -> None:
         raise HTTPException(403, "app: keys are shared by all users of the app, so only an operator may write them")
 
 
-class OneUsersRunner(Runner):
-    """A runner that knows of one user's sessions only, whatever it is asked. The default user is that one."""
+class OneUsersDoor:
+    """A door to one user's sessions only, whatever it is asked. The default user is that one.
 
-    def __init__(self, runner: Runner, user_id: str) -> None:
-        """Limit a runner to a user."""
-        vars(self).update(vars(runner))
-        self.only = user_id
+    It holds the only way to the sessions, so there is no method of `Runner` that it could forget.
+    """
 
+    def __init__(self, behind: Door, user_id: str) -> None:
+        """Stand before a door, and let through to one user's sessions."""
+        self._behind = behind
+        self._only = user_id
 
-def _limited(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def call(self: OneUsersRunner, *args: Any, user_id: str | None = None, **named: Any) -> Any:
-        if user_id is not None and user_id != self.only:
+    def whose(self, user_id: str | None) -> str:
+        """Return the user.
+
+        Raises:
+            HTTPException: Another one is meant. 404.
+        """
+        if user_id is not None and user_id != self._only:
             raise HTTPException(404, NOT_FOUND)
-        return method(self, *args, user_id=self.only, **named)
+        return self._only
 
-    return call
+    def session(self, user_id: str, session_id: str) -> Session:
+        """Return a session of the user."""
+        return self._behind.session(self.whose(user_id), session_id)
 
+    async def list(self, user_id: str | None, status: Collection[SessionStatus]) -> list[ListedSession]:
+        """Return the user's sessions."""
+        return await self._behind.list(self.whose(user_id), status)
 
-for _name, _method in inspect.getmembers(Runner, inspect.isfunction):
-    if not _name.startswith("_") and "user_id" in inspect.signature(cast("Callable[..., Any]", _method)).parameters:
-        setattr(OneUsersRunner, _name, _limited(cast("Callable[..., Any]", _method)))
+    async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
+        """Return the open calls of the user's sessions."""
+        return await self._behind.pending(self.whose(user_id), session_id)

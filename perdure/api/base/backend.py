@@ -17,7 +17,7 @@ from perdure.api.adk.schemas import Session
 from perdure.api.auth.access import Access, access_of
 from perdure.api.auth.identity import ANYONE, OPERATOR, Deed
 from perdure.api.base.config import ApiConfig
-from perdure.api.base.veil import VeiledRunner, veiled
+from perdure.api.base.veil import VeiledDoor, veiled
 from perdure.client import Runner
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.claims import claims_id
@@ -25,8 +25,10 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.session import SessionView
 from perdure.plan.nodes import Plan
 from perdure.serving.health import Pulse
+from perdure.sessions.calls import SessionCalls
+from perdure.sessions.lifecycle import Lifecycle
+from perdure.sessions.listing import list_apps
 from perdure.sessions.pending import Silence
-from perdure.sessions.sessions import Sessions, list_apps
 from perdure.streams.hub import TokenHub
 
 _KEPT_RUNNERS = 100
@@ -145,8 +147,8 @@ class Backend:
         raise HTTPException(404, f"there is no app {app!r}; served are: {names}")
 
     async def _is_there(self, app: str) -> bool:
-        found = await Sessions(app, self._client).is_served()
-        if found or (await self._client.count_workflows(f"WorkflowType = '{app}'")).count:
+        calls = SessionCalls(app, self._client, Lifecycle(app, self._client))
+        if await calls.is_served() or (await self._client.count_workflows(f"WorkflowType = '{app}'")).count:
             if len(self._known_apps) < _KEPT_APPS:
                 self._known_apps.add(app)
             return True
@@ -184,7 +186,7 @@ class Backend:
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
         runner = self.access.runner(self._runner(app), user_id, deed)
-        return runner if self.shows_errors(app) else VeiledRunner(runner)
+        return runner if self.shows_errors(app) else runner.behind(VeiledDoor)
 
     def shows_errors(self, app: str) -> bool:
         """Return whether the sender may read the texts of errors of the app's code."""

@@ -1,29 +1,31 @@
 """Hides texts of errors from end users, who get type and reference: a text may quote anything.
 
-It stands around the runner that a route gets, so that no route has to think of it.
+It stands before the sessions of the runner that a route gets, so that no route has to think of it.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 from google.genai import types
 from pydantic import BaseModel
 
-from perdure.client import Runner
 from perdure.errors import InvocationFailed
-from perdure.journal.entries import Failure
+from perdure.journal.entries import Entry, Failure
 from perdure.journal.events import REQUEST_RECONCILE, Event, asked_about
-from perdure.journal.open_calls import PendingCall
+from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.messages.session import Effect
 from perdure.plan.nodes import Plan
 from perdure.rules.failures import public_text, reference
+from perdure.sessions.listing import ListedSession
+from perdure.sessions.session import Session
+from perdure.sessions.sessions import Door
 
-__all__ = ["VeiledRunner", "veiled"]
+__all__ = ["VeiledDoor", "veiled"]
 
 _T = TypeVar("_T")
 
@@ -118,13 +120,71 @@ def _question(args: Mapping[str, Any], invocation_id: str, agent: str) -> dict[s
     return {**args, "reason": told} if "reason" in args else dict(args)
 
 
-class VeiledRunner(Runner):
-    """A runner whose answers, and whose errors, hold no text of an error of the operator's code."""
+class VeiledDoor:
+    """A door behind which no answer, and no error, holds a text of an error of the operator's code."""
 
-    def __init__(self, runner: Runner) -> None:
-        """Stand before a runner, which may be limited to a user's sessions."""
-        vars(self).update(vars(runner))
-        self.behind = runner
+    def __init__(self, behind: Door) -> None:
+        """Stand before a door, which may be limited to a user's sessions."""
+        self._behind = behind
+
+    def whose(self, user_id: str | None) -> str | None:
+        """Return whose sessions are meant."""
+        return self._behind.whose(user_id)
+
+    def session(self, user_id: str, session_id: str) -> Session:
+        """Return a session that tells no such text, whatever it is asked."""
+        return cast("Session", _VeiledSession(self._behind.session(user_id, session_id)))
+
+    async def list(self, user_id: str | None, status: Collection[SessionStatus]) -> list[ListedSession]:
+        """Return sessions."""
+        return await _answer(self._behind.list(user_id, status))
+
+    async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
+        """Return open calls."""
+        return await _answer(self._behind.pending(user_id, session_id))
+
+
+class _VeiledSession:
+    """Has all that a `Session` has, and veils what each method returns or yields."""
+
+    def __init__(self, behind: Session) -> None:
+        self._behind = behind
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._behind, name)
+        if not callable(found):
+            return veiled(found)
+
+        @functools.wraps(found)
+        def call(*args: Any, **named: Any) -> Any:
+            result = found(*args, **named)
+            if inspect.isasyncgen(result):
+                return _answers(cast("AsyncGenerator[Any, None]", result))
+            return _answer(result) if inspect.isawaitable(result) else veiled(result)
+
+        return call
+
+    def export(self, *, journal: bool, shown_as: Callable[[Entry], Entry] | None) -> AsyncGenerator[str, None]:
+        """Yield lines that are text already, so what stands in them is veiled before."""
+        return self._behind.export(
+            journal=journal, shown_as=lambda entry: veiled(shown_as(entry) if shown_as else entry)
+        )
+
+
+async def _answer(found: Awaitable[_T]) -> _T:
+    try:
+        return veiled(await found)
+    except InvocationFailed as error:
+        raise _told(error) from None
+
+
+async def _answers(found: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    try:
+        async with aclosing(found):
+            async for value in found:
+                yield veiled(value)
+    except InvocationFailed as error:
+        raise _told(error) from None
 
 
 def _told(error: InvocationFailed) -> InvocationFailed:
@@ -132,44 +192,3 @@ def _told(error: InvocationFailed) -> InvocationFailed:
     return InvocationFailed(
         error.invocation_id, agent=error.agent, step=error.step, cause=cause, resumable=error.resumable
     )
-
-
-def _veiling(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    if inspect.isasyncgenfunction(method):
-
-        @functools.wraps(method)
-        async def generate(self: VeiledRunner, *args: Any, **named: Any) -> AsyncGenerator[Any, None]:
-            try:
-                async with aclosing(getattr(self.behind, name)(*args, **named)) as found:
-                    async for value in found:
-                        yield veiled(value)
-            except InvocationFailed as error:
-                raise _told(error) from None
-
-        return generate
-    if inspect.iscoroutinefunction(method):
-
-        @functools.wraps(method)
-        async def call(self: VeiledRunner, *args: Any, **named: Any) -> Any:
-            try:
-                return veiled(await getattr(self.behind, name)(*args, **named))
-            except InvocationFailed as error:
-                raise _told(error) from None
-
-        return call
-
-    @functools.wraps(method)
-    def call_now(self: VeiledRunner, *args: Any, **named: Any) -> Any:
-        return getattr(self.behind, name)(*args, **named)
-
-    return call_now
-
-
-def _export(self: VeiledRunner, **named: Any) -> AsyncGenerator[str, None]:
-    return self.behind.export_session(**named, shown_as=veiled)
-
-
-for _name, _method in inspect.getmembers(Runner, inspect.isfunction):
-    if not _name.startswith("_"):
-        setattr(VeiledRunner, _name, _veiling(_name, cast("Callable[..., Any]", _method)))
-VeiledRunner.export_session = _export  # pyright: ignore[reportAttributeAccessIssue] -- it says itself how entries are shown

@@ -23,8 +23,8 @@ from perdure.journal.events import QUESTIONS, USER, Event
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
 from perdure.plan.nodes import Plan
+from perdure.sessions.listing import ListedSession
 from perdure.sessions.pending import Found, Wanted, ask_waiting
-from perdure.sessions.sessions import ListedSession
 from perdure.views.explanation import InvocationExplanation, SessionExplanation
 
 MOST_CALLS = 100
