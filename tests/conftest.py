@@ -14,6 +14,8 @@ from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
 from perdure.serving.dev_server import DevServer, DevServerConfig
+from tests.small_server import small_client as small_client
+from tests.small_server import small_server as small_server
 
 pytest_plugins = ["tests.unforgiving"]
 
