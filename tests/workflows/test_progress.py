@@ -58,7 +58,7 @@ class Steps(RuleBasedStateMachine):
 
     @rule()
     def ask_for_an_activity(self) -> None:
-        """As `Effects` does: held back or started, by `may_start` alone."""
+        """As `Activities` does: held back or started, by `may_start` alone."""
         if self.run.may_start:
             self.enter("activity", None, self.run.activity())
             self.started += 1
