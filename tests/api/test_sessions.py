@@ -279,7 +279,13 @@ async def test_a_server_that_was_given_none_takes_all_that_are_there(client: Cli
     async with served(client, app, model, apps=()) as api:
         refused = await api.http.post(api.path(), json={})
         assert (refused.status_code, f"there is no app {app_name!r}" in refused.text) == (404, True)
+
+        async def is_there() -> bool:
+            return (await api.http.post(api.path(), json={})).status_code == 200
+
         async with serving(client, app):
+            # Once the worker has asked for work.
+            await eventually(is_there)
             session = await api.create()
             assert texts(await api.ran(session, "hello")) == ["clerk: you said: hello"]
 
