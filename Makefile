@@ -7,7 +7,7 @@ STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
 WORKERS ?= 2
 
-.PHONY: setup demo test test-313 attacks retest prove check lint types fast-tests format lock clean
+.PHONY: setup demo test coverage test-313 attacks retest prove check lint types fast-tests format lock clean
 
 setup: $(STAMP)
 
@@ -27,10 +27,13 @@ $(STAMP): pyproject.toml requirements.lock Makefile | $(UV)
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
-# Every test, with the branch coverage of perdure/ (the least that passes stands in pyproject.toml). Two processes
-# share them, by files, each with Temporal servers of its own; WORKERS=0 is one.
+# Every test. Two processes share them, by files, each with Temporal servers of its own; WORKERS=0 is one.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+# The same with the branch coverage of perdure/; the least that passes stands in pyproject.toml.
+coverage: PYTEST = --cov --cov-report=term
+coverage: test
 
 # What must hold on the image's Python, too, where one is found: the attacks, and the tests that need no server.
 test-313: | $(UV)
