@@ -139,6 +139,14 @@ def undeterministic(name: str, path: Path) -> Iterator[str]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and BANNED_CALLS.match(called := ast.unparse(node.func)):
             yield f"perdure.{name}, line {node.lineno}: calls {called}()"
+        elif isinstance(node, ast.Call) and differs_by_python(node):
+            yield f"perdure.{name}, line {node.lineno}: {called}() takes other steps of the loop in Python 3.11 and 3.12"
+
+
+def differs_by_python(call: ast.Call) -> bool:
+    called = ast.unparse(call.func)
+    timed = called.endswith("wait_condition") and any(keyword.arg == "timeout" for keyword in call.keywords)
+    return timed or called in ("asyncio.wait_for", "asyncio.timeout", "asyncio.timeout_at")
 
 
 def late_imports(name: str, path: Path) -> Iterator[str]:
@@ -207,6 +215,8 @@ def test_the_house_rules_hold(rule: Rule) -> None:
         (wrong_imports, "from perdure.cli.main import main\n", "line 1: imports perdure.cli.main"),
         (undeterministic, "def f():\n    import time\n", "line 2: imports time"),
         (undeterministic, "stamp = datetime.now()\n", "line 1: calls datetime.now()"),
+        (undeterministic, "wait_condition(f, timeout=3)\n", "line 1: wait_condition() takes other steps"),
+        (undeterministic, "asyncio.wait_for(f, 3)\n", "line 1: asyncio.wait_for() takes other steps"),
         (late_imports, "def f():\n    import json\n", "line 2"),
         (too_long, "def f():\n" + "    print()\n" * 61, "function f has 61 lines"),
         (too_long, "class A:\n" + "    a = 1\n" * 300, "class A has 301 lines"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 
 from structlog.stdlib import BoundLogger
@@ -63,14 +62,21 @@ class Deadlines:
             if due is None:
                 await workflow.wait_condition(lambda: self._next() is not None)
             elif due > workflow.time():
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await workflow.wait_condition(
-                        lambda due=due: self._next() != due,
-                        timeout=due - workflow.time(),
-                        timeout_summary=DEADLINE_SUMMARY,
-                    )
+                await self._until(due)
             else:
                 self._act(workflow.time())
+
+    async def _until(self, due: float) -> None:
+        """Wait for a time, or until something else is due.
+
+        Not by a time-out of `wait_condition`, which is asyncio's `wait_for`: that takes other steps of the loop in
+        Python 3.11 than from 3.12 on, so that neither would replay the other's histories.
+        """
+        timer = asyncio.create_task(workflow.sleep(due - workflow.time(), summary=DEADLINE_SUMMARY))
+        try:
+            await workflow.wait_condition(lambda: timer.done() or self._next() != due)
+        finally:
+            timer.cancel()
 
     def _open(self) -> Iterator[Call]:
         projection = self._log.projection
