@@ -140,7 +140,7 @@ def undeterministic(name: str, path: Path) -> Iterator[str]:
         if isinstance(node, ast.Call) and BANNED_CALLS.match(called := ast.unparse(node.func)):
             yield f"perdure.{name}, line {node.lineno}: calls {called}()"
         elif isinstance(node, ast.Call) and differs_by_python(node):
-            yield f"perdure.{name}, line {node.lineno}: {called}() takes other steps of the loop in Python 3.11 and 3.12"
+            yield f"perdure.{name}, line {node.lineno}: {ast.unparse(node.func)}() takes other steps in Python 3.12"
 
 
 def differs_by_python(call: ast.Call) -> bool:
