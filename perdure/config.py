@@ -198,7 +198,8 @@ class WorkerConfig:
     max_concurrent_activities: int = 100
     """Model calls and tools of one app at work at the same time. Default: 100."""
     tool_threads: int = 32
-    """Threads of one app for tools and instructions that are plain functions; more wait for a free one. Default: 32."""
+    """Threads of a process for tools that are plain functions, and as many for instructions; more wait for a free one.
+    Default: 32."""
     max_concurrent_workflow_tasks: int = 4
     """Workflow tasks of one app at work at the same time, at least 2. Python computes one after the other in any case,
     and many at once, as when a restarted worker replays its sessions, outlast the seconds that each has. A task has a

@@ -69,12 +69,12 @@ def create_workers(
     )
     # Where histories are encrypted, what is too large for them is, too; and it is opened where it is loaded.
     kept = None if config.artifacts is None else SealedArtifacts(config.artifacts, client.data_converter.payload_codec)
-    workers: list[Worker] = []
-    for registry in map(register, apps):
-        code = _code_runner(registry.plan.app, config.tool_threads)
-        results = ToolResults(code, kept)
-        workers.append(worker_with_steps(shared, registry, NativeSteps(registry, code, results, kept), results))
-    return workers
+    tools, models = _code_runners(config.tool_threads)
+    results = ToolResults(tools, kept)
+    return [
+        worker_with_steps(shared, registry, NativeSteps(registry, tools, models, results, kept), results)
+        for registry in map(register, apps)
+    ]
 
 
 async def run_workers(
@@ -181,6 +181,9 @@ def _version(registry: Registry, config: WorkerConfig) -> _Version:
 
 
 @functools.cache
-def _code_runner(app: str, threads: int) -> CodeRunner:
-    # One loop for all steps of an app: what its tools and models share, such as a client of a service, belongs to one.
-    return CodeRunner(app, threads)
+def _code_runners(threads: int) -> tuple[CodeRunner, CodeRunner]:
+    """Return what runs the code of tools and that of models, for the whole process."""
+    # On one loop: what tools and models share, such as a client of a service, belongs to one.
+    tools = CodeRunner("tools", threads)
+    # Tools that hold all of their threads hold up no instruction.
+    return tools, tools.with_threads("models", threads)

@@ -20,10 +20,15 @@ class NativeSteps:
     """Does the steps of one app by the code that its plan names. Implements `Steps`."""
 
     def __init__(
-        self, registry: Registry, code: CodeRunner, results: ToolResults, artifacts: ArtifactService | None = None
+        self,
+        registry: Registry,
+        tools: CodeRunner,
+        models: CodeRunner,
+        results: ToolResults,
+        artifacts: ArtifactService | None = None,
     ) -> None:
-        self._models = ModelCalls(registry, code, artifacts)
-        self._tools = ToolCalls(registry, code, results, artifacts)
+        self._models = ModelCalls(registry, models, artifacts)
+        self._tools = ToolCalls(registry, tools, results, artifacts)
 
     async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         """Ask an agent's model."""

@@ -1,6 +1,6 @@
 """Runs user code so that it never blocks the worker's loop.
 
-Sync functions run in threads; async ones, models included, on a loop of their own, one for each app.
+Sync functions run in threads; async ones, models included, on a loop of their own, one for each worker process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent import futures
+from copy import copy
 from typing import Any, Generic, TypeVar
 
 from perdure.errors import ArtifactError, error_text
@@ -34,6 +35,12 @@ class CodeRunner:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"perdure-{name}-loop", daemon=True)
         self._thread.start()
+
+    def with_threads(self, name: str, max_threads: int) -> CodeRunner:
+        """Return a runner on the same loop whose threads are its own, so that neither waits for the other's."""
+        runner = copy(self)
+        runner._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"perdure-{name}")
+        return runner
 
     async def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a function and return its result.
