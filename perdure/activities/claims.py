@@ -21,7 +21,6 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.activities.attempts import beating
 from perdure.activities.journal_cache import JournalCache
 from perdure.journal.entries import ToolStarted
 from perdure.messages.claims import CLAIM, CLAIMS_WORKFLOW, Claim, ClaimInput, ClaimResult, ClaimsInput, claims_id
@@ -71,11 +70,10 @@ class ClaimDesk:
             token=uuid.uuid4().hex,
         )
         request = ClaimInput(claim=claim, run_id=info.workflow_run_id or "")
-        with beating():
+        result = await self._ask(claims_id(info.workflow_id or ""), info.task_queue, request)
+        if result.verdict == "unknown_run":
+            request = request.model_copy(update={"known": await self._known(call.known or 0)})
             result = await self._ask(claims_id(info.workflow_id or ""), info.task_queue, request)
-            if result.verdict == "unknown_run":
-                request = request.model_copy(update={"known": await self._known(call.known or 0)})
-                result = await self._ask(claims_id(info.workflow_id or ""), info.task_queue, request)
         _check(call, result)
 
     async def _known(self, length: int) -> tuple[str, ...]:
