@@ -146,7 +146,7 @@ def undeterministic(name: str, path: Path) -> Iterator[str]:
 def differs_by_python(call: ast.Call) -> bool:
     called = ast.unparse(call.func)
     timed = called.endswith("wait_condition") and any(keyword.arg == "timeout" for keyword in call.keywords)
-    return timed or called in ("asyncio.wait_for", "asyncio.timeout", "asyncio.timeout_at")
+    return timed or called == "asyncio.wait_for"
 
 
 def late_imports(name: str, path: Path) -> Iterator[str]:
