@@ -23,7 +23,7 @@ from perdure.messages.rollout import Rollout
 from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput
 from perdure.plan.nodes import LlmNode
 from perdure.rules.model_answers import derived_id, logged_size
-from perdure.steps.base import ModelCall, Place, Snapshot, StepRefused, Steps, llm_node
+from perdure.steps.base import ModelCall, Place, Snapshot, Steps, llm_node
 from perdure.steps.model_call import NoResponse
 from perdure.streams.hub import Draft, TokenHub, Writer
 from perdure.telemetry.step import tell
@@ -69,8 +69,6 @@ class ModelActivity:
                 ) from error
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
-            except StepRefused as error:
-                raise ApplicationError(message_of(error), type=error.kind, non_retryable=True) from error
             except (ArtifactError, DefinitionError) as error:
                 raise told(error, non_retryable=True) from error
             except Exception as error:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from perdure.errors import PerdureError
+from perdure.errors import DefinitionError, PerdureError
 from perdure.journal.events import Event, ToolConfirmation
 from perdure.journal.projection import Projection
 from perdure.journal.run_paths import RunPath
@@ -103,7 +103,7 @@ class StepRefused(PerdureError):
 
 
 class Steps(Protocol):
-    """The steps of one app's agents. All run on one loop; none blocks the loop of its caller."""
+    """The steps of one app's agents. Their code runs on one loop; none blocks the loop of the caller."""
 
     async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         """Ask an agent's model; returns its answer as an event.
@@ -161,9 +161,12 @@ def llm_node(session: Projection, at: Place, plan: str | None) -> tuple[Plan, Ll
         session: The session.
         at: The agent.
         plan: The plan's digest, where the journal does not name it.
+
+    Raises:
+        DefinitionError: It is no LLM agent.
     """
     found = session.plans[plan or session.invocations[at.invocation_id].plan or ""]
     node = found.nodes[at.agent]
     if not isinstance(node, LlmNode):
-        raise StepRefused("DefinitionError", f"agent {at.agent!r} has no model")
+        raise DefinitionError(f"agent {at.agent!r} has no model")
     return found, node

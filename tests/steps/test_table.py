@@ -16,10 +16,10 @@ from perdure.activities.plan import SearchAttributes
 from perdure.agents import App, FunctionTool, LongRunningFunctionTool, ResumabilityConfig
 from perdure.compiler.registry import register
 from perdure.config import WorkerConfig
-from perdure.errors import ModelError
+from perdure.errors import DefinitionError, ModelError
 from perdure.journal.events import Event, EventActions
 from perdure.journal.tool_output import ToolOutput
-from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, StepRefused, ToolCall
+from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, ToolCall
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner
 from perdure.streams.hub import TokenHub, Writer
@@ -141,7 +141,7 @@ async def test_a_function_of_a_custom_agent_is_a_step(client: Client, app_name: 
     ("error", "tries"),
     [
         (ModelError("no more of it", retryable=False), 1),
-        (StepRefused("DefinitionError", "this cannot be asked"), 1),
+        (DefinitionError("this cannot be asked"), 1),
         (KeyError("a defect"), 3),
     ],
 )
