@@ -1,4 +1,4 @@
-"""What a session shows of itself: the answers to its workflow's queries, without a trace in the history."""
+"""Answers the queries of a session's workflow, which leave no trace in its history."""
 
 from __future__ import annotations
 
