@@ -1,0 +1,25 @@
+"""`AdkApp`: a google.adk app, as Perdure serves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class AdkApp:
+    """A google.adk `App` under the name that it is served by."""
+
+    name: str
+    """The folder's name, as `adk web` has it; workflow type and task queue of its sessions."""
+    app: Any
+    """The `google.adk.apps.App`; a root agent without one is wrapped."""
+    folder: Path | None = None
+    """Where it was loaded from."""
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a long-running call pauses its invocation."""
+        config = self.app.resumability_config
+        return config is not None and bool(config.is_resumable)
