@@ -14,15 +14,16 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
+from perdure.activities.callbacks import CallbackActivity
 from perdure.activities.claims import ClaimDesk
 from perdure.activities.journal_cache import JournalActivity, JournalCache
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
 from perdure.activities.plan import PlanActivities, SearchAttributes
 from perdure.activities.tools import ToolActivity
-from perdure.agents.definitions import App
+from perdure.adk.app import AnyApp
 from perdure.artifacts.sealing import SealedArtifacts
-from perdure.compiler.registry import Registry, register
+from perdure.compiler.registry import AnyRegistry, Registry, register
 from perdure.config import WorkerConfig
 from perdure.logs import redact_logs
 from perdure.messages.rollout import Rollout
@@ -44,7 +45,7 @@ _HEARTBEAT_SECONDS = 1
 
 
 def create_workers(
-    client: Client, apps: Sequence[App], config: WorkerConfig | None = None, *, streams: TokenHub | None = None
+    client: Client, apps: Sequence[AnyApp], config: WorkerConfig | None = None, *, streams: TokenHub | None = None
 ) -> list[Worker]:
     """Return a worker for each app, ready to run.
 
@@ -71,15 +72,31 @@ def create_workers(
     kept = None if config.artifacts is None else SealedArtifacts(config.artifacts, client.data_converter.payload_codec)
     tools, models = _code_runners(config.tool_threads)
     results = ToolResults(tools, kept)
-    return [
-        worker_with_steps(shared, registry, NativeSteps(registry, tools, models, results, kept), results)
-        for registry in map(register, apps)
-    ]
+    code = _Code(tools, models, results, kept)
+    return [worker_with_steps(shared, registry, code.steps(registry), results) for registry in map(register, apps)]
+
+
+@dataclass(frozen=True)
+class _Code:
+    """What runs the code of a process's apps."""
+
+    tools: CodeRunner
+    models: CodeRunner
+    results: ToolResults
+    artifacts: SealedArtifacts | None
+
+    def steps(self, registry: AnyRegistry) -> Steps:
+        """Return the steps of an app's agents."""
+        if isinstance(registry, Registry):
+            return NativeSteps(registry, self.tools, self.models, self.results, self.artifacts)
+        from perdure.adk.serving import adk_steps
+
+        return adk_steps(registry, self.tools, self.artifacts)
 
 
 async def run_workers(
     client: Client,
-    apps: Sequence[App],
+    apps: Sequence[AnyApp],
     config: WorkerConfig | None = None,
     *,
     stop: asyncio.Event | None = None,
@@ -121,7 +138,7 @@ class SharedByWorkers:
     streams: TokenHub | None
 
 
-def worker_with_steps(shared: SharedByWorkers, registry: Registry, steps: Steps, results: ToolResults) -> Worker:
+def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Steps, results: ToolResults) -> Worker:
     """Build the worker of one app, whose agents' steps are done by `steps`."""
     client, config, journals = shared.client, shared.config, shared.journals
     rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
@@ -138,6 +155,7 @@ def worker_with_steps(shared: SharedByWorkers, registry: Registry, steps: Steps,
             kept.keep_journal,
             kept.load_journal,
             ModelActivity(steps, journals, rollout, shared.streams).call,
+            CallbackActivity(steps, journals, rollout).call,
             tools.keep_result,
             tools.run,
         ],
@@ -166,7 +184,7 @@ class _Version(TypedDict, total=False):
 _BEHAVIOR = {"pinned": VersioningBehavior.PINNED, "auto-upgrade": VersioningBehavior.AUTO_UPGRADE}
 
 
-def _version(registry: Registry, config: WorkerConfig) -> _Version:
+def _version(registry: AnyRegistry, config: WorkerConfig) -> _Version:
     if config.deployment is None:
         # Else Temporal hashes the code of every module that is loaded, which takes seconds; and it says less.
         return _Version(build_id=f"{registry.plan.app}-{registry.plan.digest[:12]}")

@@ -20,7 +20,7 @@ from perdure.journal.events import Event
 from perdure.logs import bound
 from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput
+from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput, StepLog
 from perdure.plan.nodes import LlmNode
 from perdure.rules.model_answers import derived_id, logged_size
 from perdure.steps.base import ModelCall, Place, Snapshot, Steps, llm_node
@@ -58,7 +58,7 @@ class ModelActivity:
         with bound(**asdict(at.key), **names), telling("model"), beating():
             try:
                 node = llm_node(snapshot.projection, at, call.plan)[1]
-                event = await self._answer(call, at, node, snapshot)
+                output = await self._answer(call, at, node, snapshot)
             except ModelError as error:
                 final = isinstance(error, NoResponse) and info.attempt >= _DEFECT_ATTEMPTS
                 raise ApplicationError(
@@ -74,20 +74,27 @@ class ModelActivity:
             except Exception as error:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.
                 raise told(error, non_retryable=info.attempt >= _DEFECT_ATTEMPTS) from error
-        if _asks_person(node, event):
+        if _asks_person(node, output.answer):
             self._journals.rest(workflow_id, run_id)
-        output = ModelOutput(event=event)
         what = f"the answer of agent {call.agent!r}'s model"
         check_size(output, what)
-        check_bytes(logged_size(node, call.branch, event), MAX_EVENT_BYTES, what)
+        check_bytes(logged_size(node, call.branch, output.answer), MAX_EVENT_BYTES, what)
         return output
 
-    async def _answer(self, call: ModelInput, at: Place, node: LlmNode, session: Snapshot) -> Event:
+    async def _answer(self, call: ModelInput, at: Place, node: LlmNode, session: Snapshot) -> ModelOutput:
         tell("model", node.name, "model", invocation_id=call.invocation_id, model=node.model)
-        step = ModelCall(plan=call.plan, index=call.call_index, begun_after=call.begun_after)
+        step = ModelCall(
+            plan=call.plan, index=call.call_index, begun_after=call.begun_after, begun_with=call.begun_with
+        )
         with self._writing(call, session) as (writer, event_id):
-            [event] = (await self._steps.call_model(at, session, step, writer)).events
-        return event if event_id is None else event.model_copy(update={"id": event_id})
+            output = await self._steps.call_model(at, session, step, writer)
+        events = list(output.events)
+        if event_id is not None and events:
+            events[-1] = events[-1].model_copy(update={"id": event_id})
+        if session.projection.is_adk(at.invocation_id, call.plan):
+            return ModelOutput(step=StepLog(events=tuple(events), state=dict(output.state), ended=output.ended))
+        [event] = events
+        return ModelOutput(event=event)
 
     @contextmanager
     def _writing(self, call: ModelInput, snapshot: Snapshot) -> Generator[tuple[Writer | None, str | None]]:

@@ -80,7 +80,7 @@ def _problem(value: BaseModel, data: bytes) -> str | None:
     if isinstance(value, ModelOutput):
         most = MAX_REQUEST_VALUES
         try:
-            check_parts(len(value.event.parts))
+            check_parts(len(value.answer.parts))
         except InvalidMessage as error:
             return f"is too much: {error}"
     problem = excess(data, most)

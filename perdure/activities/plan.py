@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities.attempts import beating
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES
-from perdure.compiler.registry import Registry
+from perdure.compiler.registry import AnyRegistry
 from perdure.errors import SharedStateFull
 from perdure.journal.entries import payload_size
 from perdure.logs import get_logger
@@ -39,7 +39,7 @@ _PASSING = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED
 class PlanActivities:
     """Loads an app's plan, and writes shared state."""
 
-    def __init__(self, registry: Registry, client: Client, search_attributes: SearchAttributes) -> None:
+    def __init__(self, registry: AnyRegistry, client: Client, search_attributes: SearchAttributes) -> None:
         self._registry = registry
         self._client = client
         self._search_attributes = search_attributes

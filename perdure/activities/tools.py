@@ -25,7 +25,7 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
 from perdure.rules.large_results import MAX_RESULT_BYTES
-from perdure.steps.base import Place, StepRefused, Steps, ToolCall
+from perdure.steps.base import Place, Snapshot, StepRefused, Steps, ToolCall
 from perdure.steps.tool_results import ToolResults
 from perdure.telemetry.step import tell
 
@@ -130,6 +130,7 @@ class ToolActivity:
             args=call.args,
             key=call.idempotency_key,
             state=await self._state(call),
+            session=await self._session(call),
             kind=call.kind,
             confirmation=call.confirmation,
             begin=begin,
@@ -143,6 +144,12 @@ class ToolActivity:
             return ToolOutput()
         output = await self._steps.run_tool(at, step)
         return output.model_copy(update={"times": timer.times}) if ran else output
+
+    async def _session(self, call: ToolInput) -> Snapshot | None:
+        if call.journal is None:
+            return None
+        info = activity.info()
+        return await self._journals.at(info.workflow_id or "", info.workflow_run_id or "", call.journal)
 
     async def _state(self, call: ToolInput) -> dict[str, Any]:
         if call.length is None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perdure.agents.definitions import App
+
 
 @dataclass(frozen=True, eq=False)
 class AdkApp:
@@ -23,3 +25,7 @@ class AdkApp:
         """Whether a long-running call pauses its invocation."""
         config = self.app.resumability_config
         return config is not None and bool(config.is_resumable)
+
+
+AnyApp = App | AdkApp
+"""An app that a worker serves."""

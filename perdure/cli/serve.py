@@ -325,7 +325,7 @@ def _greet(
     if served.listener is not None:
         say(f"inbox        {served.told}/")
     for app in apps:
-        resumable = app.resumability_config is not None and app.resumability_config.is_resumable
+        resumable = app.is_resumable
         say(f"app          {app.name}{'' if resumable else ' (not resumable: no ResumabilityConfig says so)'}")
     address = server.address if server is not None else config.address
     say(f'try          perdure run --address {address} {apps[0].name} "hello"')

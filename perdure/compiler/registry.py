@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
+from perdure.adk.app import AnyApp
 from perdure.agents.artifacts import load_artifacts
 from perdure.agents.custom import BaseAgent, walk
 from perdure.agents.definitions import App, InstructionProvider, LlmAgent
@@ -18,6 +19,20 @@ from perdure.plan.nodes import CustomNode, LlmNode, Plan
 
 class NotRegistered(LookupError):
     """This process has no such code; another worker, or this one after a deployment, may have it."""
+
+
+class AnyRegistry(Protocol):
+    """The code behind a served app's plan, whoever's its agents are."""
+
+    @property
+    def app(self) -> AnyApp:
+        """The app."""
+        ...
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+        ...
 
 
 class Registry:
@@ -133,10 +148,10 @@ class Registry:
         return NotRegistered(f"app {self.app.name!r} in this worker: {what}; deploy the code that has it")
 
 
-_registries: dict[str, Registry] = {}
+_registries: dict[str, AnyRegistry] = {}
 
 
-def register(app: App) -> Registry:
+def register(app: AnyApp) -> AnyRegistry:
     """Compile an app and remember it under its name, for the whole process.
 
     The same object gets the same registry again; another app of the same name replaces it.
@@ -147,11 +162,19 @@ def register(app: App) -> Registry:
     known = _registries.get(app.name)
     if known is not None and known.app is app:
         return known
-    _registries[app.name] = registry = Registry(app)
+    _registries[app.name] = registry = _compiled(app)
     return registry
 
 
-def lookup(app_name: str) -> Registry:
+def _compiled(app: AnyApp) -> AnyRegistry:
+    if isinstance(app, App):
+        return Registry(app)
+    from perdure.adk.registry import AdkRegistry
+
+    return AdkRegistry(app)
+
+
+def lookup(app_name: str) -> AnyRegistry:
     """Return the registry of an app.
 
     Raises:

@@ -194,6 +194,19 @@ class RunBegan(_Entry):
     run: RunPath
 
 
+class CallbackRan(_Entry):
+    """The callbacks before or after a google.adk agent have run, and do not run again; most leave no event."""
+
+    kind: Literal["callback_ran"] = "callback_ran"
+    invocation_id: str
+    agent: str
+    branch: str | None = None
+    which: Literal["before", "after"]
+    events: tuple[str, ...] = ()
+    """Ids of the events that they left, which follow: they are no step of the agent."""
+    run: RunPath = ""
+
+
 class ToolKept(_Entry):
     """A tool has run, but no response event holds its result (yet), so it must not run again."""
 
@@ -346,6 +359,7 @@ Entry = Annotated[
     | TempStateSet
     | ModelCalled
     | RunBegan
+    | CallbackRan
     | ToolKept
     | ActivityKept
     | FailureCaught
@@ -361,7 +375,7 @@ Entry = Annotated[
 ]
 """One entry of a journal."""
 
-RunEntry = EventLogged | ActivityKept | FailureCaught | RunBegan
+RunEntry = EventLogged | ActivityKept | FailureCaught | RunBegan | CallbackRan
 """Entries of what an invocation's agents did: from these the agent runs are rebuilt."""
 
 ENTRIES: TypeAdapter[tuple[Entry, ...]] = TypeAdapter(tuple[Entry, ...])

@@ -14,6 +14,7 @@ from perdure.journal.entries import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallbackRan,
     CallExpired,
     CallReminded,
     Entry,
@@ -93,7 +94,7 @@ def apply_entry(projection: Projection, entry: Entry) -> None:  # noqa: C901 -- 
             _count_call(projection, entry)
         case ToolKept():
             _keep_tool(projection, entry)
-        case ActivityKept() | FailureCaught() | RunBegan():
+        case ActivityKept() | FailureCaught() | RunBegan() | CallbackRan():
             projection.invocations[entry.invocation_id].entries.append(entry)
         case ToolStarted():
             projection.invocations[entry.invocation_id].started[entry.call_id] = entry
@@ -122,10 +123,10 @@ def _log(projection: Projection, entry: EventLogged) -> None:
     event = entry.event
     invocation = projection.invocations.get(event.invocation_id)
     if invocation is not None:
-        invocation.entries.append(entry)
+        _add_to_invocation(invocation, entry)
     if entry.hidden:
         return
-    if invocation is not None and is_refused(event):
+    if invocation is not None and is_refused(event) and not _is_adk(projection, invocation):
         invocation.refused.add(event.id)
     _show(projection, event)
     for response in event.get_function_responses():
@@ -206,6 +207,18 @@ def _start(projection: Projection, entry: InvocationStarted) -> None:
     _drop_turns(projection, entry.invocation_id)
     _mark_answered(projection, invocation.message)
     _show(projection, _at(invocation.message, entry.timestamp))
+
+
+def _add_to_invocation(invocation: Invocation, entry: EventLogged) -> None:
+    invocation.entries.append(entry)
+    for key in entry.event.actions.state_delta:
+        # What was written past the deltas before is older.
+        invocation.temp.pop(key, None)
+
+
+def _is_adk(projection: Projection, invocation: Invocation) -> bool:
+    plan = projection.plan_of(invocation)
+    return plan is not None and plan.adk is not None
 
 
 def _settle(projection: Projection, entry: InvocationSettled) -> None:

@@ -137,6 +137,11 @@ class Projection:
                 return event
         return None
 
+    def is_adk(self, invocation_id: str, plan: str | None = None) -> bool:
+        """Return whether an invocation's agents are google.adk's; `plan` is its digest, where it does not name one."""
+        pinned = self.plans.get(plan or self.invocations[invocation_id].plan or "")
+        return pinned is not None and pinned.adk is not None
+
     def visible_state(self, invocation_id: str) -> dict[str, Any]:
         """Return the state as an invocation's code sees it, `temp:` keys included."""
         invocation = self.invocations.get(invocation_id)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from perdure.journal.entries import ActivityKept, EventLogged, FailureCaught, RunBegan, RunEntry
+from perdure.journal.entries import ActivityKept, CallbackRan, EventLogged, FailureCaught, RunBegan, RunEntry
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.plan.nodes import CustomNode, LlmNode, Plan
@@ -161,6 +161,10 @@ class _Builder:
                 began = self._named.find(entry.run, entry.agent, entry.branch)
                 if began is not None:
                     began.begun_after = entry.after
+            case CallbackRan():
+                called = self._run_of(entry.run, entry.agent, entry.branch)
+                if called is not None:
+                    called.called_back[entry.which] = entry.events
             case ActivityKept():
                 kept = self._run_of(entry.run, entry.agent, entry.branch)
                 if kept is not None:
@@ -212,7 +216,7 @@ class _Builder:
         if event.actions.agent_state is not None and not event.actions.end_of_agent:
             run.state = event.actions.agent_state
             self._forget(run)
-        elif not event.actions.end_of_agent:
+        elif not event.actions.end_of_agent and not run.is_of_callback(event):
             run.own.append(event)
 
     def _forget(self, run: AgentRun) -> None:

@@ -50,8 +50,14 @@ class AgentRun:
     """The n-th agent run of the agent since its parent's last checkpoint."""
     end_logged: bool = False
     """The log has its end already, though another agent that it handed over to is yet to work: so does ADK 2."""
+    called_back: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Which callbacks of the agent have run, `before` and `after`, and the events that they left, by id."""
     checkpoints: int = 0
     """How many checkpoints, and ends, the agent has logged in this run."""
+
+    def is_of_callback(self, event: Event) -> bool:
+        """Return whether an event is one that the agent's callbacks left."""
+        return any(event.id in ids for ids in self.called_back.values())
 
     def last_child(self, agent: str) -> AgentRun | None:
         """Return the newest run of a sub-agent."""

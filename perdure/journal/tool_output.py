@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.journal.compact_json import unsaid, unsaid_one
-from perdure.journal.events import EventActions, no_actions
+from perdure.journal.events import Event, EventActions, no_actions
 
 
 class RunTimes(BaseModel):
@@ -43,6 +44,14 @@ class ToolOutput(BaseModel):
     """The function's return value, as JSON."""
     actions: EventActions = Field(default=EventActions(), exclude_if=no_actions)
     """What the function set through its context; its `state_delta` may hold `temp:` keys."""
+    content: types.Content | None = Field(default=None, exclude_if=unsaid)
+    """What google.adk made of the return value, in place of `result`; `None` without a response, too."""
+    after: tuple[Event, ...] = Field(default=(), exclude_if=unsaid)
+    """Events that google.adk logs behind the response event."""
+    state: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
+    """What google.adk's code wrote into the state by other ways than the actions; it lasts as the invocation does."""
+    ends_agent: bool = Field(default=False, exclude_if=unsaid)
+    """The code set `end_invocation`: the agent's run ends behind the response."""
     needs_confirmation: bool = Field(default=False, exclude_if=unsaid)
     """The predicate of `require_confirmation` said so; the function has not run."""
     times: RunTimes | None = None

@@ -24,6 +24,7 @@ from perdure.plan.nodes import CallLimit, Plan
 
 LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
+CALL_BACK = "perdure:callback"
 LOAD_JOURNAL = "perdure:load_journal"
 KEEP_JOURNAL = "perdure:keep_journal"
 """Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
@@ -335,14 +336,49 @@ class ModelInput(_Message):
     """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
     begun_after: str | None = None
     """The event after which the agent's run began, by id, if it is shown its current turn only."""
+    begun_with: str | None = None
+    """The agent run's first event, by id, where what it said before counts: google.adk's."""
     run: RunPath = ""
     journal: JournalSlice
 
 
-class ModelOutput(_Message):
-    """A model's answer: an event without id, time, author and invocation."""
+class StepLog(_Message):
+    """What a step of a google.adk agent adds to the journal."""
 
-    event: Event
+    events: tuple[Event, ...] = ()
+    state: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
+    """What its code wrote into the state by other ways than an event; it lasts as the invocation does."""
+    ended: bool = Field(default=False, exclude_if=unsaid)
+    """The agent's run ends behind the events."""
+
+
+class ModelOutput(_Message):
+    """A model's answer: an event without id, time, author and invocation; of google.adk's agents what the step logs."""
+
+    event: Event | None = None
+    step: StepLog | None = None
+
+    @property
+    def answer(self) -> Event:
+        """The model's answer; an empty event if it gave none."""
+        if self.event is not None:
+            return self.event
+        return self.step.events[-1] if self.step is not None and self.step.events else Event()
+
+
+Callback = Literal["before", "after"]
+"""Which of an agent's callbacks: before its run begins, or behind its end."""
+
+
+class CallbackInput(_Message):
+    """Activity `perdure:callback`: the callbacks before or after a google.adk agent."""
+
+    which: Callback
+    agent: str
+    invocation_id: str
+    branch: str | None = None
+    run: RunPath = ""
+    journal: JournalSlice
 
 
 class ToolInput(_Message):
@@ -366,6 +402,8 @@ class ToolInput(_Message):
     """What the session's idempotency keys begin with, if its log was imported."""
     known: int | None = None
     """Of an at-most-once tool: the length of the journal that tells which calls this history has started."""
+    journal: JournalSlice | None = None
+    """Of a google.adk tool, which may look at the whole session: what the journal gained since the last slice."""
     again: str | None = None
     """Of an at-most-once tool: the answer by which a person lets the call start again."""
 

@@ -110,12 +110,30 @@ class ToolPlan(BaseModel):
     """Runs as a local activity, in the worker that has the session, without a round trip through the server."""
 
 
+def _is_unset(value: object) -> bool:
+    """Return whether a field is left out of a plan's JSON, so that plans without it keep their digests."""
+    return not value
+
+
+class AdkRules(BaseModel):
+    """Marks an app of google.adk's own objects: their steps are done by its code."""
+
+    model_config = _FROZEN
+
+    major: Literal[1, 2]
+    """Whose rules hold where google.adk 1.x and 2.x differ in what users see."""
+
+
 class _Node(BaseModel):
     model_config = _FROZEN
 
     name: str
     description: str = ""
     sub_agents: tuple[Node, ...] = ()
+    before: bool = Field(default=False, exclude_if=_is_unset)
+    """Callbacks run before the agent, in a step of their own."""
+    after: bool = Field(default=False, exclude_if=_is_unset)
+    """Callbacks run after it."""
 
 
 class LlmNode(_Node):
@@ -191,6 +209,8 @@ class Plan(BaseModel):
     """Names of the functions that custom agents may give to `run_activity`."""
     shared_state: bool = True
     """Whether the app's code can touch `user:` and `app:` keys; if not, they are never looked up."""
+    adk: AdkRules | None = Field(default=None, exclude_if=_is_unset)
+    """The agents are google.adk's."""
     max_llm_calls: int = MAX_LLM_CALLS
     """Model calls of all agents in an invocation; 0 and less are without limit."""
 

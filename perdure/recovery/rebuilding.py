@@ -40,6 +40,7 @@ from perdure.messages.session import (
     MessageInput,
     ModelInput,
     ModelOutput,
+    StepLog,
     ToolInput,
 )
 from perdure.messages.shared_state import ShareStateInput, StateChangeInput
@@ -138,7 +139,11 @@ class Rebuilder:
             return
         invocation = projection.invocations.get(call.invocation_id)
         asked = invocation.asked_again if invocation is not None else {}
-        judgment = judge(output.event, asked.get((call.agent, call.branch, call.run), ()))
+        if output.step is not None:
+            apply_entry(projection, model_called(call))
+            self._log_step(call.invocation_id, output.step, time)
+            return
+        judgment = judge(output.answer, asked.get((call.agent, call.branch, call.run), ()))
         apply_entry(projection, model_called(call, judgment.again))
         node = self._node(call.invocation_id, call.agent)
         if node is None or judgment.again is not None:
@@ -147,6 +152,12 @@ class Rebuilder:
         event = model_event(node, call.branch, judgment.event, projection.call_ids, ids)
         logged = [self.log(part, call.invocation_id, time) for part in logged_events(event)]
         self._respond(next((part for part in logged if part.content is not None), logged[0]), time)
+
+    def _log_step(self, invocation_id: str, step: StepLog, time: float) -> None:
+        if step.state:
+            apply_entry(self.projection, TempStateSet(invocation_id=invocation_id, delta=step.state))
+        for event in step.events:
+            self.log(event, invocation_id, time)
 
     def tool_started(self, call: ToolInput, time: float) -> None:
         """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""

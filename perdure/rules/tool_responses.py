@@ -66,7 +66,7 @@ def requested_confirmation(call: types.FunctionCall, output: ToolOutput) -> Tool
 
 
 def confirmation_request(
-    calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], ids: Iterable[str]
+    calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], ids: Iterable[str], *, role: str = "user"
 ) -> Event | None:
     """Return the event that asks for confirmations: one `adk_request_confirmation` call for each that needs one."""
     fresh = iter(ids)
@@ -83,7 +83,7 @@ def confirmation_request(
         return None
     parts = [types.Part(function_call=request) for request in requests]
     return Event(
-        content=types.Content(role="user", parts=parts),
+        content=types.Content(role=role, parts=parts),
         long_running_tool_ids=frozenset(request.id or "" for request in requests),
     )
 
@@ -92,8 +92,12 @@ def silent_calls(
     calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], long_running: frozenset[str]
 ) -> list[types.FunctionCall]:
     """Return the long-running calls whose tools returned nothing yet: no response event tells of them."""
-    waiting = [call for call in calls if call.id in long_running and not outputs[call.id or ""].result]
+    waiting = [call for call in calls if call.id in long_running and _is_silent(outputs[call.id or ""])]
     return [call for call in waiting if requested_confirmation(call, outputs[call.id or ""]) is None]
+
+
+def _is_silent(output: ToolOutput) -> bool:
+    return not output.result and output.content is None
 
 
 def response_event(
@@ -108,6 +112,10 @@ def response_event(
             continue
         output = outputs[call.id or ""]
         asked = requested_confirmation(call, output)
+        if output.content is not None:
+            parts.extend(output.content.parts or [])
+            actions.append(output.actions)
+            continue
         result = _AWAITS_CONFIRMATION if output.needs_confirmation else wrap_result(output.result)
         response = types.FunctionResponse(id=call.id, name=call.name, response=result)
         parts.append(types.Part(function_response=response))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from perdure.errors import DefinitionError, PerdureError
 from perdure.journal.events import Event, ToolConfirmation
@@ -55,6 +55,8 @@ class ModelCall:
     """How many model calls of this agent came back before, over the whole session; equal in every attempt."""
     begun_after: str | None = None
     """The event after which the agent run began, by id, if it is shown its current turn only."""
+    begun_with: str | None = None
+    """The agent run's first event, by id, if it has logged one."""
 
 
 async def _nothing(_at_most_once: bool) -> None:
@@ -72,6 +74,8 @@ class ToolCall:
     """Its idempotency key: equal in every attempt and every resume, unique to the call."""
     state: Mapping[str, Any]
     """The session's state as the tool sees it."""
+    session: Snapshot | None = None
+    """The session, where the step needs more of it than the state."""
     kind: str = "tool"
     """Which function of the tool it is for: `tool`, `reconcile`, `reminder`."""
     confirmation: ToolConfirmation | None = None
@@ -91,6 +95,14 @@ class StepOutput:
 
     events: tuple[Event, ...] = ()
     """With content and actions; id, time, author and invocation are given to them when they are logged."""
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the step wrote into the state by other ways than an event's delta; it lasts as the invocation does."""
+    ended: bool = False
+    """The agent's run is to end behind the events, whatever they say."""
+
+
+Callback = Literal["before", "after"]
+"""Which of an agent's callbacks: before its run begins, or behind its end."""
 
 
 class StepRefused(PerdureError):
@@ -118,6 +130,15 @@ class Steps(Protocol):
             ModelError: The model failed, and says whether it may be asked again.
             DefinitionError: The agent cannot ask a model. Not retried.
             NotRegistered: This process lacks the agent's code.
+        """
+        ...
+
+    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+        """Run the callbacks before or after an agent.
+
+        Raises:
+            NotRegistered: This process lacks the agent.
+            Exception: What a callback raised.
         """
         ...
 

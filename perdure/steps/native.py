@@ -8,7 +8,7 @@ from typing import Any
 from perdure.artifacts.service import ArtifactService
 from perdure.compiler.registry import Registry
 from perdure.journal.tool_output import ToolOutput
-from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, ToolCall
+from perdure.steps.base import Callback, ModelCall, Place, Snapshot, StepOutput, ToolCall
 from perdure.steps.model_call import ModelCalls
 from perdure.steps.tool_call import ToolCalls
 from perdure.steps.tool_results import ToolResults
@@ -33,6 +33,10 @@ class NativeSteps:
     async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         """Ask an agent's model."""
         return await self._models.call(at, session, call, writer)
+
+    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+        """Do nothing: Perdure's own agents have no callbacks."""
+        return StepOutput()
 
     async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         """Run a tool's function."""

@@ -90,7 +90,7 @@ def _describe(span: Span, step: Step) -> None:
 
 
 def _answer(output: ModelOutput) -> Mapping[str, AttributeValue]:
-    event = output.event
+    event = output.answer
     about: dict[str, AttributeValue] = {}
     if event.usage_metadata is not None:
         about |= {

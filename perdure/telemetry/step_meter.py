@@ -89,13 +89,13 @@ def _count_tokens(step: Step, output: ModelOutput) -> None:
 
 def input_tokens(output: ModelOutput) -> int:
     """Return how many tokens a model read."""
-    usage = output.event.usage_metadata
+    usage = output.answer.usage_metadata
     return ((usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)) if usage is not None else 0
 
 
 def output_tokens(output: ModelOutput) -> int:
     """Return how many tokens a model wrote, its thoughts included."""
-    usage = output.event.usage_metadata
+    usage = output.answer.usage_metadata
     return ((usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)) if usage is not None else 0
 
 

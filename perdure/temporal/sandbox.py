@@ -10,12 +10,12 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
 
-from perdure.compiler.registry import Registry
+from perdure.compiler.registry import AnyRegistry
 from perdure.plan.nodes import CustomNode
 from perdure.temporal.query_guard import GuardedRunner, GuardedSandbox
 
 
-def workflow_runner(registries: Sequence[Registry], *, guarded: bool = False) -> WorkflowRunner:
+def workflow_runner(registries: Sequence[AnyRegistry], *, guarded: bool = False) -> WorkflowRunner:
     """Return the runner of some apps' workflows: Temporal's sandbox where custom agents run, else none.
 
     `guarded` is for workers that are asked while they work (`perdure/temporal/query_guard.py`).

@@ -17,6 +17,7 @@ from perdure.journal.entries import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallbackRan,
     Entry,
     EventLogged,
     EventRewound,
@@ -296,7 +297,7 @@ class _JournalReader:
                 return self._checked_event(entry, where)
             case InvocationStarted() | AnswerLogged():
                 self._check_logs_once(entry, where)
-            case ActivityKept() | FailureCaught() | RunBegan():
+            case ActivityKept() | CallbackRan() | FailureCaught() | RunBegan():
                 check_branch(entry.branch, where)
             case _:
                 pass

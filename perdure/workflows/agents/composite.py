@@ -10,6 +10,7 @@ import asyncio
 from perdure.errors import EffectFailed
 from perdure.journal.runs import AgentRun, current_child, times_looped
 from perdure.plan.nodes import LoopNode, Node, ParallelNode, SequentialNode
+from perdure.workflows.agents.callbacks import after_agent
 from perdure.workflows.agents.scope import Scope
 
 
@@ -23,6 +24,7 @@ async def run_sequential(scope: Scope, node: SequentialNode, run: AgentRun) -> b
             scope.checkpoint(node, run, {"current_sub_agent": child.name})
         current = None
         escalated |= await scope.run_agent(scope, child, _of_child(run, child, resumes=resumes))
+    await after_agent(scope, node, run)
     scope.end(node, run)
     return escalated
 
@@ -44,6 +46,7 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
                 scope.checkpoint(node, run, state)
             current = None
             if await scope.run_agent(scope, child, _of_child(run, child, resumes=resumes)):
+                await after_agent(scope, node, run)
                 scope.end(node, run)
                 return True
         start = 0
@@ -52,6 +55,7 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
             # A loop of agents that do nothing must not keep the workflow task for ever.
             await asyncio.sleep(1)
         scheduled = scope.progress.scheduled
+    await after_agent(scope, node, run)
     scope.end(node, run)
     return False
 
@@ -88,5 +92,6 @@ async def run_parallel(scope: Scope, node: ParallelNode, run: AgentRun) -> bool:
         # It may stand for branches of its own already.
         first.beside += others
         raise first
+    await after_agent(scope, node, run)
     scope.end(node, run)
     return any(results) or run.escalated

@@ -7,7 +7,7 @@ import copy
 import typing
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
@@ -15,7 +15,7 @@ from temporalio import workflow
 
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
 from perdure.agents.frames import is_users
-from perdure.compiler.registry import lookup
+from perdure.compiler.registry import Registry, lookup
 from perdure.errors import EffectFailed, error_text
 from perdure.journal.entries import MAX_EVENT_BYTES, ActivityKept, FailureCaught, payload_size
 from perdure.journal.events import Event, EventActions
@@ -272,7 +272,7 @@ def _is_dropped(task: asyncio.Task[bool]) -> bool:
 
 def _load(app: str, node: CustomNode) -> BaseAgent:
     """Return the agent with its class from the sandbox's own copy of its module, where stray calls are caught."""
-    agent = lookup(app).custom_agent(node.name, node.code)
+    agent = cast(Registry, lookup(app)).custom_agent(node.name, node.code)
     module, _, qualname = node.code.partition(":")
     # Not importlib: only this goes through the sandbox's importer.
     silent = workflow.SandboxImportNotificationPolicy.SILENT

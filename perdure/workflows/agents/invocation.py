@@ -11,6 +11,7 @@ from perdure.errors import EffectFailed
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
+from perdure.workflows.agents.callbacks import before_agent
 from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.agents.custom_agent import run_custom
 from perdure.workflows.agents.llm_agent import run_llm_agent
@@ -20,6 +21,8 @@ from perdure.workflows.agents.scope import Scope
 async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
     """Run an agent from where its agent run stopped; returns whether an event of it, or underneath it, escalated."""
     if run.ended:
+        return run.escalated
+    if not await before_agent(scope, node, run):
         return run.escalated
     if isinstance(node, (SequentialNode, LoopNode, ParallelNode)) and not node.sub_agents:
         # As in ADK, it logs nothing, not even its end.

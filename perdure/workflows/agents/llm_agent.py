@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from perdure.errors import EffectFailed
 from perdure.journal.entries import ModelCalled, RunBegan
-from perdure.journal.events import Event
+from perdure.journal.events import USER, Event
 from perdure.journal.no_answers import Judgment, failure_of, judge
 from perdure.journal.questions import confirmation_targets, is_confirmation_request
 from perdure.journal.runs import AgentRun, Standing, last_step
-from perdure.messages.session import ModelInput
+from perdure.messages.session import ModelInput, ModelOutput, StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.model_answers import model_event
+from perdure.workflows.agents.callbacks import after_agent
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_calls import ToolCalls
 
@@ -30,9 +31,29 @@ class _LlmRun:
         self._run = run
         self._tools = ToolCalls(scope, node, run)
         self._escalated = run.escalated
+        self._adk = scope.plan.adk
+        self._first = run.own[0].id if run.own else None
+        self._answered = True
+        """The last model step ended the agent's turn."""
+        self._cut_short = False
+        """The agent's code ended its run, so that no callback runs after it."""
         self._step = last_step(run.own, scope.projection.events) if run.own else self._confirmed_elsewhere()
+        self._long_running = [id for event in run.own for id in sorted(event.long_running_tool_ids or ())]
+        if self._adk and (self._step.refused is not None or (self._step.ended and self._answered_since())):
+            self._step = Standing(ended=self._step.refused is not None)
         if node.include_contents == "none" and run.begun_after is None:
             self._take_note_of_begin()
+
+    def _answered_since(self) -> bool:
+        """Return whether a long-running call was answered after all that the agent has said."""
+        events, said = self._scope.projection.events, self._run.own[-1].id
+        for event in reversed(events):
+            if event.id == said:
+                return False
+            answered = {response.id for response in event.get_function_responses()}
+            if event.author == USER and answered & set(self._long_running):
+                return True
+        return False
 
     def _take_note_of_begin(self) -> None:
         """Remember after which event the agent run began: of one that is entered again, by what it logged first."""
@@ -63,21 +84,43 @@ class _LlmRun:
         if refused is not None and refused.id in self._scope.invocation.refused:
             # Entered again before the failure was settled.
             raise EffectFailed(self._node.name, "model", failure_of(refused))
-        while not self._step.ended:
-            await self._advance()
+        while True:
+            while not self._step.ended:
+                await self._advance()
+            left = self._left_open()
+            if not left:
+                break
+            # ADK 2: the model has seen the first values, and goes on with the answers.
+            await self._scope.wait_for(left)
+            self._step = Standing()
+        if not self._cut_short:
+            await after_agent(self._scope, self._node, self._run)
         self._scope.end(self._node, self._run)
         return self._escalated
+
+    def _left_open(self) -> list[str]:
+        """Return the long-running calls of this run that the user has still to answer."""
+        if not (self._adk and self._adk.major >= 2 and self._scope.plan.resumable):
+            return []
+        projection = self._scope.projection
+        return [id for id in self._long_running if projection.calls[id].answer != "logged"]
 
     async def _advance(self) -> None:
         """Make one model call and do all that follows from it."""
         step = self._step
         if step.calling is None and not step.responses:
-            step.calling = await self._call_model()
+            step.calling = await (self._call_adk_model() if self._adk else self._call_model())
             if step.calling is None:
-                step.ended = True
+                step.ended = self._answered
                 return
         if step.calling is not None:
             await self._respond(step, step.calling)
+        if self._tools.ends_agent:
+            self._cut_short = step.ended = True
+            return
+        if self._tools.ends_turn:
+            step.ended = True
+            return
         if step.calling is None or self._goes_back_to_model(step, step.calling):
             self._step = Standing()
             return
@@ -108,10 +151,18 @@ class _LlmRun:
         elif len(step.responses) == 1 and not step.requests:
             await self._tools.ask_to_confirm(calling, step)
         if self._scope.plan.resumable:
-            await self._scope.wait_for([*sorted(calling.long_running_tool_ids or ()), *self._targets(step)])
+            await self._scope.wait_for([*self._awaited(step, calling), *self._targets(step)])
         if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
             await self._tools.run_confirmed(calling, step)
         self._escalated |= any(event.actions.escalate for event in step.responses)
+
+    def _awaited(self, step: Standing, calling: Event) -> list[str]:
+        """Return the long-running calls without whose answers the model does not go on."""
+        waiting = sorted(calling.long_running_tool_ids or ())
+        if not self._adk or self._adk.major < 2:
+            return waiting
+        told = {response.id for event in step.responses for response in event.get_function_responses()}
+        return [id for id in waiting if id not in told]
 
     def _targets(self, step: Standing) -> list[str]:
         return list(confirmation_targets(step.requests))
@@ -149,8 +200,37 @@ class _LlmRun:
             raise EffectFailed(name, "model", judgment.failure)
         return event if event.get_function_calls() else None
 
+    async def _call_adk_model(self) -> Event | None:
+        """Run a google.adk agent's model step, and log what it gives; returns the event with calls, if there is one.
+
+        Raises:
+            EffectFailed: The step failed.
+        """
+        scope = self._scope
+        async with scope.budget.calling(self._node):
+            output = await self._step_of_model(scope.projection.model_calls[self._node.name])
+            scope.log.append(self._called())
+        step = output.step or StepLog()
+        logged = await scope.log_step(step, self._run)
+        if logged and self._first is None:
+            self._first = logged[0].id
+        self._escalated |= any(event.actions.escalate for event in logged)
+        self._cut_short |= step.ended
+        calling = next((event for event in reversed(logged) if event.get_function_calls()), None)
+        if calling is not None and not step.ended:
+            self._long_running += sorted(calling.long_running_tool_ids or ())
+            return calling
+        self._answered = step.ended or not logged or logged[-1].is_final_response()
+        return None
+
     async def _ask(self, number: int) -> Judgment:
         """Make one model call, the agent's n-th."""
+        scope = self._scope
+        output = await self._step_of_model(number)
+        asked = scope.invocation.asked_again.get((self._node.name, self._run.branch, scope.name_of(self._run)), ())
+        return judge(output.answer, asked)
+
+    async def _step_of_model(self, number: int) -> ModelOutput:
         scope, name = self._scope, self._node.name
         scope.progress.check_stopped()
         call = ModelInput(
@@ -160,17 +240,17 @@ class _LlmRun:
             plan=None if scope.invocation.plan else scope.plan.digest,
             call_index=number,
             begun_after=self._run.begun_after,
+            begun_with=self._first if self._adk else None,
             run=scope.name_of(self._run),
             journal=scope.carrier.slice(scope.projection),
         )
         try:
             with scope.slice_under_way(call.journal) as witness:
-                output = await scope.activities.model(call, self._node.model, self._node.model_options, witness)
+                return await scope.activities.model(call, self._node.model, self._node.model_options, witness)
         except EffectFailed:
             if not scope.progress.stopping:
                 scope.log.append(self._called())
             raise
-        return judge(output.event, scope.invocation.asked_again.get((name, call.branch, call.run), ()))
 
     def _called(self, again: str | None = None) -> ModelCalled:
         run, path = self._run, self._scope.name_of(self._run)

@@ -10,19 +10,28 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import MAX_EVENT_BYTES, Failure, FailureCaught, ToolKept, ToolOutput, payload_size
+from perdure.journal.entries import (
+    MAX_EVENT_BYTES,
+    CallbackRan,
+    Failure,
+    FailureCaught,
+    TempStateSet,
+    ToolKept,
+    ToolOutput,
+    payload_size,
+)
 from perdure.journal.events import Event, EventActions
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.runs import AgentRun, is_state
-from perdure.messages.session import JournalPage, JournalSlice
+from perdure.messages.session import Callback, JournalPage, JournalSlice, StepLog
 from perdure.messages.shared_state import ShareStateInput
 from perdure.plan.nodes import CustomNode, Node, Plan
 from perdure.rules.model_answers import logged_events
 from perdure.views.pages import expired_cause
 from perdure.workflows.agents.waits import Waits
 from perdure.workflows.run.activities import Activities, Witness, told
-from perdure.workflows.run.log import SessionLog
+from perdure.workflows.run.log import SessionLog, new_id
 from perdure.workflows.run.model_budget import CallBudget
 from perdure.workflows.run.progress import Progress
 
@@ -166,9 +175,7 @@ class Scope:
             EffectFailed: The event is too large to be read again.
         """
         event = event.model_copy(update={"invocation_id": self.invocation.id})
-        size = payload_size(event)
-        if size > MAX_EVENT_BYTES:
-            raise EffectFailed(event.author, "log", _TOO_LARGE.format(size=size / 1e6, most=MAX_EVENT_BYTES / 1e6))
+        self._check_size(event)
         logged = self._append(event, run, hidden=hidden)
         await self.share(logged)
         return logged
@@ -198,6 +205,48 @@ class Scope:
         if delta:
             request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
             await self.activities.share_state(event.author, request)
+
+    async def log_step(self, step: StepLog, run: AgentRun, *, of: Callback | None = None) -> list[Event]:
+        """Log what a step of a google.adk agent adds, whole or not at all, and share its `user:` and `app:` keys.
+
+        Args:
+            step: What it adds.
+            run: The agent's run.
+            of: The callbacks that it ran, if it did; their events are no steps of the agent.
+
+        Raises:
+            EffectFailed: An event is too large to be read again.
+        """
+        events = [event.model_copy(update={"id": event.id or new_id()}) for event in step.events]
+        for event in events:
+            self._check_size(event)
+        if of is not None:
+            ids = run.called_back[of] = tuple(event.id for event in events)
+            ran = CallbackRan(
+                invocation_id=self.invocation.id,
+                agent=run.agent,
+                branch=run.branch,
+                which=of,
+                events=ids,
+                run=self.name_of(run),
+            )
+            self.log.append(ran)
+        if step.state:
+            self.keep_state(step.state)
+        update = {"invocation_id": self.invocation.id}
+        logged = [self._append(event.model_copy(update=update), run, hidden=False) for event in events]
+        for event in logged:
+            await self.share(event)
+        return logged
+
+    def keep_state(self, state: dict[str, Any]) -> None:
+        """Keep what code wrote into the state beside its events, to the end of the invocation."""
+        self.log.append(TempStateSet(invocation_id=self.invocation.id, delta=state))
+
+    def _check_size(self, event: Event) -> None:
+        size = payload_size(event)
+        if size > MAX_EVENT_BYTES:
+            raise EffectFailed(event.author, "log", _TOO_LARGE.format(size=size / 1e6, most=MAX_EVENT_BYTES / 1e6))
 
     def checkpoint(self, node: Node, run: AgentRun, state: dict[str, Any]) -> None:
         """Log an agent's checkpoint; readers see it only if the app is resumable."""

@@ -15,7 +15,7 @@ from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, To
 from perdure.journal.questions import confirmation_targets, parse_confirmation
 from perdure.journal.runs import AgentRun, Standing
 from perdure.messages.session import ToolInput
-from perdure.plan.nodes import LlmNode, ToolPlan
+from perdure.plan.nodes import MODEL_OPTIONS, LlmNode, ToolPlan
 from perdure.rules.in_doubt import Doubt
 from perdure.rules.model_answers import instant_output, refused_transfer
 from perdure.rules.tool_responses import (
@@ -44,6 +44,10 @@ class ToolCalls:
         self._scope = scope
         self._node = node
         self._agent_run = run
+        self.ends_agent = False
+        """The agent's code, in a tool, ended its run."""
+        self.ends_turn = False
+        """What stands behind the responses is the agent's answer."""
 
     async def run(self, calling: Event, step: Standing) -> None:
         """Run every call that has not run yet, then log the response event, after what it asks to be confirmed.
@@ -55,16 +59,45 @@ class ToolCalls:
         long_running = calling.long_running_tool_ids or frozenset[str]()
         outputs = await self._outputs(calls, {}, step)
         await fit(self._scope, self._agent_run, calls, outputs, long_running)
+        request = None
         if not step.requests:
-            request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
-            if request is not None:
-                step.requests.append(await self._log(request))
+            ids = self._scope.log.call_ids("confirm", calls[0].id)
+            request = confirmation_request(calls, outputs, ids, role=self._asking_role)
+        response = response_event(calls, outputs, long_running)
+        first = response if request is not None and self._answers_first(response) else None
+        if first is not None:
+            actions = first.actions.model_copy(update={"skip_summarization": None})
+            step.responses.append(await self._log(first.model_copy(update={"actions": actions})))
+        if request is not None:
+            step.requests.append(await self._log(request))
         for call in silent_calls(calls, outputs, long_running):
             # First: cut off behind the response event, these would seem not to have run, and take no answer.
             self._scope.keep(call.id or "", outputs[call.id or ""])
-        response = response_event(calls, outputs, long_running)
-        if response is not None:
+        if response is not None and first is None:
             step.responses.append(await self._log(response))
+        await self._log_behind(outputs)
+
+    @property
+    def _asking_role(self) -> str:
+        adk = self._scope.plan.adk
+        return "model" if adk is not None and adk.major >= 2 else "user"
+
+    def _answers_first(self, response: Event | None) -> bool:
+        """Return whether responses stand in front of the confirmations that other calls ask for, as in ADK 2."""
+        if response is None or self._asking_role != "model":
+            return False
+        asked = response.actions.requested_tool_confirmations
+        return any(one.id not in asked for one in response.get_function_responses())
+
+    async def _log_behind(self, outputs: Mapping[str, ToolOutput]) -> None:
+        """Log what google.adk's tools gave beside their responses."""
+        for output in outputs.values():
+            if output.state:
+                self._scope.keep_state(output.state)
+            self.ends_agent |= output.ends_agent
+            for event in output.after:
+                self.ends_turn = True
+                await self._log(event)
 
     async def ask_to_confirm(self, calling: Event, step: Standing) -> None:
         """Ask for the confirmations of which the responses tell, where the question is missing: a log was cut there."""
@@ -100,6 +133,7 @@ class ToolCalls:
         response = response_event(calls, outputs, frozenset())
         if response is not None:
             step.responses.append(await self._log(response))
+        await self._log_behind(outputs)
 
     def _decision(self, request_id: str, answer: Mapping[str, Any]) -> ToolConfirmation:
         try:
@@ -172,10 +206,12 @@ class ToolCalls:
         kept = self._scope.invocation.kept.get(call.id or "")
         if kept is not None and not (decision is not None and _runs_again(call, kept)):
             return kept
-        if decision is not None and not decision.confirmed:
+        if decision is not None and not decision.confirmed and self._scope.plan.adk is None:
             return REJECTED
         if call.id in self._scope.projection.blocked_calls and not self._is_asked_about(call, step):
             raise EffectFailed(self._node.name, call.name or "", _BLOCKED.format(id=call.id))
+        if self._scope.plan.adk is not None:
+            return await self._run(self._node.tool(call.name or "") or _unplanned(call), call, step, decision)
         output = instant_output(self._scope.plan, self._node, call, decided=decision is not None)
         if output is not None:
             return output
@@ -191,7 +227,8 @@ class ToolCalls:
         self, tool: ToolPlan, call: types.FunctionCall, step: Standing, decision: ToolConfirmation | None
     ) -> ToolOutput | Doubt:
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
-        state, length = state_for(self._scope.projection, invocation_id, tool)
+        adk = self._scope.plan.adk is not None
+        state, length = (None, None) if adk else state_for(self._scope.projection, invocation_id, tool)
         request = ToolInput(
             agent=self._node.name,
             tool=tool.name,
@@ -204,6 +241,7 @@ class ToolCalls:
             length=length,
             key_salt=self._scope.projection.key_salt,
             known=len(self._scope.projection.entries) if tool.at_most_once else None,
+            journal=self._scope.carrier.slice(self._scope.projection) if adk else None,
         )
         if tool.at_most_once:
             output = await run_once(self._scope, tool, call, request, step)
@@ -221,7 +259,7 @@ class ToolCalls:
                 output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
             self._scope.progress.returned(call_id, output)
         target = output.actions.transfer_to_agent
-        if target is not None and target not in self._scope.plan.nodes:
+        if target is not None and target not in self._scope.plan.nodes and not adk:
             return refused_transfer(self._scope.plan, tool.name, output)
         return output
 
@@ -234,6 +272,12 @@ class ToolCalls:
 
 def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+def _unplanned(call: types.FunctionCall) -> ToolPlan:
+    """Return a plan for a tool that the plan does not name: a toolset may have it, or the step says that none has."""
+    name = call.name or "unknown"
+    return ToolPlan(name=name, declaration=types.FunctionDeclaration(name=name), options=MODEL_OPTIONS)
 
 
 def _runs_again(call: types.FunctionCall, kept: ToolOutput) -> bool:

@@ -16,7 +16,7 @@ from perdure.plan.nodes import ToolPlan
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.in_doubt import LOST_START, NOT_STARTED
 from perdure.workflows.agents.scope import Scope
-from perdure.workflows.run.activities import cause_of, error_type
+from perdure.workflows.run.activities import Witness, cause_of, error_type
 
 _INLINE_STATE_BYTES = 4096
 """Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
@@ -33,7 +33,9 @@ async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
     """
     witness = _Journalist(scope, tool, call)
     # A local tool cannot ask for the state: its session is busy with it.
-    output = await scope.activities.tool(call, tool.options, witness, local=tool.local and call.length is None)
+    with scope.slice_under_way(call.journal) as sent:
+        witness.sent = sent if call.journal is not None else None
+        output = await scope.activities.tool(call, tool.options, witness, local=tool.local and call.length is None)
     witness.returned(output)
     return output.model_copy(update={"times": None, "call": None})
 
@@ -57,9 +59,13 @@ class _Journalist:
         self._tool = tool
         self._call = call
         self._since = 0.0
+        self.sent: Witness | None = None
+        """Told, too, that the activity is scheduled, if it carries a slice of the journal."""
 
     def starting(self) -> None:
         """Note that the tool is started: before, since afterwards it may be too late."""
+        if self.sent is not None:
+            self.sent.starting()
         self._since = workflow.time()
         if self._tool.at_most_once:
             self._scope.log.append(

@@ -17,11 +17,13 @@ from perdure.journal.entries import Failure, ToolOutput
 from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import (
+    CALL_BACK,
     CALL_MODEL,
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     LOAD_PLAN,
     NOT_REGISTERED,
+    CallbackInput,
     CodeInput,
     CodeOutput,
     JournalPage,
@@ -30,6 +32,7 @@ from perdure.messages.session import (
     LoadPlanOutput,
     ModelInput,
     ModelOutput,
+    StepLog,
     ToolInput,
     Trial,
 )
@@ -121,6 +124,15 @@ class Activities:
         return await self._activity(
             name, call, ToolOutput, call.agent, call.tool, options, call.agent, witness, local=local
         )
+
+    async def callback(self, call: CallbackInput, options: ToolOptions, witness: Witness | None = None) -> StepLog:
+        """Run the callbacks before or after a google.adk agent.
+
+        Raises:
+            EffectFailed: One raised.
+        """
+        step, summary = f"{call.which}_agent_callback", f"{call.agent}: {call.which}"
+        return await self._activity(CALL_BACK, call, StepLog, call.agent, step, options, summary, witness)
 
     async def keep_result(self, agent: str, request: KeepResultInput) -> ToolOutput:
         """Keep a result that is too large for the log; returns what the model gets instead.

@@ -1,0 +1,53 @@
+"""The activity that runs the callbacks before and after google.adk's agents."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from perdure.activities.attempts import beating, telling
+from perdure.activities.journal_cache import JournalCache
+from perdure.activities.payload_checks import check_size, not_registered
+from perdure.compiler.registry import NotRegistered
+from perdure.errors import error_text
+from perdure.logs import bound
+from perdure.messages.keys import SessionKey
+from perdure.messages.rollout import Rollout
+from perdure.messages.session import CALL_BACK, CallbackInput, StepLog
+from perdure.steps.base import Place, Steps
+from perdure.telemetry.step import tell
+
+
+class CallbackActivity:
+    """Runs the callbacks of one app's agents."""
+
+    def __init__(self, steps: Steps, journals: JournalCache, rollout: Rollout) -> None:
+        self._steps = steps
+        self._journals = journals
+        self._rollout = rollout
+
+    @activity.defn(name=CALL_BACK)
+    async def call(self, call: CallbackInput) -> StepLog:
+        """Run the callbacks before or after an agent.
+
+        Raises:
+            ApplicationError: One raised. Not retried, as in ADK.
+        """
+        info = activity.info()
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        snapshot = await self._journals.at(workflow_id, run_id, call.journal)
+        at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run)
+        names = {"invocation": call.invocation_id, "agent": call.agent}
+        tell("function", call.agent, f"{call.which}_agent_callback", invocation_id=call.invocation_id)
+        with bound(**asdict(at.key), **names), telling("callback"), beating():
+            try:
+                output = await self._steps.callback(at, snapshot, call.which)
+            except NotRegistered as error:
+                raise not_registered(error, self._rollout) from error
+            except Exception as error:
+                raise ApplicationError(error_text(error), type=type(error).__name__, non_retryable=True) from error
+        log = StepLog(events=tuple(output.events), state=dict(output.state), ended=output.ended)
+        check_size(log, f"what the callbacks of agent {call.agent!r} left")
+        return log

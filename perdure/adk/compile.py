@@ -1,0 +1,145 @@
+"""Compiles a google.adk app into a `Plan`: the tree, the tools' names, and the plain values that an invocation pins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.loop_agent import LoopAgent
+from google.adk.agents.parallel_agent import ParallelAgent
+from google.adk.agents.sequential_agent import SequentialAgent
+from google.adk.models.base_llm import BaseLlm
+from google.adk.tools.base_tool import BaseTool
+from google.genai import types
+
+from perdure.adk import internals
+from perdure.adk.app import AdkApp
+from perdure.errors import DefinitionError
+from perdure.plan.nodes import (
+    AdkRules,
+    LlmNode,
+    LoopNode,
+    Node,
+    ParallelNode,
+    Plan,
+    SequentialNode,
+    ToolOptions,
+    ToolPlan,
+)
+
+_ONCE = ToolOptions(max_attempts=15)
+"""google.adk tries nothing again by itself: the step says so of each failure. What died with its worker is."""
+
+
+def compile_adk_app(app: AdkApp) -> Plan:
+    """Return the plan of a google.adk app. It is the same in every process that has the same code and google.adk.
+
+    Raises:
+        DefinitionError: Perdure cannot run it; the message names the agent and says what to do.
+    """
+    internals.check_installed()
+    root = app.app.root_agent
+    if not isinstance(root, BaseAgent):
+        raise DefinitionError(f"app {app.name!r}: its root is a {type(root).__name__}; graphs are not supported yet")
+    names = [agent.name for agent in walk(root)]
+    for name in names:
+        if names.count(name) > 1:
+            raise DefinitionError(f"two agents are named {name!r}; give each agent of a tree its own name")
+    plugins = [type(plugin) for plugin in app.app.plugins]
+    return Plan(
+        app=app.name,
+        resumable=app.is_resumable,
+        root=_node(root, _Hooks(plugins)),
+        adk=AdkRules(major=2 if internals.MAJOR >= 2 else 1),
+        max_llm_calls=500,
+    )
+
+
+def walk(root: BaseAgent) -> Iterator[BaseAgent]:
+    """Yield an agent and all of its sub-agents, depth-first."""
+    yield root
+    for child in root.sub_agents:
+        yield from walk(child)
+
+
+class _Hooks:
+    """Which callbacks run around agents and tools by plugins."""
+
+    def __init__(self, plugins: list[type[Any]]) -> None:
+        from google.adk.plugins.base_plugin import BasePlugin
+
+        self._base = BasePlugin
+        self._plugins = plugins
+
+    def has(self, name: str) -> bool:
+        """Return whether a plugin overrides a hook."""
+        return any(getattr(plugin, name, None) is not getattr(self._base, name, None) for plugin in self._plugins)
+
+
+def _node(agent: BaseAgent, hooks: _Hooks) -> Node:
+    base: dict[str, Any] = {
+        "name": agent.name,
+        "description": agent.description,
+        "sub_agents": tuple(_node(child, hooks) for child in agent.sub_agents),
+        "before": bool(agent.before_agent_callback) or hooks.has("before_agent_callback"),
+        "after": bool(agent.after_agent_callback) or hooks.has("after_agent_callback"),
+    }
+    # By their code, not their class: what a subclass overrides is a custom agent's.
+    run = type(agent)._run_async_impl  # pyright: ignore[reportPrivateUsage]
+    if isinstance(agent, LlmAgent) and run is LlmAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
+        return _llm_node(agent, base)
+    if isinstance(agent, SequentialAgent) and run is SequentialAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
+        return SequentialNode(**base)
+    if isinstance(agent, LoopAgent) and run is LoopAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
+        return LoopNode(**base, max_iterations=agent.max_iterations or None)
+    if isinstance(agent, ParallelAgent) and run is ParallelAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
+        return ParallelNode(**base)
+    raise DefinitionError(
+        f"agent {agent.name!r}: {type(agent).__name__} runs code of its own, which Perdure does not run for"
+        " google.adk's agents yet; use LlmAgent, SequentialAgent, LoopAgent or ParallelAgent"
+    )
+
+
+def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
+    dynamic = not isinstance(agent.instruction, str)
+    return LlmNode(
+        **base,
+        model=_model_name(agent),
+        instruction="" if dynamic else str(agent.instruction),
+        dynamic_instruction=dynamic,
+        tools=_tools(agent),
+        include_contents="default",
+        disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
+        disallow_transfer_to_peers=agent.disallow_transfer_to_peers,
+        model_options=_ONCE,
+    )
+
+
+def _model_name(agent: LlmAgent) -> str:
+    model = agent.model
+    if isinstance(model, BaseLlm):
+        return model.model
+    if isinstance(model, str) and model:
+        return model
+    try:
+        return agent.canonical_model.model
+    except Exception as error:
+        raise DefinitionError(f"agent {agent.name!r} has no model: {error}") from error
+
+
+def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
+    """Return what is known of the tools before any runs; those of toolsets are found when their step asks."""
+    plans: list[ToolPlan] = []
+    for given in agent.tools:
+        if isinstance(given, BaseTool):
+            name, long_running = given.name, given.is_long_running
+        elif callable(given):
+            name, long_running = getattr(given, "__name__", type(given).__name__), False
+        else:
+            continue
+        kind = "long_running" if long_running else "function"
+        declaration = types.FunctionDeclaration(name=name)
+        plans.append(ToolPlan(name=name, kind=kind, declaration=declaration, options=_ONCE))
+    return tuple(plans)

@@ -1,0 +1,86 @@
+"""Turns events of the log into google.adk's, and back, by the JSON that both have."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from google.adk.events.event import Event as AdkEvent
+from google.adk.events.event_actions import EventActions as AdkActions
+
+from perdure.journal.events import Event
+from perdure.steps.plain_values import NotPlain, to_plain
+
+_MOST_KEPT = 20_000
+"""Events that are kept as ADK's, over all sessions of a process: to make them is most of a long session's steps."""
+
+
+class AdkEvents:
+    """Makes google.adk's events of logged ones, which never change, and keeps them."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], AdkEvent] = OrderedDict()
+
+    def of(self, events: Iterable[Event], session: str) -> list[AdkEvent]:
+        """Return the events of a session as google.adk's."""
+        return [self._one(event, session) for event in events]
+
+    def _one(self, event: Event, session: str) -> AdkEvent:
+        key = (session, event.id)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = to_adk(event)
+            if len(self._known) > _MOST_KEPT:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return known
+
+
+def to_adk(event: Event) -> AdkEvent:
+    """Return a logged event as google.adk's; fields that the installed version does not know are left out."""
+    data = event.model_dump(mode="json", by_alias=True, exclude_none=True)
+    actions = data.get("actions")
+    if actions is not None:
+        data["actions"] = _known_fields(actions, AdkActions)
+    return AdkEvent.model_validate(_known_fields(data, AdkEvent))
+
+
+def from_adk(event: AdkEvent) -> Event:
+    """Return an event of google.adk's for the log, which gives it its id; `temp:` keys in its state delta are kept.
+
+    Raises:
+        NotPlain: Something in it is no JSON; the message names the key.
+    """
+    delta = {key: _plain(key, value) for key, value in event.actions.state_delta.items()}
+    bare = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": {}})})
+    data: dict[str, Any] = bare.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for field in ("id", "timestamp", "invocationId", "nodeInfo"):
+        data.pop(field, None)
+    if delta:
+        data.setdefault("actions", {})["stateDelta"] = delta
+    return Event.model_validate(data)
+
+
+def plain_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Return state as JSON.
+
+    Raises:
+        NotPlain: A value is no JSON; the message names its key.
+    """
+    return {key: _plain(key, value) for key, value in state.items()}
+
+
+def _plain(key: str, value: Any) -> Any:
+    try:
+        return to_plain(value)
+    except NotPlain as error:
+        raise NotPlain(f"the state key {key!r} got what is no JSON: {error}") from error
+
+
+def _known_fields(data: dict[str, Any], model: type[Any]) -> dict[str, Any]:
+    if model.model_config.get("extra") == "allow":
+        return data
+    names = {name for field, info in model.model_fields.items() for name in (field, info.alias or field)}
+    return {key: value for key, value in data.items() if key in names}

@@ -1,0 +1,180 @@
+"""All of google.adk that is private and that Perdure stands on, with what it expects of it.
+
+`check_installed` looks for each name, so that a version of google.adk that moved one is refused by name at start.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.events.event import Event
+from google.adk.flows.llm_flows import functions
+from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.models.llm_request import LlmRequest
+from google.adk.runners import Runner
+from google.adk.tools import function_tool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_confirmation import ToolConfirmation
+from google.adk.version import __version__
+
+from perdure.errors import DefinitionError
+
+try:
+    from google.adk.flows.llm_flows.prompt import _schema  # pyright: ignore[reportPrivateUsage]
+except ImportError:
+    from google.adk.flows.llm_flows import _output_schema_processor as _schema  # pyright: ignore[reportPrivateUsage]
+
+MAJOR = int(__version__.partition(".")[0])
+"""Whose behaviour counts where 1.x and 2.x differ."""
+
+_WITHOUT_MODEL = ("auth_preprocessor", "request_confirmation", "_confirmation")
+"""Request processors that run tools inside of a model step, by the last part of their modules' names."""
+
+_FOR_TOOLS = ("basic", "agent_transfer", "_agent_transfer", "_output_schema_processor", "_schema")
+"""Request processors that bring tools, or what tools look at."""
+
+_EXPECTED: dict[Any, tuple[str, ...]] = {
+    BaseLlmFlow: (
+        "_preprocess_async",
+        "_call_llm_async",
+        "_postprocess_async",
+        "_postprocess_handle_function_calls_async",
+    ),
+    LlmAgent: ("_llm_flow", "_LlmAgent__maybe_save_output_to_state"),
+    BaseAgent: ("_handle_before_agent_callback", "_handle_after_agent_callback"),
+    Runner: ("_new_invocation_context",),
+    functions: ("handle_function_calls_async",),
+    function_tool: ("_use_sync_callable_runner",),
+}
+
+
+def check_installed() -> None:
+    """Check that the installed google.adk has what Perdure stands on.
+
+    Raises:
+        DefinitionError: It lacks something.
+    """
+    missing = [
+        f"{getattr(owner, '__name__', owner)}.{name}"
+        for owner, names in _EXPECTED.items()
+        for name in names
+        if not hasattr(owner, name)
+    ]
+    if missing:
+        raise DefinitionError(
+            f"google-adk {__version__} is not supported: it has no {', '.join(missing)}; install a version that the"
+            " extra perdure[adk] allows"
+        )
+
+
+async def model_step(agent: LlmAgent, context: InvocationContext) -> AsyncGenerator[Event, None]:
+    """Ask an agent's model once, without running the tools that it calls; yields the events of it.
+
+    ADK: `BaseLlmFlow._run_one_step_async`, less what it does to resume, which is the workflow's.
+    """
+    flow = agent._llm_flow  # pyright: ignore[reportPrivateUsage]
+    _keep(flow, lambda name: name not in _WITHOUT_MODEL)
+    vars(flow)["_postprocess_handle_function_calls_async"] = _no_events
+    request = LlmRequest()
+    async for event in flow._preprocess_async(context, request):  # pyright: ignore[reportPrivateUsage]
+        yield event
+    if context.end_invocation:
+        return
+    answer = Event(invocation_id=context.invocation_id, author=agent.name, branch=context.branch)
+    answer.id = Event.new_id()
+    async for response in flow._call_llm_async(context, request, answer):  # pyright: ignore[reportPrivateUsage]
+        async for event in flow._postprocess_async(context, request, response, answer):  # pyright: ignore[reportPrivateUsage]
+            yield event
+            if MAJOR < 2 or not event.partial:
+                answer.id = Event.new_id()
+
+
+async def _no_events(*_args: object, **_kwargs: object) -> AsyncGenerator[Event, None]:
+    for event in ():
+        yield event
+
+
+def _keep(flow: BaseLlmFlow, wanted: Callable[[str], bool]) -> None:
+    processors = flow.request_processors
+    flow.request_processors = [one for one in processors if wanted(type(one).__module__.rpartition(".")[2])]
+
+
+async def tools_of(agent: LlmAgent, context: InvocationContext) -> dict[str, BaseTool]:
+    """Return the tools that a model of the agent would be offered now, by name; toolsets are asked."""
+    flow = agent._llm_flow  # pyright: ignore[reportPrivateUsage]
+    _keep(flow, lambda name: name in _FOR_TOOLS)
+    if MAJOR >= 2:
+        bringing: list[Any] = getattr(flow, "tool_request_processors")  # noqa: B009 -- not in 1.x
+        setattr(flow, "tool_request_processors", [one for one in bringing if one.name != "dynamic_instructions"])  # noqa: B010
+    request = LlmRequest()
+    async for _ in flow._preprocess_async(context, request):  # pyright: ignore[reportPrivateUsage]
+        pass
+    return request.tools_dict
+
+
+async def run_tool(
+    context: InvocationContext,
+    calling: Event,
+    call_id: str,
+    tools: dict[str, BaseTool],
+    decision: ToolConfirmation | None,
+    run_sync: Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]],
+) -> Event | None:
+    """Run one of an event's calls, with its callbacks; returns its response event, if there is a response.
+
+    Args:
+        context: The context.
+        calling: The event with the call.
+        call_id: The call.
+        tools: Tools by name.
+        decision: The person's, if the call needed one.
+        run_sync: Runs functions that are not async.
+    """
+    decisions = {call_id: decision} if decision is not None else None
+    with function_tool._use_sync_callable_runner(run_sync):  # pyright: ignore[reportPrivateUsage]
+        return await functions.handle_function_calls_async(
+            context, calling, tools, filters={call_id}, tool_confirmation_dict=decisions
+        )
+
+
+def save_output(agent: LlmAgent, event: Event) -> None:
+    """Write what an event says under the agent's `output_key`, where ADK does."""
+    getattr(agent, "_LlmAgent__maybe_save_output_to_state")(event)  # noqa: B009
+
+
+def accumulate_output(agent: LlmAgent, event: Event, so_far: str) -> str:
+    """Write all that the agent said since its run began under its `output_key`, as ADK 2 does; returns that."""
+    accumulate = getattr(agent, "_LlmAgent__maybe_accumulate_streaming_output", None)
+    return accumulate(event, so_far) if accumulate is not None else so_far
+
+
+async def before_agent(agent: BaseAgent, context: InvocationContext) -> Event | None:
+    """Run the callbacks before an agent, those of plugins first."""
+    return await agent._handle_before_agent_callback(context)  # pyright: ignore[reportPrivateUsage]
+
+
+async def after_agent(agent: BaseAgent, context: InvocationContext) -> Event | None:
+    """Run the callbacks after an agent, those of plugins first."""
+    return await agent._handle_after_agent_callback(context)  # pyright: ignore[reportPrivateUsage]
+
+
+def new_context(runner: Runner, **fields: Any) -> InvocationContext:
+    """Return an invocation's context, as a runner makes it."""
+    session = fields.pop("session")
+    return runner._new_invocation_context(session, **fields)  # pyright: ignore[reportPrivateUsage]
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function has a parameter of this name."""
+    return name in inspect.signature(function).parameters
+
+
+def structured_answer(context: InvocationContext, response: Event) -> Event | None:
+    """Return the answer that ADK makes of a call of `set_model_response`, if it was one that fits the schema."""
+    answer = _schema.get_structured_model_response(response)
+    return _schema.create_final_model_response_event(context, answer) if answer else None

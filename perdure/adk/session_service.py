@@ -1,0 +1,86 @@
+"""The session that one step's code sees: as the log had it when the step began, with what the step adds."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from google.adk.events.event import Event as AdkEvent
+from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+from google.adk.sessions.session import Session as AdkSession
+
+from perdure.adk.events import AdkEvents, from_adk, plain_state
+from perdure.journal.events import Event
+from perdure.journal.projection import Projection
+from perdure.messages.keys import SessionKey
+
+_REFUSED = (
+    "a step cannot {what}: it belongs to one session of a workflow; use Perdure's client, or the HTTP API, outside of"
+    " the agents"
+)
+
+
+class StepSession(BaseSessionService):
+    """Serves one step its session, and gathers what the step logs. Nothing else is there to be read or changed."""
+
+    def __init__(self, key: SessionKey, projection: Projection, invocation_id: str, events: AdkEvents) -> None:
+        """Take the session as an invocation's code sees it."""
+        state = copy.deepcopy(projection.visible_state(invocation_id))
+        self.session = AdkSession(
+            id=key.session,
+            app_name=key.app,
+            user_id=key.user,
+            state=state,
+            events=events.of(projection.events, f"{key.app}/{key.user}/{key.session}"),
+            last_update_time=projection.events[-1].timestamp if projection.events else 0.0,
+        )
+        self.logged: list[Event] = []
+        """What the step adds to the log."""
+        self._expected = copy.deepcopy(state)
+
+    async def append_event(self, session: AdkSession, event: AdkEvent) -> AdkEvent:
+        """Log an event; `temp:` keys stay in the session's state and leave the event, as in ADK."""
+        if event.partial or session is not self.session:
+            return await super().append_event(session, event)
+        self.logged.append(from_adk(event))
+        self._expected |= copy.deepcopy(event.actions.state_delta)
+        return await super().append_event(session, event)
+
+    def returned(self, event: AdkEvent) -> Event:
+        """Return an event as the log takes it that the step gives back instead of logging it."""
+        self._expected |= copy.deepcopy(event.actions.state_delta)
+        self.session.state.update(event.actions.state_delta)
+        return from_adk(event)
+
+    def written_past_deltas(self, pending: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the step's code wrote into the state by other ways than an event's delta.
+
+        ADK keeps it as long as its session object: to the end of the invocation.
+
+        Raises:
+            NotPlain: A value is no JSON.
+        """
+        known = self._expected | (pending or {})
+        state = self.session.state
+        return plain_state({key: value for key, value in state.items() if key not in known or known[key] != value})
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> AdkSession:
+        """Refuse."""
+        raise RuntimeError(_REFUSED.format(what="create a session"))
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> AdkSession | None:
+        """Return the step's session; no other."""
+        own = (self.session.app_name, self.session.user_id, self.session.id)
+        return self.session if own == (app_name, user_id, session_id) else None
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Refuse."""
+        raise RuntimeError(_REFUSED.format(what="list sessions"))
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Refuse."""
+        raise RuntimeError(_REFUSED.format(what="delete a session"))

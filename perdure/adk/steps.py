@@ -1,0 +1,193 @@
+"""The steps of google.adk's agents: each runs ADK's own code over a context made anew from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.events.event import Event as AdkEvent
+from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
+
+from perdure.adk import internals
+from perdure.adk.events import AdkEvents, to_adk
+from perdure.adk.registry import AdkRegistry
+from perdure.adk.services import Services
+from perdure.adk.session_service import StepSession
+from perdure.errors import DefinitionError, ModelError, error_text
+from perdure.journal.events import Event
+from perdure.journal.tool_output import ToolOutput
+from perdure.plan.nodes import LlmNode
+from perdure.steps.base import (
+    Callback,
+    ModelCall,
+    Place,
+    Snapshot,
+    StepOutput,
+    StepRefused,
+    ToolCall,
+    llm_node,
+)
+from perdure.steps.user_code import CodeRunner
+from perdure.streams.hub import Piece, Writer
+
+
+class AdkSteps:
+    """Does the steps of one google.adk app. Implements `Steps`."""
+
+    def __init__(self, registry: AdkRegistry, code: CodeRunner, services: Services) -> None:
+        """Serve an app.
+
+        Args:
+            registry: The app's code.
+            code: Runs the app's code; all of an app's runs on one loop, to which connections of toolsets belong.
+            services: Artifacts and memory.
+        """
+        self._registry = registry
+        self._code = code
+        self._services = services
+        self._events = AdkEvents()
+
+    async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
+        """Ask an agent's model, with the callbacks around that."""
+        _, node = llm_node(session.projection, at, call.plan)
+        return await self._code.run_async(self._ask(at, session, call, node, writer))
+
+    async def _ask(
+        self, at: Place, session: Snapshot, call: ModelCall, node: LlmNode, writer: Writer | None
+    ) -> StepOutput:
+        agent = self._registry.llm_agent(node)
+        step, context = self._begin(at, session, agent, streams=writer is not None)
+        said = self._said(agent, session, at, call.begun_with)
+        try:
+            async for event in internals.model_step(agent, context):
+                if event.partial:
+                    _tell(writer, event)
+                    continue
+                internals.save_output(agent, event)
+                said = internals.accumulate_output(agent, event, said)
+                await step.append_event(step.session, event)
+        except DefinitionError:
+            raise
+        except Exception as error:
+            raise ModelError(error_text(error), retryable=False) from error
+        return _output(step, context)
+
+    def _said(self, agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:
+        """Return what the agent said since its run began, as its `output_key` gathers it."""
+        said = ""
+        if begun_with is None:
+            return said
+        events = session.projection.events
+        first = next((index for index, event in enumerate(events) if event.id == begun_with), len(events))
+        for event in events[first:]:
+            if event.author == agent.name and event.branch == at.branch and event.invocation_id == at.invocation_id:
+                said = internals.accumulate_output(agent, to_adk(event), said)
+        return said
+
+    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+        """Run the callbacks before or after an agent, those of plugins first."""
+        return await self._code.run_async(self._call_back(at, session, which))
+
+    async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+        agent = self._registry.agent(at.agent)
+        step, context = self._begin(at, session, agent)
+        event = await (internals.before_agent if which == "before" else internals.after_agent)(agent, context)
+        if event is not None:
+            await step.append_event(step.session, event)
+        return _output(step, context)
+
+    async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
+        """Run a tool, with the callbacks around it."""
+        return await self._code.run_async(self._run_tool(at, call), end=call.until)
+
+    async def _run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
+        session = call.session
+        assert session is not None, "a google.adk tool is given its session"
+        agent = self._registry.llm_agent_named(at.agent)
+        step, context = self._begin(at, session, agent)
+        calling = to_adk(_event_of(session, call))
+        decision = None
+        if call.confirmation is not None:
+            decision = AdkConfirmation.model_validate(call.confirmation.model_dump(by_alias=True))
+        try:
+            tools = await internals.tools_of(agent, context)
+            await call.begin(False)
+            event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
+        except Exception as error:
+            # ADK tries no tool again; what died with its worker is.
+            raise StepRefused(type(error).__name__, error_text(error)) from error
+        return self._response(agent, step, context, event)
+
+    async def _run_sync(self, fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        return await self._code.run(fn, **kwargs)
+
+    def _response(
+        self, agent: LlmAgent, step: StepSession, context: InvocationContext, event: AdkEvent | None
+    ) -> ToolOutput:
+        if event is None:
+            return ToolOutput(state=step.written_past_deltas(), ends_agent=context.end_invocation)
+        internals.save_output(agent, event)
+        response = step.returned(event)
+        after: list[Event] = []
+        final = internals.structured_answer(context, event)
+        if final is not None:
+            internals.save_output(agent, final)
+            after.append(step.returned(final))
+        return ToolOutput(
+            content=response.content,
+            actions=response.actions,
+            after=tuple(after),
+            state=step.written_past_deltas(),
+            ends_agent=context.end_invocation,
+        )
+
+    async def reconcile(self, at: Place, call: ToolCall) -> ToolOutput:
+        """Ask nobody: a google.adk tool has no such function."""
+        raise StepRefused("DefinitionError", f"tool {call.tool!r} has no reconcile function")
+
+    async def remind(self, at: Place, call: ToolCall) -> None:
+        """Remind nobody: a google.adk tool has no such function."""
+        raise StepRefused("DefinitionError", f"tool {call.tool!r} has no reminder")
+
+    async def run_function(self, at: Place, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run nothing: google.adk's apps have no such functions."""
+        raise StepRefused("DefinitionError", f"the app has no function {name!r}")
+
+    def _begin(
+        self, at: Place, session: Snapshot, agent: BaseAgent, *, streams: bool = False
+    ) -> tuple[StepSession, InvocationContext]:
+        """Return the session and the context that a step's code gets."""
+        step = StepSession(at.key, session.projection, at.invocation_id, self._events)
+        message = session.projection.invocations[at.invocation_id].message
+        context = internals.new_context(
+            self._services.runner,
+            session=step.session,
+            new_message=message.content.model_copy(deep=True) if message.content is not None else None,
+            run_config=RunConfig(streaming_mode=StreamingMode.SSE if streams else StreamingMode.NONE),
+            invocation_id=at.invocation_id,
+        )
+        context.session_service = step
+        context.branch = at.branch
+        context.agent = agent
+        return step, context
+
+
+def _event_of(session: Snapshot, call: ToolCall) -> Event:
+    event = session.projection.event_of_call(call.id)
+    assert event is not None, "a call that runs stands in the log"
+    return event
+
+
+def _output(step: StepSession, context: InvocationContext) -> StepOutput:
+    return StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
+
+
+def _tell(writer: Writer | None, event: AdkEvent) -> None:
+    """Show a part of an answer to those who follow: text and thoughts; calls get their ids when they are logged."""
+    parts = (event.content.parts or []) if event.content is not None else []
+    if writer is not None:
+        writer.add(*(Piece(cast(str, part.text), bool(part.thought)) for part in parts if part.text))
