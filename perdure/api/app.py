@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from perdure.agents.definitions import App
+from perdure.adk.app import AnyApp
 from perdure.api.adk import artifacts, run, sessions
 from perdure.api.auth import sign_in
 from perdure.api.auth.access import check_users
@@ -28,7 +28,7 @@ from perdure.api.base.metering import RequestMeter, meter_of
 from perdure.api.base.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.api.pages import routes as pages
 from perdure.api.v1 import routes as v1
-from perdure.compiler.compile import compile_app
+from perdure.compiler.registry import register
 from perdure.errors import PerdureError
 from perdure.streams.hub import TokenHub
 
@@ -41,7 +41,7 @@ _LATER = "5"
 
 
 def create_app(
-    client: Client, apps: Sequence[App] = (), config: ApiConfig | None = None, *, streams: TokenHub | None = None
+    client: Client, apps: Sequence[AnyApp] = (), config: ApiConfig | None = None, *, streams: TokenHub | None = None
 ) -> FastAPI:
     """Return the HTTP API as an ASGI application.
 
@@ -57,7 +57,7 @@ def create_app(
         ValueError: An allowed origin is no regular expression.
     """
     config = config or ApiConfig()
-    plans = {app.name: compile_app(app) for app in apps}
+    plans = {app.name: register(app).plan for app in apps}
     backend = Backend(client, plans, config, streams)
     watch = AuthWatch(config.auth, config.auth_file) if config.auth is not None else None
     # No page that would load its scripts from the network; /openapi.json is served.

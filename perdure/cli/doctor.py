@@ -68,14 +68,14 @@ def doctor(target: str | None, app: str | None, as_json: bool, connection: Conne
 
 def _compile(target: str | None) -> tuple[Plan | None, Check | None]:
     """Return the target's plan, and whether it compiles."""
-    from perdure.compiler.compile import compile_app
+    from perdure.compiler.registry import register
     from perdure.compiler.loading import load_app
     from perdure.doctor.checks import Check
 
     if target is None:
         return None, None
     try:
-        plan = compile_app(load_app(target))
+        plan = register(load_app(target)).plan
     except PerdureError as error:
         return None, Check(name="app", verdict="failure", words=str(error))
     if plan.resumable:

@@ -39,11 +39,11 @@ def plan(
       perdure plan travel.agent:app
       perdure plan travel.agent:app --diff trip-1 --user ada
     """
-    from perdure.compiler.compile import compile_app
+    from perdure.compiler.registry import register
     from perdure.compiler.loading import load_app
     from perdure.plan.diff import describe_plan
 
-    compiled = compile_app(load_app(target))
+    compiled = register(load_app(target)).plan
     if session is not None:
         return asyncio.run(_diff(compiled, user, session, invocation, connection, as_json=as_json))
     if invocation is not None:

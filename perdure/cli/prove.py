@@ -50,7 +50,7 @@ def prove(target: str, scenarios: tuple[Path, ...], modes: tuple[Mode, ...], at_
 
 
 async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_once: int, *, as_json: bool) -> int:
-    from perdure.compiler.compile import compile_app
+    from perdure.compiler.registry import register
     from perdure.compiler.loading import load_app
     from perdure.prove.proof import ProofConfig, Prover, proof_server
     from perdure.prove.report import Report, Verdict
@@ -58,7 +58,7 @@ async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_o
     from perdure.prove.target import TargetSource, unscripted
 
     app = load_app(target)
-    compile_app(app)
+    register(app).plan
     scenarios = [load_scenario(path) for path in paths]
     for scenario in scenarios:
         for agent in unscripted(app, scenario.script):

@@ -104,10 +104,10 @@ class Telemetry:
         if self.runtime is None or not self.counts or not apps:
             yield
             return
-        from perdure.compiler.compile import compile_app
+        from perdure.compiler.registry import register
         from perdure.telemetry.metrics import SessionCount
 
-        count = SessionCount(client, [compile_app(app) for app in apps], self.runtime.metric_meter)
+        count = SessionCount(client, [register(app).plan for app in apps], self.runtime.metric_meter)
         task = asyncio.create_task(count.run())
         try:
             yield
