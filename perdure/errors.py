@@ -178,6 +178,7 @@ class EffectFailed(PerdureError):
         beside: Failures of sibling branches, which this one stands for.
         silent: The activity ended without a word of its own: it timed out, or its worker went away.
         not_started: It is known that nothing was started: no worker has the code of it, or it could not be claimed.
+        left: What a step of google.adk's leaves in the log all the same, once.
     """
 
     def __init__(self, agent: str, step: str, cause: str, *, silent: bool = False, not_started: bool = False) -> None:
@@ -185,6 +186,7 @@ class EffectFailed(PerdureError):
         self.silent = silent
         self.not_started = not_started
         self.beside: list[EffectFailed] = []
+        self.left: object = None
         self.agent = agent
         self.step = step
         self.cause = cause

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities.attempts import beating, telling
 from perdure.activities.journal_cache import JournalCache
-from perdure.activities.payload_checks import check_size, not_registered
+from perdure.activities.payload_checks import check_size, not_registered, step_log
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import error_text
 from perdure.logs import bound
@@ -48,6 +48,6 @@ class CallbackActivity:
                 raise not_registered(error, self._rollout) from error
             except Exception as error:
                 raise ApplicationError(error_text(error), type=type(error).__name__, non_retryable=True) from error
-        log = StepLog(events=tuple(output.events), state=dict(output.state), ended=output.ended)
+        log = step_log(output)
         check_size(log, f"what the callbacks of agent {call.agent!r} left")
         return log

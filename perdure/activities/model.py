@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 from temporalio import activity
@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities.attempts import beating, telling
 from perdure.activities.journal_cache import JournalCache
-from perdure.activities.payload_checks import check_bytes, check_size, not_registered, told
+from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import ArtifactError, DefinitionError, ModelError, message_of
 from perdure.journal.entries import MAX_EVENT_BYTES
@@ -23,7 +23,7 @@ from perdure.messages.rollout import Rollout
 from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput, StepLog
 from perdure.plan.nodes import LlmNode
 from perdure.rules.model_answers import derived_id, logged_size
-from perdure.steps.base import ModelCall, Place, Snapshot, Steps, llm_node
+from perdure.steps.base import ModelCall, ModelFailed, Place, Snapshot, Steps, llm_node
 from perdure.steps.model_call import NoResponse
 from perdure.streams.hub import Draft, TokenHub, Writer
 from perdure.telemetry.step import tell
@@ -63,6 +63,7 @@ class ModelActivity:
                 final = isinstance(error, NoResponse) and info.attempt >= _DEFECT_ATTEMPTS
                 raise ApplicationError(
                     message_of(error),
+                    *_left(error),
                     type="ModelError",
                     non_retryable=final or not error.retryable,
                     next_retry_delay=_seconds(error.retry_after),
@@ -92,7 +93,7 @@ class ModelActivity:
         if event_id is not None and events:
             events[-1] = events[-1].model_copy(update={"id": event_id})
         if session.projection.is_adk(at.invocation_id, call.plan):
-            return ModelOutput(step=StepLog(events=tuple(events), state=dict(output.state), ended=output.ended))
+            return ModelOutput(step=step_log(replace(output, events=tuple(events))))
         [event] = events
         return ModelOutput(event=event)
 
@@ -125,6 +126,11 @@ def _asks_person(node: LlmNode, answer: Event) -> bool:
     """Return whether an answer calls a tool whose result a person sends, or may have to approve."""
     tools = [node.tool(call.name or "") for call in answer.get_function_calls()]
     return any(tool is not None and (tool.kind == "long_running" or tool.confirmation != "never") for tool in tools)
+
+
+def _left(error: ModelError) -> list[StepLog]:
+    """Return what a failed step of google.adk's leaves in the log, as details of its error."""
+    return [step_log(error.left)] if isinstance(error, ModelFailed) and error.left.events else []
 
 
 def _seconds(value: float | None) -> timedelta | None:

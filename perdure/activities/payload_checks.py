@@ -10,9 +10,10 @@ from perdure.compiler.registry import NotRegistered
 from perdure.errors import InvalidMessage, message_of
 from perdure.journal.compact_json import briefly
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import NOT_REGISTERED, ModelOutput
+from perdure.messages.session import NOT_REGISTERED, ModelOutput, StepLog
 from perdure.rules.bounds import MAX_REQUEST_VALUES, MAX_RESULT_VALUES, check_parts, excess
 from perdure.rules.large_results import MAX_RESULT_BYTES
+from perdure.steps.base import StepOutput
 
 MAX_LOCAL_BYTES = 250_000
 """What a local activity may return: several results go to the server in one message, of 4 MB at the most."""
@@ -49,6 +50,11 @@ def check_bytes(size: int, most: int, what: str) -> None:
             type="PayloadTooLarge",
             non_retryable=True,
         )
+
+
+def step_log(output: StepOutput) -> StepLog:
+    """Return what a step adds to the log, as it travels."""
+    return StepLog(events=tuple(output.events), state=dict(output.state), ended=output.ended)
 
 
 def told(error: Exception, *details: object, non_retryable: bool = False) -> ApplicationError:

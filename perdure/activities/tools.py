@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from perdure.activities.attempts import beating, handing_in_until, telling
 from perdure.activities.claims import ClaimDesk
 from perdure.activities.journal_cache import JournalCache
-from perdure.activities.payload_checks import MAX_LOCAL_BYTES, check_size, not_registered, told
+from perdure.activities.payload_checks import MAX_LOCAL_BYTES, check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import message_of
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
@@ -25,7 +25,7 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
 from perdure.rules.large_results import MAX_RESULT_BYTES
-from perdure.steps.base import Place, Snapshot, StepRefused, Steps, ToolCall
+from perdure.steps.base import Place, Snapshot, StepRefused, Steps, ToolCall, ToolFailed
 from perdure.steps.tool_results import ToolResults
 from perdure.telemetry.step import tell
 
@@ -88,6 +88,10 @@ class ToolActivity:
         except Exception as error:
             # Where a call of a tool ran and failed, the session notes when.
             times = [] if isinstance(call, CodeInput) else [timer.times]
+            if isinstance(error, ToolFailed) and error.left.events:
+                raise ApplicationError(
+                    message_of(error), step_log(error.left), *times, type=error.kind, non_retryable=True
+                ) from error
             if isinstance(error, StepRefused):
                 raise ApplicationError(message_of(error), *times, type=error.kind, non_retryable=True) from error
             raise told(error, *times) from error.__cause__

@@ -52,7 +52,8 @@ def compile_adk_app(app: AdkApp) -> Plan:
         app=app.name,
         resumable=app.is_resumable,
         root=_node(root, _Hooks(plugins)),
-        adk=AdkRules(major=2 if internals.MAJOR >= 2 else 1),
+        adk=AdkRules(major=2, logs_failures=isinstance(root, LlmAgent)) if internals.MAJOR >= 2 else AdkRules(major=1),
+        shows_errors=True,
         max_llm_calls=500,
     )
 

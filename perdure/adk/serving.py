@@ -16,4 +16,4 @@ from perdure.steps.user_code import CodeRunner
 def adk_steps(registry: AnyRegistry, code: CodeRunner, artifacts: ArtifactService | None) -> Steps:
     """Return the steps of a google.adk app's agents."""
     known = cast(AdkRegistry, registry)
-    return AdkSteps(known, code, Services(known.app))
+    return AdkSteps(known, code, Services(known.app, artifacts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
@@ -13,26 +13,31 @@ from google.adk.events.event import Event as AdkEvent
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 
 from perdure.adk import internals
-from perdure.adk.events import AdkEvents, to_adk
+from perdure.adk.events import AdkEvents, from_adk, to_adk
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import StepSession
-from perdure.errors import DefinitionError, ModelError, error_text
+from perdure.errors import DefinitionError, error_text
 from perdure.journal.events import Event
 from perdure.journal.tool_output import ToolOutput
 from perdure.plan.nodes import LlmNode
 from perdure.steps.base import (
     Callback,
     ModelCall,
+    ModelFailed,
     Place,
     Snapshot,
     StepOutput,
     StepRefused,
     ToolCall,
+    ToolFailed,
     llm_node,
 )
 from perdure.steps.user_code import CodeRunner
 from perdure.streams.hub import Piece, Writer
+
+MAX_FAILURE_TEXT = 4_000
+"""Characters of an error's text in the log."""
 
 
 class AdkSteps:
@@ -60,7 +65,8 @@ class AdkSteps:
         self, at: Place, session: Snapshot, call: ModelCall, node: LlmNode, writer: Writer | None
     ) -> StepOutput:
         agent = self._registry.llm_agent(node)
-        step, context = self._begin(at, session, agent, streams=writer is not None)
+        key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
+        step, context = self._begin(at, session, agent, key, streams=writer is not None)
         said = self._said(agent, session, at, call.begun_with)
         try:
             async for event in internals.model_step(agent, context):
@@ -73,8 +79,19 @@ class AdkSteps:
         except DefinitionError:
             raise
         except Exception as error:
-            raise ModelError(error_text(error), retryable=False) from error
+            raise ModelFailed(error_text(error), self._left(agent, step, error)) from error
         return _output(step, context)
+
+    def _left(self, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
+        """Return what a step that failed leaves in the log, as ADK does."""
+        events = list(step.logged)
+        if self._registry.plan.adk is not None and self._registry.plan.adk.logs_failures:
+            status = getattr(error, "status", None)
+            code = status if isinstance(status, str) else type(error).__name__
+            # The path tells a failure from a model's answer that is an error.
+            failed = {"author": agent.name, "error_code": code, "error_message": str(error)[:MAX_FAILURE_TEXT]}
+            events.append(Event(**failed, node_info={"path": agent.name}))
+        return StepOutput(events=tuple(events))
 
     def _said(self, agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:
         """Return what the agent said since its run began, as its `output_key` gathers it."""
@@ -94,7 +111,8 @@ class AdkSteps:
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         agent = self._registry.agent(at.agent)
-        step, context = self._begin(at, session, agent)
+        key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
+        step, context = self._begin(at, session, agent, key)
         event = await (internals.before_agent if which == "before" else internals.after_agent)(agent, context)
         if event is not None:
             await step.append_event(step.session, event)
@@ -108,7 +126,8 @@ class AdkSteps:
         session = call.session
         assert session is not None, "a google.adk tool is given its session"
         agent = self._registry.llm_agent_named(at.agent)
-        step, context = self._begin(at, session, agent)
+        key = f"{call.key}{':confirmed' if call.confirmation is not None else ''}"
+        step, context = self._begin(at, session, agent, key)
         calling = to_adk(_event_of(session, call))
         decision = None
         if call.confirmation is not None:
@@ -119,7 +138,7 @@ class AdkSteps:
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
         except Exception as error:
             # ADK tries no tool again; what died with its worker is.
-            raise StepRefused(type(error).__name__, error_text(error)) from error
+            raise ToolFailed(type(error).__name__, error, self._left(agent, step, error)) from error
         return self._response(agent, step, context, event)
 
     async def _run_sync(self, fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
@@ -158,7 +177,7 @@ class AdkSteps:
         raise StepRefused("DefinitionError", f"the app has no function {name!r}")
 
     def _begin(
-        self, at: Place, session: Snapshot, agent: BaseAgent, *, streams: bool = False
+        self, at: Place, session: Snapshot, agent: BaseAgent, key: str, *, streams: bool = False
     ) -> tuple[StepSession, InvocationContext]:
         """Return the session and the context that a step's code gets."""
         step = StepSession(at.key, session.projection, at.invocation_id, self._events)
@@ -171,6 +190,7 @@ class AdkSteps:
             invocation_id=at.invocation_id,
         )
         context.session_service = step
+        context.artifact_service = self._services.artifacts(key)
         context.branch = at.branch
         context.agent = agent
         return step, context
@@ -187,7 +207,7 @@ def _output(step: StepSession, context: InvocationContext) -> StepOutput:
 
 
 def _tell(writer: Writer | None, event: AdkEvent) -> None:
-    """Show a part of an answer to those who follow: text and thoughts; calls get their ids when they are logged."""
-    parts = (event.content.parts or []) if event.content is not None else []
+    """Show a part of an answer to those who follow, as ADK has it."""
     if writer is not None:
-        writer.add(*(Piece(cast(str, part.text), bool(part.thought)) for part in parts if part.text))
+        whole = from_adk(event)
+        writer.add(Piece(whole.text or "", event=whole.to_json()))

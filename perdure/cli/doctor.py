@@ -68,8 +68,8 @@ def doctor(target: str | None, app: str | None, as_json: bool, connection: Conne
 
 def _compile(target: str | None) -> tuple[Plan | None, Check | None]:
     """Return the target's plan, and whether it compiles."""
-    from perdure.compiler.registry import register
     from perdure.compiler.loading import load_app
+    from perdure.compiler.registry import register
     from perdure.doctor.checks import Check
 
     if target is None:

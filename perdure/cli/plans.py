@@ -39,8 +39,8 @@ def plan(
       perdure plan travel.agent:app
       perdure plan travel.agent:app --diff trip-1 --user ada
     """
-    from perdure.compiler.registry import register
     from perdure.compiler.loading import load_app
+    from perdure.compiler.registry import register
     from perdure.plan.diff import describe_plan
 
     compiled = register(load_app(target)).plan

@@ -50,15 +50,15 @@ def prove(target: str, scenarios: tuple[Path, ...], modes: tuple[Mode, ...], at_
 
 
 async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_once: int, *, as_json: bool) -> int:
-    from perdure.compiler.registry import register
     from perdure.compiler.loading import load_app
+    from perdure.compiler.registry import register
     from perdure.prove.proof import ProofConfig, Prover, proof_server
     from perdure.prove.report import Report, Verdict
     from perdure.prove.scenario import load_scenario
     from perdure.prove.target import TargetSource, unscripted
 
     app = load_app(target)
-    register(app).plan
+    register(app)
     scenarios = [load_scenario(path) for path in paths]
     for scenario in scenarios:
         for agent in unscripted(app, scenario.script):

@@ -122,6 +122,8 @@ class AdkRules(BaseModel):
 
     major: Literal[1, 2]
     """Whose rules hold where google.adk 1.x and 2.x differ in what users see."""
+    logs_failures: bool = Field(default=False, exclude_if=_is_unset)
+    """A step's failure is an event, too: 2.x does so where the root is an LLM agent."""
 
 
 class _Node(BaseModel):

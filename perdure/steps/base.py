@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from perdure.errors import DefinitionError, PerdureError
+from perdure.errors import DefinitionError, ModelError, PerdureError
 from perdure.journal.events import Event, ToolConfirmation
 from perdure.journal.projection import Projection
 from perdure.journal.run_paths import RunPath
@@ -112,6 +112,24 @@ class StepRefused(PerdureError):
         """Say what is wrong; `kind` is the failure's type."""
         super().__init__(message)
         self.kind = kind
+
+
+class ModelFailed(ModelError):
+    """A model step failed, and says what it leaves in the log. It is not tried again."""
+
+    def __init__(self, message: str, left: StepOutput) -> None:
+        """Say why, and what is left."""
+        super().__init__(message, retryable=False)
+        self.left = left
+
+
+class ToolFailed(StepRefused):
+    """A tool step failed, and says what it leaves in the log. It is not tried again."""
+
+    def __init__(self, kind: str, error: Exception, left: StepOutput) -> None:
+        """Say why, and what is left."""
+        super().__init__(kind, str(error))
+        self.left = left
 
 
 class Steps(Protocol):

@@ -51,6 +51,8 @@ class Piece(NamedTuple):
 
     text: str
     thought: bool = False
+    event: str | None = None
+    """JSON of the whole partial event, where it holds more, or is to come as it is: google.adk's."""
 
 
 class News(NamedTuple):
@@ -193,7 +195,7 @@ class TokenHub:
         """Append pieces to a draft; see `Writer`."""
         if not pieces:
             return
-        size = sum(len(piece.text.encode(errors="replace")) + _PIECE_BYTES for piece in pieces)
+        size = sum(len((piece.event or piece.text).encode(errors="replace")) + _PIECE_BYTES for piece in pieces)
         with self._lock:
             if entry.cut or entry.ended is not None:
                 return

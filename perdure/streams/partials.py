@@ -99,7 +99,7 @@ class Partials:
             return []
         self._attempts[draft.id] = draft.attempt
         _shorten(self._attempts)
-        return [partial_event(draft, news.pieces)]
+        return partial_events(draft, news.pieces)
 
     def _hurries(self) -> bool:
         """Return whether the log is to be looked at now, since a model has seen more of it; once for each answer."""
@@ -117,8 +117,31 @@ async def _either(looking: asyncio.Future[None], change: Coroutine[Any, Any, Non
         changed.cancel()
 
 
-def partial_event(draft: Draft, pieces: list[Piece]) -> Event:
-    """Return pieces of an answer as an event, in ADK's form."""
+def partial_events(draft: Draft, pieces: list[Piece]) -> list[Event]:
+    """Return pieces of an answer as events, in ADK's form: texts in one, whole events one by one."""
+    events: list[Event] = []
+    for whole, group in groupby(pieces, key=lambda piece: piece.event is not None):
+        found = list(group)
+        events += [_whole_event(draft, piece.event or "") for piece in found] if whole else [_of_texts(draft, found)]
+    return events
+
+
+def _whole_event(draft: Draft, data: str) -> Event:
+    update: dict[str, Any] = {
+        "id": draft.id,
+        "timestamp": time.time(),
+        "author": draft.author,
+        "invocation_id": draft.invocation_id,
+        "branch": draft.branch,
+        "partial": True,
+    }
+    event = Event.model_validate_json(data)
+    if draft.attempt > 1:
+        update["custom_metadata"] = {**(event.custom_metadata or {}), ATTEMPT: draft.attempt}
+    return event.model_copy(update=update)
+
+
+def _of_texts(draft: Draft, pieces: list[Piece]) -> Event:
     parts = [
         types.Part(text="".join(piece.text for piece in group), thought=thought or None)
         for thought, group in groupby(pieces, key=lambda piece: piece.thought)

@@ -148,6 +148,10 @@ async def unsealed(frame: dict[str, Any], codec: PayloadCodec | None) -> list[Pi
             if payload.metadata.get(_ENCODING) != _PLAIN:
                 raise WireError("tokens are encrypted, and not with the keys at hand")
             pieces = json.loads(payload.data)
-        return [Piece(str(text), bool(thought)) for text, thought in pieces]
+        return [_piece(*given) for given in pieces]
     except (ValueError, TypeError) as error:
         raise WireError("the other side sends pieces that are none") from error
+
+
+def _piece(text: Any, thought: Any, event: Any = None) -> Piece:
+    return Piece(str(text), bool(thought), None if event is None else str(event))

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from perdure.cli.streaming import Printer
 from perdure.journal.events import Event
 from perdure.streams.hub import Draft, Piece, TokenHub
-from perdure.streams.partials import partial_event
+from perdure.streams.partials import partial_events
 from perdure.streams.server import StreamServer
 from tests.cli.support import Perdure, perdure
 from tests.cli.test_main import Process, free_port
@@ -42,7 +42,7 @@ app = App(
 
 def partial(text: str, id: str = "e1", attempt: int = 1, author: str = "clerk", *, thought: bool = False) -> Event:
     draft = Draft(session="a/u/s", id=id, attempt=attempt, offset=0, author=author, invocation_id="i1")
-    return partial_event(draft, [Piece(text, thought)])
+    return partial_events(draft, [Piece(text, thought)])[0]
 
 
 def whole(text: str, id: str = "e1", author: str = "clerk", call: str | None = None) -> Event:

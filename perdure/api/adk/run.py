@@ -197,7 +197,8 @@ async def _frames(turn: _Started, backend: Backend, *, whole: bool, standing: St
                     yield event_frame(part)
     except Exception as error:
         # The status is sent already, so the stream itself says how it ends.
-        yield data_frame(error_frame(error))
+        plan = backend.plans.get(turn.key.app)
+        yield data_frame(error_frame(error, plan.adk if plan is not None else None))
 
 
 def split_artifacts(event: Event) -> list[Event]:

@@ -34,6 +34,7 @@ from perdure.errors import (
     SharedStateFull,
 )
 from perdure.logs import get_logger
+from perdure.plan.nodes import AdkRules
 
 
 class ServerEnding(Exception):
@@ -114,9 +115,16 @@ def log_internal(error: Exception, **about: Any) -> None:
     _logger.error("request failed", error=type(error).__name__, where=where, **about)
 
 
-def error_frame(error: Exception) -> dict[str, Any]:
-    """Return ADK's last frame of a stream that breaks off; an internal error is logged, not told."""
+def error_frame(error: Exception, adk: AdkRules | None = None) -> dict[str, Any]:
+    """Return ADK's last frame of a stream that breaks off; an internal error is logged, not told.
+
+    Args:
+        error: Why it breaks off.
+        adk: The rules of the app, if its agents are google.adk's: the frame is as in that version then.
+    """
     kind, text = type(error).__name__, str(error)
+    if isinstance(error, InvocationFailed) and adk is not None:
+        return _adk_frame(error, adk)
     if isinstance(error, InvocationFailed):
         pass
     elif (known := status_and_detail(error)) is not None:
@@ -126,5 +134,16 @@ def error_frame(error: Exception) -> dict[str, Any]:
         kind, text = "InternalError", INTERNAL
     return {
         "error": f"{kind}: {text}",
+        "error_details": {"error_type": kind, "error_message": text, "timestamp": time.time()},
+    }
+
+
+def _adk_frame(error: InvocationFailed, adk: AdkRules) -> dict[str, Any]:
+    """Return the frame of a failed step as google.adk has it: 1.x tells the error's text only."""
+    kind, _, text = error.cause.partition(": ")
+    if adk.major < 2:
+        return {"error": text or kind}
+    return {
+        "error": error.cause,
         "error_details": {"error_type": kind, "error_message": text, "timestamp": time.time()},
     }

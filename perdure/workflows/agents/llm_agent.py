@@ -85,8 +85,7 @@ class _LlmRun:
             # Entered again before the failure was settled.
             raise EffectFailed(self._node.name, "model", failure_of(refused))
         while True:
-            while not self._step.ended:
-                await self._advance()
+            await self._finish_turn()
             left = self._left_open()
             if not left:
                 break
@@ -97,6 +96,16 @@ class _LlmRun:
             await after_agent(self._scope, self._node, self._run)
         self._scope.end(self._node, self._run)
         return self._escalated
+
+    async def _finish_turn(self) -> None:
+        try:
+            while not self._step.ended:
+                await self._advance()
+        except EffectFailed as failed:
+            left, failed.left = failed.left, None
+            if left is not None and failed.agent == self._node.name:
+                await self._scope.log_step(left, self._run)
+            raise
 
     def _left_open(self) -> list[str]:
         """Return the long-running calls of this run that the user has still to answer."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
@@ -382,7 +383,22 @@ def _rollout(error: FailureError) -> Rollout | None:
 def _step_failed(agent: str, step: str, error: FailureError) -> EffectFailed:
     kind = error_type(error)
     silent = is_silent(kind, timed_out=isinstance(_inner(error), TimeoutError))
-    return EffectFailed(agent, step, cause_of(error), silent=silent, not_started=kind in NOT_STARTED)
+    failed = EffectFailed(agent, step, cause_of(error), silent=silent, not_started=kind in NOT_STARTED)
+    failed.left = _left(error)
+    return failed
+
+
+def _left(error: FailureError) -> StepLog | None:
+    """Return what a failed step of google.adk's leaves in the log, from the details of its error."""
+    cause = _inner(error)
+    details = cause.details if isinstance(cause, ApplicationError) else ()
+    given = details[0] if details else None
+    if not isinstance(given, dict) or "events" not in given:
+        return None
+    try:
+        return StepLog.model_validate(given)
+    except ValidationError:
+        return None
 
 
 def cause_of(error: FailureError) -> str:
