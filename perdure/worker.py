@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypedDict
+from typing import Protocol, TypedDict, cast
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -21,8 +21,9 @@ from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
 from perdure.activities.plan import PlanActivities, SearchAttributes
 from perdure.activities.tools import ToolActivity
-from perdure.adk.app import AnyApp
+from perdure.agents.adk_app import AnyApp
 from perdure.artifacts.sealing import SealedArtifacts
+from perdure.artifacts.service import ArtifactService
 from perdure.compiler.registry import AnyRegistry, Registry, register
 from perdure.config import WorkerConfig
 from perdure.logs import redact_logs
@@ -89,9 +90,15 @@ class _Code:
         """Return the steps of an app's agents."""
         if isinstance(registry, Registry):
             return NativeSteps(registry, self.tools, self.models, self.results, self.artifacts)
-        from perdure.adk.serving import adk_steps
+        return cast(_BringsSteps, registry).steps(self.tools, self.artifacts)
 
-        return adk_steps(registry, self.tools, self.artifacts)
+
+class _BringsSteps(Protocol):
+    """The code of an app whose agents are not Perdure's own."""
+
+    def steps(self, code: CodeRunner, artifacts: ArtifactService | None) -> Steps:
+        """Return the steps of its agents."""
+        ...
 
 
 async def run_workers(

@@ -11,11 +11,12 @@ from google.adk.agents.loop_agent import LoopAgent
 from google.adk.agents.parallel_agent import ParallelAgent
 from google.adk.agents.sequential_agent import SequentialAgent
 from google.adk.models.base_llm import BaseLlm
+from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
 from perdure.adk import internals
-from perdure.adk.app import AdkApp
+from perdure.agents.adk_app import AdkApp
 from perdure.errors import DefinitionError
 from perdure.plan.nodes import (
     AdkRules,
@@ -69,14 +70,11 @@ class _Hooks:
     """Which callbacks run around agents and tools by plugins."""
 
     def __init__(self, plugins: list[type[Any]]) -> None:
-        from google.adk.plugins.base_plugin import BasePlugin
-
-        self._base = BasePlugin
         self._plugins = plugins
 
     def has(self, name: str) -> bool:
         """Return whether a plugin overrides a hook."""
-        return any(getattr(plugin, name, None) is not getattr(self._base, name, None) for plugin in self._plugins)
+        return any(getattr(plugin, name, None) is not getattr(BasePlugin, name, None) for plugin in self._plugins)
 
 
 def _node(agent: BaseAgent, hooks: _Hooks) -> Node:

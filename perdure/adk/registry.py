@@ -5,8 +5,8 @@ from __future__ import annotations
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
 
-from perdure.adk.app import AdkApp
 from perdure.adk.compile import compile_adk_app, walk
+from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import DefinitionError
 from perdure.plan.nodes import LlmNode, Plan

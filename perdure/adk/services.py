@@ -8,8 +8,8 @@ from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
 from google.adk.runners import Runner
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 
-from perdure.adk.app import AdkApp
 from perdure.adk.artifacts import StepArtifacts
+from perdure.agents.adk_app import AdkApp
 from perdure.artifacts.service import ArtifactService
 
 

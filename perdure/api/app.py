@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from perdure.adk.app import AnyApp
+from perdure.agents.adk_app import AnyApp
 from perdure.api.adk import artifacts, run, sessions
 from perdure.api.auth import sign_in
 from perdure.api.auth.access import check_users

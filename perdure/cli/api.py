@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
-    from perdure.agents.definitions import App
+    from perdure.agents.adk_app import AnyApp
     from perdure.api.auth.config import AuthConfig
     from perdure.api.base.backend import Backend
     from perdure.api.base.config import ApiConfig
@@ -254,7 +254,7 @@ def warn_of(host: str, config: ApiConfig) -> None:
 
 async def serve(
     client: Client,
-    apps: Sequence[App],
+    apps: Sequence[AnyApp],
     config: ApiConfig,
     listener: socket.socket,
     stop: asyncio.Event,

@@ -50,14 +50,14 @@ def prove(target: str, scenarios: tuple[Path, ...], modes: tuple[Mode, ...], at_
 
 
 async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_once: int, *, as_json: bool) -> int:
-    from perdure.compiler.loading import load_app
+    from perdure.compiler.loading import load_native_app
     from perdure.compiler.registry import register
     from perdure.prove.proof import ProofConfig, Prover, proof_server
     from perdure.prove.report import Report, Verdict
     from perdure.prove.scenario import load_scenario
     from perdure.prove.target import TargetSource, unscripted
 
-    app = load_app(target)
+    app = load_native_app(target)
     register(app)
     scenarios = [load_scenario(path) for path in paths]
     for scenario in scenarios:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
-    from perdure.agents.definitions import App
+    from perdure.agents.adk_app import AnyApp
     from perdure.api.base.config import ApiConfig
     from perdure.config import ConnectionConfig, WorkerConfig
     from perdure.logs import Level
@@ -218,7 +218,7 @@ async def _tell(options: dict[str, Any], config: ConnectionConfig, stack: AsyncE
     return streams or TokenHub()
 
 
-def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[App]:
+def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[AnyApp]:
     """Set logging up, load the apps and check them, before anything is started."""
     from perdure.compiler.loading import load_app
     from perdure.compiler.registry import register
@@ -306,7 +306,7 @@ def _greet(
     config: ConnectionConfig,
     server: DevServer | None,
     data: Path | None,
-    apps: Sequence[App],
+    apps: Sequence[AnyApp],
     served: _Served,
     artifacts: str,
 ) -> None:
@@ -387,7 +387,7 @@ async def _while_it_lives(server: DevServer | None, stop: asyncio.Event) -> Asyn
 @asynccontextmanager
 async def _api_beside(
     client: Client,
-    apps: Sequence[App],
+    apps: Sequence[AnyApp],
     served: _Served,
     stop: asyncio.Event,
     watched: Telemetry,
@@ -437,7 +437,7 @@ async def _health_beside(
 
 async def _serve(
     client: Client,
-    apps: Sequence[App],
+    apps: Sequence[AnyApp],
     config: WorkerConfig,
     stop: asyncio.Event,
     started: asyncio.Event | None = None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.runtime import Runtime
 
-    from perdure.agents.definitions import App
+    from perdure.agents.adk_app import AnyApp
     from perdure.config import ConnectionConfig
     from perdure.telemetry.exporting import Tracing
 
@@ -99,7 +99,7 @@ class Telemetry:
             trace_requests(app, self.tracing)
 
     @asynccontextmanager
-    async def counting(self, client: Client, apps: Sequence[App]) -> AsyncGenerator[None]:
+    async def counting(self, client: Client, apps: Sequence[AnyApp]) -> AsyncGenerator[None]:
         """Count the apps' sessions while the block runs, if there are metrics."""
         if self.runtime is None or not self.counts or not apps:
             yield

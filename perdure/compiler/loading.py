@@ -6,24 +6,44 @@ What is loaded gets the module name by which it can be imported again: workflows
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
 
+from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
 from perdure.agents.frames import is_users
 from perdure.errors import DefinitionError, error_text
 
-__all__ = ["load_app"]
+__all__ = ["load_app", "load_native_app"]
 
 _NAMES = ("app", "root_agent")
 
 
-def load_app(target: str) -> App:
+def load_native_app(target: str) -> App:
+    """Import an app of Perdure's own agents, as `load_app` does.
+
+    Raises:
+        DefinitionError: As `load_app`; or its agents are google.adk's.
+    """
+    app = load_app(target)
+    if not isinstance(app, App):
+        raise DefinitionError(f"{target!r} is an app of google.adk's agents; this takes apps of Perdure's own only")
+    return app
+
+
+_TAKEN_BY = {"google.adk": "perdure.adk.loading"}
+"""By package, the module that takes its apps and agents; it is imported only where the package is in use."""
+
+
+def load_app(target: str) -> AnyApp:
     """Import an app.
+
+    Apps and agents of google.adk are taken as well as Perdure's; a folder of theirs is loaded by ADK's own loader.
 
     A `root_agent` without an `App` around it becomes an app named after its file or folder, and as in ADK it is not
     resumable: only an `App(…, resumability_config=ResumabilityConfig(is_resumable=True))` is.
@@ -49,7 +69,7 @@ def load_app(target: str) -> App:
     return _from_module(module_name, attribute, target)
 
 
-def _from_module(module_name: str, attribute: str, target: str) -> App:
+def _from_module(module_name: str, attribute: str, target: str) -> AnyApp:
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise DefinitionError(f"{target!r} is no MODULE:APP: both must be Python names, as in `travel.agent:app`")
     module = _import(module_name, Path.cwd())
@@ -65,7 +85,7 @@ def _from_module(module_name: str, attribute: str, target: str) -> App:
     return app
 
 
-def _from_file(path: Path) -> App:
+def _from_file(path: Path) -> AnyApp:
     if not path.is_file():
         raise DefinitionError(f"there is no file {str(path)!r}")
     module = _import_path(path)
@@ -75,7 +95,9 @@ def _from_file(path: Path) -> App:
     return app
 
 
-def _from_folder(folder: Path) -> App:
+def _from_folder(folder: Path) -> AnyApp:
+    if _is_adk(folder):
+        return _from_adk_folder(folder)
     files = [file for file in (folder / "__init__.py", folder / "agent.py") if file.is_file()]
     for file in files:
         app = _app_in(_import_path(file), folder.name)
@@ -143,12 +165,12 @@ def _import_failure(name: str, error: Exception) -> str:
         where = f" ({error.filename}:{error.lineno})"
     hint = ""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("google.adk"):
-        hint = "; import these classes from perdure instead"
+        hint = "; install perdure[adk]"
     told = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else error_text(error)
     return f"cannot import {name!r}: {told}{where}{hint}"
 
 
-def _app_in(module: ModuleType, name: str) -> App | None:
+def _app_in(module: ModuleType, name: str) -> AnyApp | None:
     for attribute in _NAMES:
         app = _as_app(getattr(module, attribute, None), name)
         if app is not None:
@@ -156,12 +178,42 @@ def _app_in(module: ModuleType, name: str) -> App | None:
     return None
 
 
-def _as_app(value: object, name: str) -> App | None:
+def _as_app(value: object, name: str) -> AnyApp | None:
     if isinstance(value, App):
         return value
     if isinstance(value, BaseAgent):
         return App(name=_identifier(name), root_agent=value)
+    for package, taker in _TAKEN_BY.items():
+        if package in sys.modules and value is not None:
+            taken: AdkApp | None = importlib.import_module(taker).as_adk_app(value, _identifier(name))
+            if taken is not None:
+                return taken
     return None
+
+
+_USES_ADK = re.compile(r"^\s*(from|import)\s+google\.adk\b", re.MULTILINE)
+
+
+def _is_adk(folder: Path) -> bool:
+    """Return whether a folder is one of google.adk's: by its configuration, or by what its code imports."""
+    if (folder / "root_agent.yaml").is_file():
+        return True
+    files = [file for file in (folder / "__init__.py", folder / "agent.py") if file.is_file()]
+    return any(_USES_ADK.search(file.read_text(errors="replace")) for file in files)
+
+
+def _from_adk_folder(folder: Path) -> AnyApp:
+    if importlib.util.find_spec("google.adk") is None:
+        raise DefinitionError(
+            f"folder {str(folder)!r} holds an agent of google.adk's, which is not installed; install perdure[adk]"
+        )
+    try:
+        taken: AdkApp | None = importlib.import_module(_TAKEN_BY["google.adk"]).load_adk_folder(folder)
+    except Exception as error:
+        raise DefinitionError(_import_failure(folder.name, error)) from error
+    if taken is None:
+        raise DefinitionError(f"folder {str(folder)!r} holds no agent of google.adk's that could be run")
+    return taken
 
 
 def _identifier(name: str) -> str:

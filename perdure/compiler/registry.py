@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from perdure.adk.app import AnyApp
+from perdure.agents.adk_app import AnyApp
 from perdure.agents.artifacts import load_artifacts
 from perdure.agents.custom import BaseAgent, walk
 from perdure.agents.definitions import App, InstructionProvider, LlmAgent
@@ -167,11 +167,7 @@ def register(app: AnyApp) -> AnyRegistry:
 
 
 def _compiled(app: AnyApp) -> AnyRegistry:
-    if isinstance(app, App):
-        return Registry(app)
-    from perdure.adk.registry import AdkRegistry
-
-    return AdkRegistry(app)
+    return Registry(app) if isinstance(app, App) else app.open(app)
 
 
 def lookup(app_name: str) -> AnyRegistry:

@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from perdure.agents.definitions import App
+from perdure.agents.adk_app import AnyApp
 from perdure.compiler.registry import register
 from perdure.errors import HistoryDiffers, LogError
 from perdure.temporal.payloads import data_converter as default_converter
@@ -51,7 +51,7 @@ def read_history(path: Path, workflow_id: str | None = None) -> WorkflowHistory:
 
 
 async def replay_history(
-    history: WorkflowHistory, apps: Sequence[App] = (), *, data_converter: DataConverter = default_converter
+    history: WorkflowHistory, apps: Sequence[AnyApp] = (), *, data_converter: DataConverter = default_converter
 ) -> None:
     """Replay a session's history; returns if the code of today would do the same.
 

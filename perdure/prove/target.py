@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.agents.custom import walk
 from perdure.agents.definitions import App, LlmAgent
-from perdure.compiler.loading import load_app
+from perdure.compiler.loading import load_native_app
 from perdure.errors import DefinitionError
 from perdure.models.scripted import ScriptedModel
 from perdure.prove.ledger import Ledger
@@ -31,7 +31,7 @@ class TargetSource:
         Raises:
             DefinitionError: There is no such app, or no such agent as the script names.
         """
-        app = load_app(self.target)
+        app = load_native_app(self.target)
         use_script(app, self.script)
         return App(
             name=app_name,

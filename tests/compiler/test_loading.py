@@ -174,7 +174,7 @@ def test_errors_of_the_imported_code_are_not_hidden(write: Write) -> None:
     with pytest.raises(DefinitionError, match=r"SyntaxError: .*broken_text\.py:1"):
         load_app("broken_text:app")
     write("from_adk.py", "from google.adk.agents import LlmAgent\n")
-    with pytest.raises(DefinitionError, match="import these classes from perdure"):
+    with pytest.raises(DefinitionError, match=r"perdure\[adk\]"):
         load_app("from_adk:app")
 
 

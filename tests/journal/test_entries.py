@@ -13,6 +13,7 @@ from perdure.journal.entries import (
     ActivityKept,
     AnswerAccepted,
     AnswerLogged,
+    CallbackRan,
     CallExpired,
     CallReminded,
     Entry,
@@ -63,6 +64,9 @@ ONE_OF_EACH: tuple[Entry, ...] = (
     ModelCalled(agent="clerk"),
     ModelCalled(agent="clerk", again="MALFORMED_FUNCTION_CALL"),
     RunBegan(invocation_id="e-1", agent="clerk", branch="fan.clerk", after="ev-1", run="flow/clerk"),
+    CallbackRan(
+        invocation_id="e-1", agent="clerk", branch="fan.clerk", which="before", events=("ev-2",), run="flow/clerk"
+    ),
     EventLogged(event=EVENT),
     EventLogged(event=EVENT.model_copy(update={"actions": EventActions(agent_state={})}), hidden=True),
     TempStateSet(invocation_id="e-1", delta={"temp:x": {"y": None}}),

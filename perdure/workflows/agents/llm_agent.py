@@ -103,7 +103,7 @@ class _LlmRun:
                 await self._advance()
         except EffectFailed as failed:
             left, failed.left = failed.left, None
-            if left is not None and failed.agent == self._node.name:
+            if isinstance(left, StepLog) and failed.agent == self._node.name:
                 await self._scope.log_step(left, self._run)
             raise
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from perdure.agents.definitions import App
@@ -17,8 +17,8 @@ class AdkApp:
     """The folder's name, as `adk web` has it; workflow type and task queue of its sessions."""
     app: Any
     """The `google.adk.apps.App`; a root agent without one is wrapped."""
-    folder: Path | None = None
-    """Where it was loaded from."""
+    open: Callable[[AdkApp], Any]
+    """Compiles it: returns the code behind its plan."""
 
     @property
     def is_resumable(self) -> bool:
