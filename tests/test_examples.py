@@ -19,7 +19,7 @@ from temporalio.client import Client
 from examples import demo
 from examples.story_flow.flow import Step
 from perdure import Event, InvocationFailed, Runner
-from perdure.compiler.loading import load_app
+from perdure.compiler.loading import load_native_app
 from perdure.messages.session import InvocationResult
 from tests.workflows.support import serving
 
@@ -105,7 +105,7 @@ async def check_story(runner: Runner, session_id: str) -> None:
     ("folder", "name", "root"), [("picker", "picker", "orchestrator"), ("story_flow", "story_flow", "story_flow_agent")]
 )
 def test_each_example_can_be_served(folder: str, name: str, root: str) -> None:
-    app = load_app(str(ROOT / "examples" / folder))
+    app = load_native_app(str(ROOT / "examples" / folder))
     assert (app.name, app.root_agent.name, app.is_resumable) == (name, root, True)
 
 
@@ -162,7 +162,7 @@ async def test_story_flow_is_stopped_and_resumed_at_each_of_its_steps(client: Cl
     runner = Runner("story_flow", client)
     await runner.create_session(user_id="ann", session_id="stopped")
     names = names_of("stopped")
-    async with serving(client, load_app(STORY_FLOW)):
+    async with serving(client, load_native_app(STORY_FLOW)):
         result = await runner.send_message(**names, message="A kitten")
         invocation_id = result.invocation.id
         for stop_after in ("story_generator", "critic", "tone_check"):
@@ -199,7 +199,7 @@ async def test_story_flow_comes_back_from_a_terminated_workflow(client: Client) 
     runner = Runner("story_flow", client)
     await runner.create_session(user_id="ann", session_id="terminated")
     names = names_of("terminated")
-    async with serving(client, load_app(STORY_FLOW)):
+    async with serving(client, load_native_app(STORY_FLOW)):
         result = await runner.send_message(**names, message="A kitten")
         with pytest.raises(InvocationFailed, match="terminated"):
             await terminate_after(runner, result, "story_generator", client)

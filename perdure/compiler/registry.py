@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from perdure.agents.adk_app import AnyApp
 from perdure.agents.artifacts import load_artifacts
@@ -149,6 +149,12 @@ class Registry:
 
 
 _registries: dict[str, AnyRegistry] = {}
+
+
+@overload
+def register(app: App) -> Registry: ...
+@overload
+def register(app: AnyApp) -> AnyRegistry: ...
 
 
 def register(app: AnyApp) -> AnyRegistry:

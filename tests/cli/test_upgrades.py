@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from perdure.agents import App
 from perdure.cli import run_command
-from perdure.compiler.loading import load_app
+from perdure.compiler.loading import load_native_app
 from tests.workflows.support import serving
 
 PLANNED = """
@@ -53,7 +53,7 @@ def write(folder: Path, name: str, instruction: str = "Be kind.") -> tuple[str, 
     """Write an app's file; returns its path, and the app."""
     path = folder / f"{name}_{len(list(folder.iterdir()))}.py"
     path.write_text(PLANNED.replace("NAME", name).replace("INSTRUCTION", instruction))
-    return str(path), load_app(str(path))
+    return str(path), load_native_app(str(path))
 
 
 async def test_plan_prints_the_tree(perdure: Run, tmp_path: Path, app_name: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.compiler.loading import load_app
+from perdure.compiler.loading import load_app, load_native_app
 from perdure.errors import DefinitionError
 
 AGENT = "from perdure.agents import LlmAgent\nroot_agent = LlmAgent(name='greeter', model='gemini-2.5-flash')\n"
@@ -64,7 +64,7 @@ def test_an_agent_without_an_app_takes_the_modules_name_and_is_not_resumable(wri
 
 def test_a_file_is_imported_under_a_name_that_imports_again(write: Write) -> None:
     path = write("elsewhere/greeting_file.py", AGENT)
-    app = load_app(str(path))
+    app = load_native_app(str(path))
     assert app.name == "greeting_file"
     assert importlib.import_module("greeting_file").root_agent is app.root_agent
 
@@ -74,14 +74,14 @@ def test_a_file_in_a_package_is_imported_as_a_part_of_it(write: Write) -> None:
     write("outer/inner/__init__.py", "")
     write("outer/inner/words.py", "NAME = 'from_a_sibling'\n")
     path = write("outer/inner/thing.py", "from .words import NAME\n" + AGENT.replace("'greeter'", "NAME"))
-    assert load_app(str(path)).root_agent.name == "from_a_sibling"
+    assert load_native_app(str(path)).root_agent.name == "from_a_sibling"
     assert "outer.inner.thing" in sys.modules
 
 
 def test_a_folder_with_adks_layout(write: Write) -> None:
     write("weather/__init__.py", "from . import agent\n")
     write("weather/agent.py", AGENT)
-    app = load_app("weather")
+    app = load_native_app("weather")
     assert app.name == "weather"
     assert importlib.import_module("weather.agent").root_agent is app.root_agent
 

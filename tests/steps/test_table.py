@@ -19,7 +19,7 @@ from perdure.config import WorkerConfig
 from perdure.errors import DefinitionError, ModelError
 from perdure.journal.events import Event, EventActions
 from perdure.journal.tool_output import ToolOutput
-from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, ToolCall
+from perdure.steps.base import Callback, ModelCall, Place, Snapshot, StepOutput, ToolCall
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner
 from perdure.streams.hub import TokenHub, Writer
@@ -53,6 +53,9 @@ class TableSteps:
     async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         assert session.projection.events[-1].content is not None
         return StepOutput(events=(self._take("model", at.agent, str(call.index)),))
+
+    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+        return self._take(which, at.agent, which)
 
     async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         await call.begin(False)

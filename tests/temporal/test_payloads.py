@@ -262,7 +262,7 @@ async def test_null_inside_data_is_kept() -> None:
 
 async def test_a_thought_signature_survives_byte_for_byte() -> None:
     output: messages.ModelOutput = await through_temporal(messages.ModelOutput(event=EVENT), messages.ModelOutput)
-    assert output.event.parts[0].thought_signature == SIGNATURE
+    assert output.answer.parts[0].thought_signature == SIGNATURE
 
 
 async def test_the_json_is_readable_text() -> None:
