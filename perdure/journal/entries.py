@@ -202,7 +202,7 @@ class CallbackRan(_Entry):
     agent: str
     branch: str | None = None
     which: Literal["before", "after"]
-    events: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
     """Ids of the events that they left, which follow: they are no step of the agent."""
     run: RunPath = ""
 

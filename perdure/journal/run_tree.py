@@ -164,7 +164,7 @@ class _Builder:
             case CallbackRan():
                 called = self._run_of(entry.run, entry.agent, entry.branch)
                 if called is not None:
-                    called.called_back[entry.which] = entry.events
+                    called.called_back[entry.which] = entry.ids
             case ActivityKept():
                 kept = self._run_of(entry.run, entry.agent, entry.branch)
                 if kept is not None:

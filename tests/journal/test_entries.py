@@ -65,7 +65,7 @@ ONE_OF_EACH: tuple[Entry, ...] = (
     ModelCalled(agent="clerk", again="MALFORMED_FUNCTION_CALL"),
     RunBegan(invocation_id="e-1", agent="clerk", branch="fan.clerk", after="ev-1", run="flow/clerk"),
     CallbackRan(
-        invocation_id="e-1", agent="clerk", branch="fan.clerk", which="before", events=("ev-2",), run="flow/clerk"
+        invocation_id="e-1", agent="clerk", branch="fan.clerk", which="before", ids=("ev-2",), run="flow/clerk"
     ),
     EventLogged(event=EVENT),
     EventLogged(event=EVENT.model_copy(update={"actions": EventActions(agent_state={})}), hidden=True),

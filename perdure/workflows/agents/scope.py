@@ -227,7 +227,7 @@ class Scope:
                 agent=run.agent,
                 branch=run.branch,
                 which=of,
-                events=ids,
+                ids=ids,
                 run=self.name_of(run),
             )
             self.log.append(ran)
