@@ -158,6 +158,9 @@ SAMPLES: list[BaseModel] = [
     SLICE,
     messages.ModelInput(agent="picker", invocation_id="e-1", plan=PLAN.digest, call_index=2, journal=SLICE),
     messages.ModelOutput(event=EVENT),
+    messages.ModelOutput(step=messages.StepLog(events=(EVENT,), state=AWKWARD, ended=True)),
+    messages.StepLog(events=(EVENT,), state=AWKWARD, ended=True),
+    messages.CallbackInput(which="before", agent="picker", invocation_id="e-1", journal=SLICE),
     messages.ToolInput(
         agent="picker",
         tool="search",
