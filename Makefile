@@ -7,6 +7,9 @@ STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
 WORKERS ?= 2
 
+# Without compiled files each process that tests start compiles all that it imports, which takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test coverage test-313 attacks retest prove check lint types fast-tests format lock clean
 
 setup: $(STAMP)

@@ -13,6 +13,12 @@ from perdure.config import ConnectionConfig, connect
 from perdure.serving import dev_server as devserver
 from perdure.serving.dev_server import DevServer, DevServerConfig
 
+FEW_PARTITIONS = {
+    "matching.numTaskqueueReadPartitions": 1,
+    "matching.numTaskqueueWritePartitions": 1,
+}
+"""Each test has a task queue of its own, and a server as it comes starts four parts of each."""
+
 HISTORY_EVENTS = 40
 _KEYWORDS = 10
 """Keyword attributes that a namespace can have with SQL visibility."""
@@ -24,7 +30,7 @@ async def small_server() -> AsyncGenerator[str]:
     with pytest.MonkeyPatch.context() as patch:
         limit = ("--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={HISTORY_EVENTS}")
         patch.setattr(devserver, "_TUNING", (*getattr(devserver, "_TUNING", ()), limit))
-        server = DevServer(DevServerConfig(headless=True))
+        server = DevServer(DevServerConfig(headless=True, dynamic_config=FEW_PARTITIONS))
         async with server:
             yield server.address
 
