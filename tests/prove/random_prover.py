@@ -84,7 +84,7 @@ class RandomProver(Prover):
                 break
             turns.append(following)
         scenario = tree.scenario([*turns, {"message": "again"}])
-        return await self.prove(ScenarioSource(scenario), _proof(scenario), [mode])
+        return await self.prove(ScenarioSource(scenario), proof_of(scenario), [mode])
 
     async def _once(self, scenario: Scenario) -> Outcome:
         outcomes: list[Outcome] = []
@@ -93,13 +93,14 @@ class RandomProver(Prover):
             outcomes.append(outcome)
             return list(outcome.problems)
 
-        report = await self.prove(ScenarioSource(scenario), _proof(scenario), [], check=keep)
+        report = await self.prove(ScenarioSource(scenario), proof_of(scenario), [], check=keep)
         assert report.verdicts == ()
         assert outcomes[0].problems == []
         return outcomes[0]
 
 
-def _proof(scenario: Scenario) -> ProofScenario:
+def proof_of(scenario: Scenario) -> ProofScenario:
+    """Return what the user of a scenario does."""
     return ProofScenario(name=scenario.name, turns=scenario.turns, compare=scenario.compare)
 
 

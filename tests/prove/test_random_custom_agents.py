@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from temporalio.client import Client
 
 from perdure.prove.modes import Mode
-from perdure.prove.proof import ALL_MODES, ProofConfig
-from tests.prove.random_prover import CONFIG, PROFILE, TIMEOUT, Names, RandomProver, Tree
+from perdure.prove.proof import ALL_MODES, Prover
+from tests.conformance.proofs import ScenarioSource
+from tests.prove.random_prover import CONFIG, PROFILE, TIMEOUT, Names, RandomProver, Tree, proof_of
 
 pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(TIMEOUT)]
 _DEPTH = 3
@@ -139,5 +140,6 @@ async def test_what_a_silent_custom_agent_began_goes_on_from_a_bare_log(proof_cl
     both: dict[str, Any] = {"kind": "parallel", "name": "both", "sub_agents": agents}
     program: list[dict[str, Any]] = [{"run": "both"}, {"run": "both"}]
     root: dict[str, Any] = {"kind": "program", "name": "twice", "sub_agents": [both], "program": program}
-    report = await RandomProver(proof_client, ProofConfig()).prove_tree(Tree(root, {}), "prefix")
+    scenario = Tree(root, {}).scenario([{"message": "go"}])
+    report = await Prover(proof_client).prove(ScenarioSource(scenario), proof_of(scenario), ["prefix"])
     assert report.ok, report
