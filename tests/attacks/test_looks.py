@@ -121,7 +121,11 @@ async def _looked_at(user: User, others: Sequence[User]) -> AsyncGenerator[tuple
     followers = [asyncio.create_task(_follow(user, events)) for events in seen]
     try:
         yield seen
-        # What was logged comes to them a moment later.
+        # What was logged comes to them later: on a busy machine by seconds. One moment more shows what comes twice.
+        logged = len(await user.events())
+        async with asyncio.timeout(_PATIENCE):
+            while any(len(events) < logged for events in seen):
+                await asyncio.sleep(_PAUSE)
         await asyncio.sleep(1)
         assert not any(task.done() for task in (*tasks, *followers)), "a look ended"
     finally:
