@@ -15,7 +15,7 @@ from perdure.errors import error_text
 from perdure.logs import bound
 from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import CALL_BACK, CallbackInput, StepLog
+from perdure.messages.session import CALL_BACK, CALLBACK_NAMES, CallbackInput, StepLog
 from perdure.steps.base import Place, Steps
 from perdure.telemetry.step import tell
 
@@ -40,7 +40,7 @@ class CallbackActivity:
         snapshot = await self._journals.at(workflow_id, run_id, call.journal)
         at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run)
         names = {"invocation": call.invocation_id, "agent": call.agent}
-        tell("function", call.agent, f"{call.which}_agent_callback", invocation_id=call.invocation_id)
+        tell("function", call.agent, CALLBACK_NAMES[call.which], invocation_id=call.invocation_id)
         with bound(**asdict(at.key), **names), telling("callback"), beating():
             try:
                 output = await self._steps.callback(at, snapshot, call.which)

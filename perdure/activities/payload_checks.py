@@ -54,7 +54,7 @@ def check_bytes(size: int, most: int, what: str) -> None:
 
 def step_log(output: StepOutput) -> StepLog:
     """Return what a step adds to the log, as it travels."""
-    return StepLog(events=tuple(output.events), state=dict(output.state), ended=output.ended)
+    return StepLog(events=tuple(output.events), state=dict(output.state), ended=output.ended, message=output.message)
 
 
 def told(error: Exception, *details: object, non_retryable: bool = False) -> ApplicationError:

@@ -48,14 +48,23 @@ def compile_adk_app(app: AdkApp) -> Plan:
     for name in names:
         if names.count(name) > 1:
             raise DefinitionError(f"two agents are named {name!r}; give each agent of a tree its own name")
-    plugins = [type(plugin) for plugin in app.app.plugins]
+    hooks = _Hooks([type(plugin) for plugin in app.app.plugins])
     return Plan(
         app=app.name,
         resumable=app.is_resumable,
-        root=_node(root, _Hooks(plugins)),
-        adk=AdkRules(major=2, logs_failures=isinstance(root, LlmAgent)) if internals.MAJOR >= 2 else AdkRules(major=1),
+        root=_node(root, hooks),
+        adk=_rules(app, root, hooks),
         shows_errors=True,
         max_llm_calls=500,
+    )
+
+
+def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
+    return AdkRules(
+        major=2 if internals.MAJOR >= 2 else 1,
+        logs_failures=internals.MAJOR >= 2 and isinstance(root, LlmAgent),
+        begins=hooks.has("on_user_message_callback") or hooks.has("before_run_callback"),
+        ends=hooks.has("after_run_callback") or app.app.events_compaction_config is not None,
     )
 
 

@@ -12,11 +12,15 @@ from typing import Any
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
+from google.adk.apps.app import App
+from google.adk.apps.compaction import _run_compaction_for_sliding_window  # pyright: ignore[reportPrivateUsage]
 from google.adk.events.event import Event
 from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.models.llm_request import LlmRequest
 from google.adk.runners import Runner
+from google.adk.sessions.base_session_service import BaseSessionService
+from google.adk.sessions.session import Session
 from google.adk.tools import function_tool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation
@@ -28,6 +32,11 @@ try:
     from google.adk.flows.llm_flows.prompt import _schema  # pyright: ignore[reportPrivateUsage]
 except ImportError:
     from google.adk.flows.llm_flows import _output_schema_processor as _schema  # pyright: ignore[reportPrivateUsage]
+
+try:
+    from google.adk.utils import _runner_utils
+except ImportError:
+    _runner_utils: Any = None  # not in 1.x
 
 MAJOR = int(__version__.partition(".")[0])
 """Whose behaviour counts where 1.x and 2.x differ."""
@@ -47,7 +56,7 @@ _EXPECTED: dict[Any, tuple[str, ...]] = {
     ),
     LlmAgent: ("_llm_flow", "_LlmAgent__maybe_save_output_to_state"),
     BaseAgent: ("_handle_before_agent_callback", "_handle_after_agent_callback"),
-    Runner: ("_new_invocation_context",),
+    Runner: ("_new_invocation_context", "_get_output_event"),
     functions: ("handle_function_calls_async",),
     function_tool: ("_use_sync_callable_runner",),
 }
@@ -161,6 +170,42 @@ async def before_agent(agent: BaseAgent, context: InvocationContext) -> Event | 
 async def after_agent(agent: BaseAgent, context: InvocationContext) -> Event | None:
     """Run the callbacks after an agent, those of plugins first."""
     return await agent._handle_after_agent_callback(context)  # pyright: ignore[reportPrivateUsage]
+
+
+async def tell_failure(agent: BaseAgent, context: InvocationContext, error: Exception) -> None:
+    """Tell plugins that an agent has failed, those above it with it, and the run: in 2.x, which has hooks for that."""
+    above: BaseAgent | None = agent
+    while above is not None and MAJOR >= 2:
+        context.agent = above
+        await above._handle_agent_error_callback(context, error)  # pyright: ignore[reportPrivateUsage]
+        above = above.parent_agent
+    await tell_run_failure(context, error)
+
+
+async def tell_run_failure(context: InvocationContext, error: Exception) -> None:
+    """Tell plugins that a run has failed."""
+    if MAJOR >= 2:
+        await _runner_utils._notify_run_error(context.plugin_manager, context, error)  # pyright: ignore[reportPrivateUsage]
+
+
+async def seen_by_plugins(runner: Runner, context: InvocationContext, event: Event) -> Event:
+    """Return an event as plugins want it to be logged and shown."""
+    changed = await context.plugin_manager.run_on_event_callback(invocation_context=context, event=event)
+    return runner._get_output_event(  # pyright: ignore[reportPrivateUsage]
+        original_event=event, modified_event=changed, run_config=context.run_config
+    )
+
+
+async def compact(app: App, session: Session, service: BaseSessionService) -> None:
+    """Append summaries of what the app wants to have compacted behind a turn."""
+    # A model step has looked at the tokens by then.
+    skip = {"skip_token_compaction": True} if takes(_run_compaction_for_sliding_window, "skip_token_compaction") else {}
+    compacting: Any = _run_compaction_for_sliding_window(app, session, service, **skip)
+    if MAJOR < 2:
+        await compacting
+        return
+    async for event in compacting:
+        await service.append_event(session=session, event=event)
 
 
 def new_context(runner: Runner, **fields: Any) -> InvocationContext:

@@ -46,6 +46,10 @@ class StepSession(BaseSessionService):
         self._expected |= copy.deepcopy(event.actions.state_delta)
         return await super().append_event(session, event)
 
+    def see(self, event: AdkEvent) -> None:
+        """Let the step's code see an event that the workflow logs."""
+        self.session.events.append(event)
+
     def returned(self, event: AdkEvent) -> Event:
         """Return an event as the log takes it that the step gives back instead of logging it."""
         self._expected |= copy.deepcopy(event.actions.state_delta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
@@ -11,6 +12,7 @@ from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.events.event import Event as AdkEvent
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
+from google.genai import types
 
 from perdure.adk import internals
 from perdure.adk.events import AdkEvents, from_adk, to_adk
@@ -71,14 +73,15 @@ class AdkSteps:
         try:
             async for event in internals.model_step(agent, context):
                 if event.partial:
-                    _tell(writer, event)
+                    _tell(writer, await self._seen(context, event))
                     continue
                 internals.save_output(agent, event)
                 said = internals.accumulate_output(agent, event, said)
-                await step.append_event(step.session, event)
+                await step.append_event(step.session, await self._seen(context, event))
         except DefinitionError:
             raise
         except Exception as error:
+            await internals.tell_failure(agent, context, error)
             raise ModelFailed(error_text(error), self._left(agent, step, error)) from error
         return _output(step, context)
 
@@ -106,17 +109,67 @@ class AdkSteps:
         return said
 
     async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
-        """Run the callbacks before or after an agent, those of plugins first."""
-        return await self._code.run_async(self._call_back(at, session, which))
+        """Run the callbacks before or after an agent, those of plugins first; or those of plugins around a turn."""
+        running = {"begin": self._begin_turn, "end": self._end_turn}.get(which)
+        return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         agent = self._registry.agent(at.agent)
         key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
         step, context = self._begin(at, session, agent, key)
-        event = await (internals.before_agent if which == "before" else internals.after_agent)(agent, context)
+        try:
+            event = await (internals.before_agent if which == "before" else internals.after_agent)(agent, context)
+        except Exception as error:
+            await internals.tell_failure(agent, context, error)
+            raise
         if event is not None:
-            await step.append_event(step.session, event)
+            await step.append_event(step.session, await self._seen(context, event))
         return _output(step, context)
+
+    async def _begin_turn(self, at: Place, session: Snapshot) -> StepOutput:
+        """Have plugins look at the message that begins a turn, and at the turn.
+
+        ADK: `Runner._handle_new_message`, `Runner._exec_with_plugin`. An answer stays as the person gave it.
+        """
+        key = f"{at.invocation_id}:begin:{len(session.projection.entries)}"
+        step, context = self._begin(at, session, self._registry.agent(at.agent), key)
+        invocation = session.projection.invocations[at.invocation_id]
+        answer = session.projection.loggable_answer(invocation)
+        given = answer or (invocation.message if invocation.agent is None else None)
+        changed = None
+        if given is not None and given.content is not None:
+            content = given.content.model_copy(deep=True)
+            changed = await context.plugin_manager.run_on_user_message_callback(
+                user_message=content, invocation_context=context
+            )
+            if changed is None and content != given.content:
+                changed = content
+            context.user_content = changed or content
+            step.see(AdkEvent(invocation_id=at.invocation_id, author="user", content=context.user_content))
+        early = await context.plugin_manager.run_before_run_callback(invocation_context=context)
+        if isinstance(early, types.Content):
+            event = AdkEvent(invocation_id=at.invocation_id, author="model", content=early)
+            await step.append_event(step.session, await self._seen(context, event))
+        output = _output(step, context)
+        message = changed if answer is None else None
+        return replace(output, ended=isinstance(early, types.Content), message=message)
+
+    async def _end_turn(self, at: Place, session: Snapshot) -> StepOutput:
+        """Have plugins look at a turn that has ended, and compact the log."""
+        key = f"{at.invocation_id}:end:{len(session.projection.entries)}"
+        step, context = self._begin(at, session, self._registry.agent(at.agent), key)
+        try:
+            await context.plugin_manager.run_after_run_callback(invocation_context=context)
+        except Exception as error:
+            await internals.tell_run_failure(context, error)
+            raise
+        app = self._registry.app.app
+        if app.events_compaction_config is not None:
+            await internals.compact(app, step.session, step)
+        return replace(_output(step, context), ended=False)
+
+    async def _seen(self, context: InvocationContext, event: AdkEvent) -> AdkEvent:
+        return await internals.seen_by_plugins(self._services.runner, context, event)
 
     async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         """Run a tool, with the callbacks around it."""
@@ -138,24 +191,25 @@ class AdkSteps:
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
         except Exception as error:
             # ADK tries no tool again; what died with its worker is.
+            await internals.tell_failure(agent, context, error)
             raise ToolFailed(type(error).__name__, error, self._left(agent, step, error)) from error
-        return self._response(agent, step, context, event)
+        return await self._response(agent, step, context, event)
 
     async def _run_sync(self, fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         return await self._code.run(fn, **kwargs)
 
-    def _response(
+    async def _response(
         self, agent: LlmAgent, step: StepSession, context: InvocationContext, event: AdkEvent | None
     ) -> ToolOutput:
         if event is None:
             return ToolOutput(state=step.written_past_deltas(), ends_agent=context.end_invocation)
         internals.save_output(agent, event)
-        response = step.returned(event)
+        response = step.returned(await self._seen(context, event))
         after: list[Event] = []
         final = internals.structured_answer(context, event)
         if final is not None:
             internals.save_output(agent, final)
-            after.append(step.returned(final))
+            after.append(step.returned(await self._seen(context, final)))
         return ToolOutput(
             content=response.content,
             actions=response.actions,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 from weakref import WeakValueDictionary
 
+from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from perdure.journal.compact_json import briefly, unsaid, unsaid_one
@@ -109,6 +110,8 @@ class InvocationStarted(_Entry):
     plan: str
     """Digest of the plan that the invocation is pinned to."""
     timestamp: float
+    content: types.Content | None = Field(default=None, exclude_if=unsaid)
+    """What google.adk's plugins made of the message, if they changed it."""
 
 
 class InvocationResumed(_Entry):

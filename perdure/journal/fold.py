@@ -205,6 +205,8 @@ def _start(projection: Projection, entry: InvocationStarted) -> None:
     # A log from elsewhere names no plan: the invocation takes the newest one when it goes on.
     invocation.status, invocation.agent, invocation.plan = "running", entry.agent, entry.plan or None
     _drop_turns(projection, entry.invocation_id)
+    if entry.content is not None:
+        invocation.message = invocation.message.model_copy(update={"content": entry.content})
     _mark_answered(projection, invocation.message)
     _show(projection, _at(invocation.message, entry.timestamp))
 

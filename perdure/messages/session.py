@@ -349,7 +349,9 @@ class StepLog(_Message):
     state: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
     """What its code wrote into the state by other ways than an event; it lasts as the invocation does."""
     ended: bool = Field(default=False, exclude_if=unsaid)
-    """The agent's run ends behind the events."""
+    """The agent's run, or the turn, ends behind the events."""
+    message: types.Content | None = Field(default=None, exclude_if=unsaid)
+    """What the user's message is to be, if plugins changed it."""
 
 
 class ModelOutput(_Message):
@@ -366,12 +368,23 @@ class ModelOutput(_Message):
         return self.step.events[-1] if self.step is not None and self.step.events else Event()
 
 
-Callback = Literal["before", "after"]
+AgentCallback = Literal["before", "after"]
 """Which of an agent's callbacks: before its run begins, or behind its end."""
+
+Callback = Literal[AgentCallback, "begin", "end"]
+"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
+
+CALLBACK_NAMES: dict[Callback, str] = {
+    "before": "before_agent_callback",
+    "after": "after_agent_callback",
+    "begin": "before_run_callback",
+    "end": "after_run_callback",
+}
+"""What people know them by: ADK's names."""
 
 
 class CallbackInput(_Message):
-    """Activity `perdure:callback`: the callbacks before or after a google.adk agent."""
+    """Activity `perdure:callback`: the callbacks before or after a google.adk agent, or around a turn."""
 
     which: Callback
     agent: str

@@ -124,6 +124,10 @@ class AdkRules(BaseModel):
     """Whose rules hold where google.adk 1.x and 2.x differ in what users see."""
     logs_failures: bool = Field(default=False, exclude_if=_is_unset)
     """A step's failure is an event, too: 2.x does so where the root is an LLM agent."""
+    begins: bool = Field(default=False, exclude_if=_is_unset)
+    """Plugins look at a user's message, or at a turn before it begins, in a step of its own."""
+    ends: bool = Field(default=False, exclude_if=_is_unset)
+    """Plugins look at a turn that has ended, or the log is compacted then, in a step of its own."""
 
 
 class _Node(BaseModel):

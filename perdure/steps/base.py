@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from google.genai import types
+
 from perdure.errors import DefinitionError, ModelError, PerdureError
 from perdure.journal.events import Event, ToolConfirmation
 from perdure.journal.projection import Projection
@@ -98,11 +100,13 @@ class StepOutput:
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the step wrote into the state by other ways than an event's delta; it lasts as the invocation does."""
     ended: bool = False
-    """The agent's run is to end behind the events, whatever they say."""
+    """The agent's run, or the turn, is to end behind the events, whatever they say."""
+    message: types.Content | None = None
+    """What the user's message is to be, if plugins changed it."""
 
 
-Callback = Literal["before", "after"]
-"""Which of an agent's callbacks: before its run begins, or behind its end."""
+Callback = Literal["before", "after", "begin", "end"]
+"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
 
 
 class StepRefused(PerdureError):
@@ -152,7 +156,7 @@ class Steps(Protocol):
         ...
 
     async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
-        """Run the callbacks before or after an agent.
+        """Run the callbacks before or after an agent, or those around a turn, of which `at` names the first agent.
 
         Raises:
             NotRegistered: This process lacks the agent.

@@ -19,9 +19,10 @@ from perdure.journal.entries import (
 from perdure.journal.events import USER
 from perdure.journal.projection import Invocation
 from perdure.logs import bound
-from perdure.messages.session import LoadPlanInput, LoadPlanOutput, Trial
+from perdure.messages.session import LoadPlanInput, LoadPlanOutput, StepLog, Trial
 from perdure.plan.nodes import Plan
 from perdure.trajectories.checks import agent_of_import
+from perdure.workflows.agents.callbacks import begin_turn, end_turn
 from perdure.workflows.agents.invocation import LiveInvocation
 from perdure.workflows.agents.scope import Carrier, Scope
 from perdure.workflows.run.activities import Activities, keep_journal
@@ -91,7 +92,7 @@ class Turns:
         elif invocation.plan is None and not await self._pin(invocation):
             return
         elif invocation.status != "running":
-            self._log.append(InvocationResumed(invocation_id=invocation.id))
+            await self._resume(invocation)
         plan = self._log.projection.plan_of(invocation)
         if plan is None or invocation.status != "running":
             return
@@ -137,11 +138,55 @@ class Turns:
         self._visibility.enabled = loaded.search_attributes
         plan = projection.plans[loaded.digest]
         agent = projection.agent_for(plan, invocation)
-        self._log.append(
-            InvocationStarted(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=workflow.time())
-        )
+        scope, step, failed = self._scope(plan, invocation), StepLog(), None
         try:
-            await self._scope(plan, invocation).share(invocation.message)
+            step = await begin_turn(scope, agent)
+        except EffectFailed as error:
+            failed = error
+        if invocation.status != "queued":
+            return
+        self._log.append(
+            InvocationStarted(
+                invocation_id=invocation.id,
+                agent=agent,
+                plan=loaded.digest,
+                timestamp=workflow.time(),
+                content=step.message,
+            )
+        )
+        await self._begun(scope, agent, step, failed, shares=True)
+
+    async def _resume(self, invocation: Invocation) -> None:
+        """Let an invocation take the turn again, after an answer or a resume."""
+        plan = self._log.projection.plan_of(invocation)
+        if plan is None or invocation.agent is None:
+            return
+        scope, step, failed = self._scope(plan, invocation), StepLog(), None
+        try:
+            step = await begin_turn(scope, invocation.agent)
+        except EffectFailed as error:
+            failed = error
+        if invocation.status != "queued":
+            return
+        self._log.append(InvocationResumed(invocation_id=invocation.id))
+        await self._begun(scope, invocation.agent, step, failed)
+
+    async def _begun(
+        self, scope: Scope, agent: str, step: StepLog, failed: EffectFailed | None, *, shares: bool = False
+    ) -> None:
+        """Log what plugins left as a turn began. The turn may have failed, or ended, by that."""
+        invocation = scope.invocation
+        try:
+            if failed is not None:
+                raise failed
+            if shares:
+                await scope.share(invocation.message)
+            await scope.log_beside(step)
+            if not step.ended:
+                return
+            await end_turn(scope, agent)
+            if invocation.status == "running":
+                self._log.settle(invocation.id, "finished")
         except EffectFailed as error:
             failure = Failure(agent=agent, step=error.step, cause=error.cause)
             self._log.settle(invocation.id, "failed", failures=(failure,))

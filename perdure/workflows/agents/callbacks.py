@@ -1,10 +1,10 @@
-"""Runs the callbacks before and after google.adk's agents, each in a step of its own, once."""
+"""Runs the callbacks around google.adk's agents, and those of plugins around turns, each in a step of its own, once."""
 
 from __future__ import annotations
 
 from perdure.journal.runs import AgentRun
-from perdure.messages.session import Callback, CallbackInput
-from perdure.plan.nodes import Node, ToolOptions
+from perdure.messages.session import AgentCallback, Callback, CallbackInput, StepLog
+from perdure.plan.nodes import Node, Plan, ToolOptions
 from perdure.workflows.agents.scope import Scope
 
 _OPTIONS = ToolOptions(max_attempts=15)
@@ -36,18 +36,56 @@ async def after_agent(scope: Scope, node: Node, run: AgentRun) -> None:
         await _call_back(scope, run, "after")
 
 
-async def _call_back(scope: Scope, run: AgentRun, which: Callback) -> bool:
+async def begin_turn(scope: Scope, agent: str) -> StepLog:
+    """Have plugins look at a turn's message, which is not logged yet, and at the turn; returns what they left.
+
+    Args:
+        scope: The invocation.
+        agent: Its first agent.
+
+    Raises:
+        EffectFailed: One raised.
+    """
+    if scope.plan.adk is None or not scope.plan.adk.begins:
+        return StepLog()
+    return await _run_step(scope, agent, "begin")
+
+
+def ends_turns(plan: Plan) -> bool:
+    """Return whether anything runs behind a turn."""
+    return plan.adk is not None and plan.adk.ends
+
+
+async def end_turn(scope: Scope, agent: str) -> None:
+    """Have plugins look at a turn that has ended, and compact the log.
+
+    Args:
+        scope: The invocation.
+        agent: Its first agent.
+
+    Raises:
+        EffectFailed: One raised, or an event is too large to be read again.
+    """
+    if ends_turns(scope.plan):
+        await scope.log_beside(await _run_step(scope, agent, "end"))
+
+
+async def _call_back(scope: Scope, run: AgentRun, which: AgentCallback) -> bool:
     scope.progress.check_stopped()
-    call = CallbackInput(
-        which=which,
-        agent=run.agent,
-        invocation_id=scope.invocation.id,
-        branch=run.branch,
-        run=scope.name_of(run),
-        journal=scope.carrier.slice(scope.projection),
-    )
-    with scope.slice_under_way(call.journal) as witness:
-        step = await scope.activities.callback(call, _OPTIONS, witness)
+    step = await _run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
     for event in await scope.log_step(step, run, of=which):
         run.escalated |= bool(event.actions.escalate)
     return step.ended
+
+
+async def _run_step(scope: Scope, agent: str, which: Callback, *, branch: str | None = None, run: str = "") -> StepLog:
+    call = CallbackInput(
+        which=which,
+        agent=agent,
+        invocation_id=scope.invocation.id,
+        branch=branch,
+        run=run,
+        journal=scope.carrier.slice(scope.projection),
+    )
+    with scope.slice_under_way(call.journal) as witness:
+        return await scope.activities.callback(call, _OPTIONS, witness)

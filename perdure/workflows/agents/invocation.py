@@ -11,7 +11,7 @@ from perdure.errors import EffectFailed
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
-from perdure.workflows.agents.callbacks import before_agent
+from perdure.workflows.agents.callbacks import before_agent, end_turn, ends_turns
 from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.agents.custom_agent import run_custom
 from perdure.workflows.agents.llm_agent import run_llm_agent
@@ -52,7 +52,9 @@ class LiveInvocation:
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
         run = build_runs(scope.plan, root.name, invocation.entries)
         self._reason: str | None = None
+        self._root = root.name
         self._task = asyncio.create_task(run_agent(scope, root, run))
+        self._ending: asyncio.Task[None] | None = None
 
     async def work(self) -> bool:
         """Work until the invocation ends, fails, is stopped or waits, and settle it; returns whether it only waits.
@@ -70,13 +72,29 @@ class LiveInvocation:
             return False
         if not self._task.done():
             scope.keep_caught()
-            if not scope.progress.has_failed:
+            if not scope.progress.has_failed and await self._end_turn():
                 reason = scope.budget.reason
                 self.scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=reason is not None)
                 return True
             await self.cancel()
+        elif not self._task.cancelled() and self._task.exception() is None:
+            await self._end_turn()
         self._conclude()
         return False
+
+    async def _end_turn(self) -> bool:
+        """Run what runs behind a turn that did not fail; returns whether that was neither stopped nor failed."""
+        if not ends_turns(self.scope.plan):
+            return True
+        self._ending = asyncio.create_task(end_turn(self.scope, self._root))
+        try:
+            await self._ending
+        except EffectFailed as error:
+            self.scope.progress.fail(error)
+        except asyncio.CancelledError:
+            if not self.scope.progress.stopping:
+                raise
+        return not self.scope.progress.stopping and not self.scope.progress.has_failed
 
     def _settled(self) -> bool:
         progress = self.scope.progress
@@ -106,6 +124,9 @@ class LiveInvocation:
         """Cancel the agents' coroutines and wait until they are gone; activities that finish meanwhile are kept."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        if self._ending is not None:
+            self._ending.cancel()
+            await asyncio.gather(self._ending, return_exceptions=True)
 
     async def stop(self, reason: str | None) -> None:
         """Cancel, start nothing new meanwhile, and settle the invocation as stopped."""

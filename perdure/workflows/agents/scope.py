@@ -24,7 +24,7 @@ from perdure.journal.events import Event, EventActions
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.runs import AgentRun, is_state
-from perdure.messages.session import Callback, JournalPage, JournalSlice, StepLog
+from perdure.messages.session import AgentCallback, JournalPage, JournalSlice, StepLog
 from perdure.messages.shared_state import ShareStateInput
 from perdure.plan.nodes import CustomNode, Node, Plan
 from perdure.rules.model_answers import logged_events
@@ -206,7 +206,7 @@ class Scope:
             request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
             await self.activities.share_state(event.author, request)
 
-    async def log_step(self, step: StepLog, run: AgentRun, *, of: Callback | None = None) -> list[Event]:
+    async def log_step(self, step: StepLog, run: AgentRun, *, of: AgentCallback | None = None) -> list[Event]:
         """Log what a step of a google.adk agent adds, whole or not at all, and share its `user:` and `app:` keys.
 
         Args:
@@ -217,9 +217,7 @@ class Scope:
         Raises:
             EffectFailed: An event is too large to be read again.
         """
-        events = [event.model_copy(update={"id": event.id or new_id()}) for event in step.events]
-        for event in events:
-            self._check_size(event)
+        events = self._checked(step)
         if of is not None:
             ids = run.called_back[of] = tuple(event.id for event in events)
             ran = CallbackRan(
@@ -233,11 +231,33 @@ class Scope:
             self.log.append(ran)
         if step.state:
             self.keep_state(step.state)
-        update = {"invocation_id": self.invocation.id}
-        logged = [self._append(event.model_copy(update=update), run, hidden=False) for event in events]
+        logged = [self._append(event, run, hidden=False) for event in events]
         for event in logged:
             await self.share(event)
         return logged
+
+    async def log_beside(self, step: StepLog) -> None:
+        """Log what a step adds that is no agent's, whole or not at all, and share its `user:` and `app:` keys.
+
+        Raises:
+            EffectFailed: An event is too large to be read again.
+        """
+        events = self._checked(step)
+        if step.state:
+            self.keep_state(step.state)
+        for event in [self.log.log_event(event) for event in events]:
+            await self.share(event)
+
+    def _checked(self, step: StepLog) -> list[Event]:
+        """Return a step's events with their ids. A compaction belongs to no invocation that ran: ADK gives it an id."""
+        of = {"invocation_id": self.invocation.id}
+        events = [
+            event.model_copy(update={"id": event.id or new_id()} | ({} if event.actions.compaction else of))
+            for event in step.events
+        ]
+        for event in events:
+            self._check_size(event)
+        return events
 
     def keep_state(self, state: dict[str, Any]) -> None:
         """Keep what code wrote into the state beside its events, to the end of the invocation."""

@@ -20,6 +20,7 @@ from perdure.messages.rollout import Rollout
 from perdure.messages.session import (
     CALL_BACK,
     CALL_MODEL,
+    CALLBACK_NAMES,
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     LOAD_PLAN,
@@ -127,13 +128,14 @@ class Activities:
         )
 
     async def callback(self, call: CallbackInput, options: ToolOptions, witness: Witness | None = None) -> StepLog:
-        """Run the callbacks before or after a google.adk agent.
+        """Run the callbacks before or after a google.adk agent; those around a turn even if the run is to hand over.
 
         Raises:
             EffectFailed: One raised.
         """
-        step, summary = f"{call.which}_agent_callback", f"{call.agent}: {call.which}"
-        return await self._activity(CALL_BACK, call, StepLog, call.agent, step, options, summary, witness)
+        step, summary = CALLBACK_NAMES[call.which], f"{call.agent}: {call.which}"
+        gated = call.which in ("before", "after")
+        return await self._activity(CALL_BACK, call, StepLog, call.agent, step, options, summary, witness, gated=gated)
 
     async def keep_result(self, agent: str, request: KeepResultInput) -> ToolOutput:
         """Keep a result that is too large for the log; returns what the model gets instead.
@@ -226,6 +228,7 @@ class Activities:
         witness: Witness | None = None,
         *,
         local: bool = False,
+        gated: bool = True,
     ) -> _T:
         attempt = 0
         # Not where something is at work, which the run would await first.
@@ -233,8 +236,9 @@ class Activities:
         if alone and self._limits is not None and self._limits.begins_local():
             self.progress.drain()
         while True:
-            await self._gate()
-            await self._room(arg)
+            if gated:
+                await self._gate()
+            await self._room(arg, gated=gated)
             if witness is not None:
                 witness.starting()
             try:
@@ -298,11 +302,11 @@ class Activities:
             # Unless a branch fails, for ever: the coroutine is re-entered in the next run.
             await workflow.wait_condition(lambda: self.progress.may_start)
 
-    async def _room(self, arg: Any) -> None:
+    async def _room(self, arg: Any, *, gated: bool) -> None:
         """Wait until a workflow task has room for an activity's argument; the invocation is at work meanwhile."""
         with self.progress.preparing():
             waited = await self._outbox.take(arg)
-        if waited:
+        if waited and gated:
             await self._gate()
 
     @contextmanager
