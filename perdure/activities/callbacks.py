@@ -13,9 +13,10 @@ from perdure.activities.payload_checks import check_size, not_registered, step_l
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import error_text
 from perdure.logs import bound
+from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
 from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import CALL_BACK, CALLBACK_NAMES, CallbackInput, StepLog
+from perdure.messages.session import StepLog
 from perdure.steps.base import Place, Steps
 from perdure.telemetry.step import tell
 

@@ -24,7 +24,6 @@ from perdure.plan.nodes import CallLimit, Plan
 
 LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
-CALL_BACK = "perdure:callback"
 LOAD_JOURNAL = "perdure:load_journal"
 KEEP_JOURNAL = "perdure:keep_journal"
 """Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
@@ -366,32 +365,6 @@ class ModelOutput(_Message):
         if self.event is not None:
             return self.event
         return self.step.events[-1] if self.step is not None and self.step.events else Event()
-
-
-AgentCallback = Literal["before", "after"]
-"""Which of an agent's callbacks: before its run begins, or behind its end."""
-
-Callback = Literal[AgentCallback, "begin", "end"]
-"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
-
-CALLBACK_NAMES: dict[Callback, str] = {
-    "before": "before_agent_callback",
-    "after": "after_agent_callback",
-    "begin": "before_run_callback",
-    "end": "after_run_callback",
-}
-"""What people know them by: ADK's names."""
-
-
-class CallbackInput(_Message):
-    """Activity `perdure:callback`: the callbacks before or after a google.adk agent, or around a turn."""
-
-    which: Callback
-    agent: str
-    invocation_id: str
-    branch: str | None = None
-    run: RunPath = ""
-    journal: JournalSlice
 
 
 class ToolInput(_Message):

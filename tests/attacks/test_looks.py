@@ -124,7 +124,7 @@ async def _looked_at(user: User, others: Sequence[User]) -> AsyncGenerator[tuple
         # What was logged comes to them later: on a busy machine by seconds. One moment more shows what comes twice.
         logged = len(await user.events())
         async with asyncio.timeout(_PATIENCE):
-            while any(len(events) < logged for events in seen):
+            while any(len(events) < logged for events in seen):  # noqa: ASYNC110 -- they are plain lists
                 await asyncio.sleep(_PAUSE)
         await asyncio.sleep(1)
         assert not any(task.done() for task in (*tasks, *followers)), "a look ended"

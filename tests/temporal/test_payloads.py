@@ -23,6 +23,7 @@ from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages import large_requests as sent_ahead
 from perdure.messages import session as messages
 from perdure.messages import shared_state as state_messages
+from perdure.messages.callbacks import CallbackInput
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import InvocationView, JournalSlice
 from perdure.plan.nodes import LlmNode, Plan, SequentialNode, ToolOptions, ToolPlan
@@ -160,7 +161,7 @@ SAMPLES: list[BaseModel] = [
     messages.ModelOutput(event=EVENT),
     messages.ModelOutput(step=messages.StepLog(events=(EVENT,), state=AWKWARD, ended=True)),
     messages.StepLog(events=(EVENT,), state=AWKWARD, ended=True),
-    messages.CallbackInput(which="before", agent="picker", invocation_id="e-1", journal=SLICE),
+    CallbackInput(which="before", agent="picker", invocation_id="e-1", journal=SLICE),
     messages.ToolInput(
         agent="picker",
         tool="search",

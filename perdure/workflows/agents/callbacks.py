@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from perdure.journal.runs import AgentRun
-from perdure.messages.session import AgentCallback, Callback, CallbackInput, StepLog
+from perdure.messages.callbacks import AgentCallback, Callback, CallbackInput
+from perdure.messages.session import StepLog
 from perdure.plan.nodes import Node, Plan, ToolOptions
 from perdure.workflows.agents.scope import Scope
 

@@ -24,7 +24,8 @@ from perdure.journal.events import Event, EventActions
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.runs import AgentRun, is_state
-from perdure.messages.session import AgentCallback, JournalPage, JournalSlice, StepLog
+from perdure.messages.callbacks import AgentCallback
+from perdure.messages.session import JournalPage, JournalSlice, StepLog
 from perdure.messages.shared_state import ShareStateInput
 from perdure.plan.nodes import CustomNode, Node, Plan
 from perdure.rules.model_answers import logged_events

@@ -15,17 +15,15 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 
 from perdure.errors import EffectFailed
 from perdure.journal.entries import Failure, ToolOutput
+from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
 from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import (
-    CALL_BACK,
     CALL_MODEL,
-    CALLBACK_NAMES,
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     LOAD_PLAN,
     NOT_REGISTERED,
-    CallbackInput,
     CodeInput,
     CodeOutput,
     JournalPage,

@@ -1,0 +1,39 @@
+"""What a step of callbacks is asked: those around an agent, and those of plugins around a turn."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from perdure.journal.run_paths import RunPath
+from perdure.messages.session import JournalSlice
+
+CALL_BACK = "perdure:callback"
+
+AgentCallback = Literal["before", "after"]
+"""Which of an agent's callbacks: before its run begins, or behind its end."""
+
+Callback = Literal[AgentCallback, "begin", "end"]
+"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
+
+CALLBACK_NAMES: dict[Callback, str] = {
+    "before": "before_agent_callback",
+    "after": "after_agent_callback",
+    "begin": "before_run_callback",
+    "end": "after_run_callback",
+}
+"""What people know them by: ADK's names."""
+
+
+class CallbackInput(BaseModel):
+    """Activity `perdure:callback`: the callbacks before or after a google.adk agent, or around a turn."""
+
+    model_config = ConfigDict(frozen=True)
+
+    which: Callback
+    agent: str
+    invocation_id: str
+    branch: str | None = None
+    run: RunPath = ""
+    journal: JournalSlice
