@@ -56,7 +56,9 @@ def from_adk(event: AdkEvent) -> Event:
     delta = {key: _plain(key, value) for key, value in event.actions.state_delta.items()}
     bare = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": {}})})
     data: dict[str, Any] = bare.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for field in ("id", "timestamp", "invocationId", "nodeInfo"):
+    # A compaction belongs to an invocation of its own, which only ADK names.
+    given = ("id", "timestamp", "nodeInfo", *(() if event.actions.compaction else ("invocationId",)))
+    for field in given:
         data.pop(field, None)
     if delta:
         data.setdefault("actions", {})["stateDelta"] = delta

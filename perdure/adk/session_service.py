@@ -49,6 +49,8 @@ class StepSession(BaseSessionService):
     def see(self, event: AdkEvent) -> None:
         """Let the step's code see an event that the workflow logs."""
         self.session.events.append(event)
+        self._expected |= copy.deepcopy(event.actions.state_delta)
+        self.session.state.update(event.actions.state_delta)
 
     def returned(self, event: AdkEvent) -> Event:
         """Return an event as the log takes it that the step gives back instead of logging it."""

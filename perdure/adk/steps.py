@@ -145,14 +145,16 @@ class AdkSteps:
             if changed is None and content != given.content:
                 changed = content
             context.user_content = changed or content
-            step.see(AdkEvent(invocation_id=at.invocation_id, author="user", content=context.user_content))
+            message = to_adk(given)
+            message.content = context.user_content
+            step.see(message)
         early = await context.plugin_manager.run_before_run_callback(invocation_context=context)
         if isinstance(early, types.Content):
             event = AdkEvent(invocation_id=at.invocation_id, author="model", content=early)
             await step.append_event(step.session, await self._seen(context, event))
         output = _output(step, context)
-        message = changed if answer is None else None
-        return replace(output, ended=isinstance(early, types.Content), message=message)
+        ended = isinstance(early, types.Content)
+        return replace(output, ended=ended, message=changed if answer is None else None)
 
     async def _end_turn(self, at: Place, session: Snapshot) -> StepOutput:
         """Have plugins look at a turn that has ended, and compact the log."""
