@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.apps.app import App
+from google.adk.cli.utils import envs
 from google.adk.cli.utils.agent_loader import AgentLoader
 
 from perdure.adk.registry import AdkRegistry
@@ -15,6 +17,13 @@ from perdure.agents.adk_app import AdkApp
 from perdure.artifacts.service import ArtifactService
 from perdure.steps.base import Steps
 from perdure.steps.user_code import CodeRunner
+
+try:
+    from google.adk.workflow import BaseNode
+except ImportError:  # 1.x has no graphs.
+    BaseNode = BaseAgent
+
+__all__ = ["AdkCode", "as_adk_app", "load_adk_folder", "read_env"]
 
 
 class AdkCode(AdkRegistry):
@@ -34,15 +43,33 @@ def as_adk_app(value: object, name: str) -> AdkApp | None:
     """Return a google.adk app, or a root agent of its own, under a name; `None` for anything else."""
     if isinstance(value, App):
         return AdkApp(name=name, app=value, open=AdkCode)
-    if isinstance(value, BaseAgent):
+    if isinstance(value, BaseAgent | BaseNode):
         return AdkApp(name=name, app=App(name=name, root_agent=value), open=AdkCode)
     return None
 
 
-def load_adk_folder(folder: Path) -> AdkApp | None:
-    """Load an agent's folder by ADK's own loader, which reads `.env` and `root_agent.yaml`; the app gets its name.
+def load_adk_folder(folder: Path) -> AdkApp:
+    """Load an agent's folder as `adk web` does: `.env`, `sys.path`, `agent.py`, `__init__.py` or `root_agent.yaml`.
 
     Raises:
-        Exception: What the folder's code raised, or ADK says of it.
+        ValueError: There is no agent in it.
+        Exception: Whatever the imported code raises.
     """
-    return as_adk_app(AgentLoader(str(folder.parent)).load_agent(folder.name), folder.name)
+    loader = AgentLoader(str(folder))
+    if not getattr(loader, "is_single_agent", False):  # 1.x does not know it.
+        loader = AgentLoader(str(folder.parent))
+    try:
+        found: Any = loader.load_agent(folder.name)
+    except RuntimeError as error:
+        # 2.x wraps a ValueError of the user's code in an error of its own.
+        if isinstance(error.__cause__, ValueError):
+            raise error.__cause__ from None
+        raise
+    app = as_adk_app(found, folder.name)
+    assert app is not None, "google.adk's loader returns an app, an agent or a graph"
+    return app
+
+
+def read_env(path: Path) -> None:
+    """Read the `.env` of an agent's folder or file, or of a folder above, into the environment, as `adk web` does."""
+    envs.load_dotenv_for_agent(path.stem, str(path.parent))

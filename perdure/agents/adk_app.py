@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from perdure.agents.broken import BrokenApp
 from perdure.agents.definitions import App
 
 
@@ -27,5 +28,5 @@ class AdkApp:
         return config is not None and bool(config.is_resumable)
 
 
-AnyApp = App | AdkApp
+AnyApp = App | AdkApp | BrokenApp
 """An app that a worker serves."""

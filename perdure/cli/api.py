@@ -16,7 +16,7 @@ from perdure.cli.addresses import taking
 from perdure.cli.artifacts import artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
-from perdure.cli.output import say
+from perdure.cli.output import say, warn_of_broken
 from perdure.cli.streaming import from_option, heard
 from perdure.cli.telemetry import Telemetry, telemetry, telemetry_options
 from perdure.errors import DefinitionError
@@ -112,9 +112,9 @@ def api_options(command: Command) -> Command:
 def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, **options: Any) -> int:
     """Serve the inbox page and the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
 
-    A TARGET is an app to list and describe: MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`.
-    Sessions may be of any app that a worker serves; this process runs no agents. Whoever reaches the API may do
-    everything, unless --auth names a file of who is let in.
+    A TARGET is an app to list and describe: MODULE:APP, a .py file, a folder that holds an `app` or a `root_agent`, or
+    a folder of such folders. Sessions may be of any app that a worker serves; this process runs no agents. Whoever
+    reaches the API may do everything, unless --auth names a file of who is let in.
 
     \b
     Examples:
@@ -130,14 +130,14 @@ def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, 
 
 
 async def _api(targets: Sequence[str], host: str, port: int, connection: Connection, options: dict[str, Any]) -> int:
-    from perdure.compiler.loading import load_app
+    from perdure.compiler.served import load_apps
     from perdure.config import connect
     from perdure.logs import configure_logging
 
     stop = stop_on_signal()
     level: Level = options["log_level"]
     configure_logging(json=options["log_json"], level=level)
-    apps = [load_app(target) for target in targets]
+    apps = load_apps(targets)
     config = api_config(options, host)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listening(host, port))
@@ -147,6 +147,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         say(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
         say(f"perdure: inbox at {url_of(listener)}/", err=True)
         warn_of(host, config)
+        warn_of_broken(apps)
         await stack.enter_async_context(watched.counting(client, apps))
         streams = await stack.enter_async_context(heard(options["stream_from"], resolved.payload_codec))
         await serve(client, apps, config, listener, stop, watched, streams, drain=options["drain"])

@@ -20,6 +20,7 @@ from perdure.escapes import escaped, escaped_json
 from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
+    from perdure.agents.adk_app import AnyApp
     from perdure.cli.options import Connection
     from perdure.journal.events import Event
     from perdure.journal.open_calls import PendingCall
@@ -39,6 +40,21 @@ def say(text: str = "", *, err: bool = False, lines: bool = False, end: str = "\
         end: What stands behind it.
     """
     click.echo(escaped(text, lines=lines) + end, err=err, nl=False)
+
+
+def why_not(app: AnyApp) -> str | None:
+    """Return in a line why an app of a folder cannot run; `None` if it can."""
+    from perdure.agents.broken import BrokenApp
+
+    return f"cannot run: {' '.join(app.reason.split())}" if isinstance(app, BrokenApp) else None
+
+
+def warn_of_broken(apps: Sequence[AnyApp]) -> None:
+    """Print the apps of a folder that cannot run, each with its reason in a line."""
+    for app in apps:
+        reason = why_not(app)
+        if reason is not None:
+            say(f"perdure: {app.name} {reason}", err=True)
 
 
 def say_labelled(label: str, colour: str | None, text: str) -> None:

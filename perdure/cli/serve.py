@@ -17,7 +17,7 @@ from perdure.cli.api import serve as serve_api
 from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
-from perdure.cli.output import say
+from perdure.cli.output import say, warn_of_broken, why_not
 from perdure.cli.restarting import Restart
 from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
@@ -96,12 +96,14 @@ def dev(
 ) -> int:
     """Serve apps for development: worker, inbox, HTTP API, and a Temporal server with its UI if none answers yet.
 
-    A TARGET is MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`. The server keeps its data in
-    a file across restarts. Ctrl-C ends all of it.
+    A TARGET is MODULE:APP, a .py file, a folder that holds an `app` or a `root_agent`, or a folder of such folders, as
+    `adk web` serves it; there what cannot be loaded is told, and the others are served. The server keeps its data in a
+    file across restarts. Ctrl-C ends all of it.
 
     \b
     Examples:
       perdure dev examples/travel
+      perdure dev my_agents/
       perdure dev travel.agent:app --temporal-port 7300 --ui-port 8300 --port 8100
     """
     if temporal_port is not None:
@@ -126,9 +128,9 @@ def dev(
 def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> int:
     """Serve apps against any Temporal, until SIGINT or SIGTERM.
 
-    A TARGET is MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`. Address, namespace, TLS and
-    API key come from the options, else from Temporal's profiles and environment variables (TEMPORAL_ADDRESS,
-    TEMPORAL_API_KEY, …).
+    A TARGET is MODULE:APP, a .py file, a folder that holds an `app` or a `root_agent`, or a folder of such folders.
+    Address, namespace, TLS and API key come from the options, else from Temporal's profiles and environment variables
+    (TEMPORAL_ADDRESS, TEMPORAL_API_KEY, …).
 
     \b
     Examples:
@@ -193,6 +195,7 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
             told(options["stream_listen"], config.payload_codec) as streams,
         ):
             say(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
+            warn_of_broken(apps)
             await _serve(client, apps, served, stop, started, streams)
     return ExitCode.FINISHED
 
@@ -220,19 +223,12 @@ async def _tell(options: dict[str, Any], config: ConnectionConfig, stack: AsyncE
 
 def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[AnyApp]:
     """Set logging up, load the apps and check them, before anything is started."""
-    from perdure.compiler.loading import load_app
-    from perdure.compiler.registry import register
+    from perdure.compiler.served import load_apps
     from perdure.logs import configure_logging
 
     level: Level = options["log_level"]
     configure_logging(json=options["log_json"], level=level)
-    apps = [load_app(target) for target in targets]
-    names = [app.name for app in apps]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        raise click.UsageError(f"two of the apps are named {name!r}; give each its own name")
-    for app in apps:
-        register(app)
-    return apps
+    return load_apps(targets)
 
 
 def _check_worker(options: dict[str, Any]) -> None:
@@ -325,10 +321,11 @@ def _greet(
     if served.listener is not None:
         say(f"inbox        {served.told}/")
     for app in apps:
-        resumable = app.is_resumable
-        say(f"app          {app.name}{'' if resumable else ' (not resumable: no ResumabilityConfig says so)'}")
+        said = why_not(app) or ("" if app.is_resumable else "not resumable: no ResumabilityConfig says so")
+        say(f"app          {app.name}{f' ({said})' if said else ''}")
     address = server.address if server is not None else config.address
-    say(f'try          perdure run --address {address} {apps[0].name} "hello"')
+    tried = next((app for app in apps if why_not(app) is None), apps[0])
+    say(f'try          perdure run --address {address} {tried.name} "hello"')
     say("Ctrl-C ends it.")
 
 

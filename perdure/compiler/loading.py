@@ -9,19 +9,30 @@ import importlib
 import importlib.util
 import re
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
 from perdure.agents.frames import is_users
+from perdure.compiler.folders import AGENT_NAMES, YAML, agents_in, imports_adk, imports_perdure
 from perdure.errors import DefinitionError, error_text
 
 __all__ = ["load_app", "load_native_app"]
 
-_NAMES = ("app", "root_agent")
+_INSTALL_ADK = "install google.adk with `pip install 'perdure[adk]'`"
+_LIBRARIES = tuple(Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib", "platlib"))
+_ADKS_OWN_WORDS = re.compile(r"Fail to load '[^']*' (?:module|config)\. ")
+"""What google.adk's loader writes in front of the text of an error."""
+
+
+_ADK = "google.adk"
+_TAKEN_BY = {_ADK: "perdure.adk.loading"}
+"""By package, the module that takes its apps and agents; it is imported only where the package is in use."""
 
 
 def load_native_app(target: str) -> App:
@@ -36,21 +47,17 @@ def load_native_app(target: str) -> App:
     return app
 
 
-_TAKEN_BY = {"google.adk": "perdure.adk.loading"}
-"""By package, the module that takes its apps and agents; it is imported only where the package is in use."""
-
-
 def load_app(target: str) -> AnyApp:
-    """Import an app.
-
-    Apps and agents of google.adk are taken as well as Perdure's; a folder of theirs is loaded by ADK's own loader.
+    """Import an app: of Perdure's classes, or of google.adk's.
 
     A `root_agent` without an `App` around it becomes an app named after its file or folder, and as in ADK it is not
-    resumable: only an `App(…, resumability_config=ResumabilityConfig(is_resumable=True))` is.
+    resumable: only an `App(…, resumability_config=ResumabilityConfig(is_resumable=True))` is. A google.adk app has the
+    name of its file or folder, whatever it calls itself, as `adk web` has it.
 
     Args:
         target: `MODULE:APP`, where `APP` is the name of an `App` or of an agent; or the path of a `.py` file or of a
-            folder (a package with `agent.py` or `__init__.py`), in which `app` is looked for, then `root_agent`.
+            folder (a package with `agent.py` or `__init__.py`), in which `app` is looked for, then `root_agent`; or
+            of a folder with a `root_agent.yaml`.
 
     Raises:
         DefinitionError: Nothing is there, or it is no app. An error of the imported code itself is raised as it is.
@@ -88,6 +95,7 @@ def _from_module(module_name: str, attribute: str, target: str) -> AnyApp:
 def _from_file(path: Path) -> AnyApp:
     if not path.is_file():
         raise DefinitionError(f"there is no file {str(path)!r}")
+    _read_env(path)
     module = _import_path(path)
     app = _app_in(module, path.stem)
     if app is None:
@@ -96,13 +104,22 @@ def _from_file(path: Path) -> AnyApp:
 
 
 def _from_folder(folder: Path) -> AnyApp:
-    if _is_adk(folder):
-        return _from_adk_folder(folder)
+    if _is_installed() and imports_adk(folder):
+        if not imports_perdure(folder):
+            return _from_adk(folder)
+        _read_env(folder)
     files = [file for file in (folder / "__init__.py", folder / "agent.py") if file.is_file()]
     for file in files:
         app = _app_in(_import_path(file), folder.name)
         if app is not None:
             return app
+    if (folder / YAML).is_file():
+        return _from_adk(folder)
+    if agents := [agent.name for agent in agents_in(folder)]:
+        raise DefinitionError(
+            f"folder {str(folder)!r} is no app, but holds apps: {', '.join(agents)}; name one of them, as in"
+            f" {str(folder / agents[0])!r} (`perdure dev`, `worker` and `api` take the folder with all of them)"
+        )
     if files:
         held = " nor ".join(file.name for file in files)
         raise DefinitionError(
@@ -110,7 +127,33 @@ def _from_folder(folder: Path) -> AnyApp:
             if len(files) > 1
             else f"folder {str(folder)!r} holds no app: its {held} defines neither `app = App(…)` nor `root_agent = …`"
         )
-    raise DefinitionError(f"folder {str(folder)!r} holds no app: it has neither an agent.py nor an __init__.py")
+    raise DefinitionError(
+        f"folder {str(folder)!r} holds no app: it has neither an agent.py nor an __init__.py, nor has a folder in it"
+    )
+
+
+def _from_adk(folder: Path) -> AnyApp:
+    """Load an agent's folder by google.adk's own loader."""
+    if not _is_installed():
+        raise DefinitionError(f"{str(folder)!r} is an agent of google.adk's, which is not installed; {_INSTALL_ADK}")
+    try:
+        return _taker().load_adk_folder(folder)
+    except (Exception, SystemExit) as error:
+        raise DefinitionError(_import_failure(folder.name, error)) from error
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec(_ADK) is not None
+
+
+def _read_env(path: Path) -> None:
+    """Read the `.env` of a google.adk agent before its code is imported."""
+    if _is_installed() and imports_adk(path):
+        _taker().read_env(path)
+
+
+def _taker() -> Any:
+    return importlib.import_module(_TAKEN_BY[_ADK])
 
 
 def _import_path(path: Path) -> ModuleType:
@@ -149,29 +192,34 @@ def _import(name: str, folder: Path) -> ModuleType:
         raise DefinitionError(
             f"there is no module {name!r}: {error}; looked in {str(folder)!r} and on Python's module search path"
         ) from error
-    except (DefinitionError, KeyboardInterrupt):
+    except DefinitionError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DefinitionError(_import_failure(name, error)) from error
 
 
-def _import_failure(name: str, error: Exception) -> str:
+def _import_failure(name: str, error: BaseException) -> str:
     """Return what went wrong in a module of the user's, and in which line."""
-    where = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if is_users(frame.filename):
-            where = f" ({frame.filename}:{frame.lineno})"
+    where = _place_of(error)
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}:{error.lineno})"
     hint = ""
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("google.adk"):
-        hint = "; install perdure[adk]"
+    if isinstance(error, ModuleNotFoundError) and f"{error.name}.".startswith("google.adk.") and not _is_installed():
+        hint = f"; {_INSTALL_ADK}"
     told = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else error_text(error)
-    return f"cannot import {name!r}: {told}{where}{hint}"
+    return f"cannot import {name!r}: {_ADKS_OWN_WORDS.sub('', told)}{where}{hint}"
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the line of the user's that an error came from; of a library's, if there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    own = [frame for frame in frames if not any(map(Path(frame.filename).is_relative_to, _LIBRARIES))]
+    of_others = [frame for frame in frames if "/google/adk/" not in Path(frame.filename).as_posix()]
+    return "".join(f" ({frame.filename}:{frame.lineno})" for frame in (own or of_others)[-1:])
 
 
 def _app_in(module: ModuleType, name: str) -> AnyApp | None:
-    for attribute in _NAMES:
+    for attribute in AGENT_NAMES:
         app = _as_app(getattr(module, attribute, None), name)
         if app is not None:
             return app
@@ -183,37 +231,10 @@ def _as_app(value: object, name: str) -> AnyApp | None:
         return value
     if isinstance(value, BaseAgent):
         return App(name=_identifier(name), root_agent=value)
-    for package, taker in _TAKEN_BY.items():
-        if package in sys.modules and value is not None:
-            taken: AdkApp | None = importlib.import_module(taker).as_adk_app(value, _identifier(name))
-            if taken is not None:
-                return taken
+    if any(f"{cls.__module__}.".startswith(f"{_ADK}.") for cls in type(value).__mro__):
+        taken: AdkApp | None = _taker().as_adk_app(value, name)
+        return taken
     return None
-
-
-_USES_ADK = re.compile(r"^\s*(from|import)\s+google\.adk\b", re.MULTILINE)
-
-
-def _is_adk(folder: Path) -> bool:
-    """Return whether a folder is one of google.adk's: by its configuration, or by what its code imports."""
-    if (folder / "root_agent.yaml").is_file():
-        return True
-    files = [file for file in (folder / "__init__.py", folder / "agent.py") if file.is_file()]
-    return any(_USES_ADK.search(file.read_text(errors="replace")) for file in files)
-
-
-def _from_adk_folder(folder: Path) -> AnyApp:
-    if importlib.util.find_spec("google.adk") is None:
-        raise DefinitionError(
-            f"folder {str(folder)!r} holds an agent of google.adk's, which is not installed; install perdure[adk]"
-        )
-    try:
-        taken: AdkApp | None = importlib.import_module(_TAKEN_BY["google.adk"]).load_adk_folder(folder)
-    except Exception as error:
-        raise DefinitionError(_import_failure(folder.name, error)) from error
-    if taken is None:
-        raise DefinitionError(f"folder {str(folder)!r} holds no agent of google.adk's that could be run")
-    return taken
 
 
 def _identifier(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, overload
 
 from perdure.agents.adk_app import AnyApp
 from perdure.agents.artifacts import load_artifacts
+from perdure.agents.broken import BrokenApp
 from perdure.agents.custom import BaseAgent, walk
 from perdure.agents.definitions import App, InstructionProvider, LlmAgent
 from perdure.agents.tools import FunctionTool, as_tool
@@ -14,7 +15,7 @@ from perdure.compiler.compile import compile_app
 from perdure.errors import DefinitionError
 from perdure.models.base import BaseLlm
 from perdure.models.registry import LLMRegistry
-from perdure.plan.nodes import CustomNode, LlmNode, Plan
+from perdure.plan.nodes import CustomNode, LlmNode, Plan, RefusedNode
 
 
 class NotRegistered(LookupError):
@@ -44,7 +45,7 @@ class Registry:
         Raises:
             DefinitionError: The app is not valid.
         """
-        self.app = app
+        self.app: App | BrokenApp = app
         self.plan: Plan = compile_app(app)
         self._agents: dict[str, BaseAgent] = {agent.name: agent for agent in walk(app.root_agent)}
         self._tools: dict[tuple[str, str], FunctionTool] = {
@@ -67,7 +68,7 @@ class Registry:
             others = {id(other.fn): other for (_, name), other in self._tools.items() if name == tool}
             found = next(iter(others.values())) if len(others) == 1 else None
         if found is None:
-            raise self._missing(f"agent {agent!r} has no tool {tool!r}")
+            raise self.missing(f"agent {agent!r} has no tool {tool!r}")
         return found
 
     def instruction(self, agent: str) -> InstructionProvider:
@@ -78,7 +79,7 @@ class Registry:
         """
         found = self._agents.get(agent)
         if not isinstance(found, LlmAgent) or isinstance(found.instruction, str):
-            raise self._missing(f"agent {agent!r} has no function for its instruction")
+            raise self.missing(f"agent {agent!r} has no function for its instruction")
         return found.instruction
 
     def loads_artifacts(self, agent: str) -> bool:
@@ -107,7 +108,7 @@ class Registry:
             others = {id(model): model for model in self._models() if model.model == node.model}
             if len(others) == 1:
                 return next(iter(others.values()))
-            raise self._missing(f"there is no agent {node.name!r}, whose model is {node.model!r}") from error
+            raise self.missing(f"there is no agent {node.name!r}, whose model is {node.model!r}") from error
 
     def _models(self) -> Iterator[BaseLlm]:
         for agent in self._agents.values():
@@ -130,7 +131,7 @@ class Registry:
             nodes = [node for node in self.plan.nodes.values() if isinstance(node, CustomNode) and node.code == code]
             found = self._agents[nodes[0].name] if len(nodes) == 1 else None
         if found is None or not found.has_own_run:
-            raise self._missing(f"there is no custom agent {agent!r}")
+            raise self.missing(f"there is no custom agent {agent!r}")
         return found
 
     def activity(self, name: str) -> Callable[..., Any]:
@@ -141,11 +142,42 @@ class Registry:
         """
         found = self._activities.get(name)
         if found is None:
-            raise self._missing(f"App(activities=[…]) has no function {name!r}")
+            raise self.missing(f"App(activities=[…]) has no function {name!r}")
         return found
 
-    def _missing(self, what: str) -> NotRegistered:
+    def missing(self, what: str) -> NotRegistered:
+        """Return the error that says what code this worker has not."""
         return NotRegistered(f"app {self.app.name!r} in this worker: {what}; deploy the code that has it")
+
+
+class BrokenRegistry(Registry):
+    """What stands for the code of an app that cannot be served: a plan that says why, and no code."""
+
+    def __init__(self, app: BrokenApp) -> None:
+        """Make the plan."""
+        self.app = self._broken = app
+        self.plan = Plan(
+            app=app.name,
+            root=RefusedNode(name=app.name, step=app.step, reason=app.reason),
+            shows_errors=True,
+            shared_state=False,
+        )
+        self._agents = {}
+        self._tools = {}
+        self._activities = {}
+
+    def model(self, node: LlmNode) -> BaseLlm:
+        """Return no model, not even one that is known by its name: what a session began waits for its code.
+
+        Raises:
+            NotRegistered: Always.
+        """
+        raise self.missing(f"there is no agent {node.name!r}")
+
+    def missing(self, what: str) -> NotRegistered:
+        """Return the error that says what code this worker has not, and why."""
+        how = "imported" if self._broken.step == "import" else "compiled"
+        return NotRegistered(f"app {self.app.name!r} cannot be {how} in this worker, so {what}: {self._broken.reason}")
 
 
 _registries: dict[str, AnyRegistry] = {}
@@ -173,6 +205,8 @@ def register(app: AnyApp) -> AnyRegistry:
 
 
 def _compiled(app: AnyApp) -> AnyRegistry:
+    if isinstance(app, BrokenApp):
+        return BrokenRegistry(app)
     return Registry(app) if isinstance(app, App) else app.open(app)
 
 

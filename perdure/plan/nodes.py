@@ -197,7 +197,19 @@ class CustomNode(_Node):
     """`MODULE:QUALNAME` of the class, which the workflow sandbox loads afresh."""
 
 
-Node = Annotated[LlmNode | SequentialNode | LoopNode | ParallelNode | CustomNode, Field(discriminator="kind")]
+class RefusedNode(_Node):
+    """An app that cannot be served: its runs fail with the reason."""
+
+    kind: Literal["refused"] = "refused"
+    step: Literal["import", "compile"]
+    """What was refused: to import its code, or to compile what it defines."""
+    reason: str
+    """What happened, where, and what to do."""
+
+
+Node = Annotated[
+    LlmNode | SequentialNode | LoopNode | ParallelNode | CustomNode | RefusedNode, Field(discriminator="kind")
+]
 
 
 class Plan(BaseModel):
@@ -267,5 +279,5 @@ def _walk(node: Node) -> Iterator[Node]:
         yield from _walk(child)
 
 
-for _cls in (_Node, LlmNode, SequentialNode, LoopNode, ParallelNode, CustomNode, Plan):
+for _cls in (_Node, LlmNode, SequentialNode, LoopNode, ParallelNode, CustomNode, RefusedNode, Plan):
     _cls.model_rebuild()

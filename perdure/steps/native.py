@@ -27,6 +27,7 @@ class NativeSteps:
         results: ToolResults,
         artifacts: ArtifactService | None = None,
     ) -> None:
+        self._registry = registry
         self._models = ModelCalls(registry, models, artifacts)
         self._tools = ToolCalls(registry, tools, results, artifacts)
 
@@ -35,8 +36,12 @@ class NativeSteps:
         return await self._models.call(at, session, call, writer)
 
     async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
-        """Do nothing: Perdure's own agents have no callbacks."""
-        return StepOutput()
+        """Run none: Perdure's own agents have no callbacks, so the plan is one of other code.
+
+        Raises:
+            NotRegistered: Always.
+        """
+        raise self._registry.missing(f"agent {at.agent!r} has no callback {which!r}")
 
     async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         """Run a tool's function."""

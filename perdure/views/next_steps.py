@@ -19,7 +19,17 @@ from perdure.journal.projection import Projection
 from perdure.journal.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun, Standing, current_child, last_step, times_looped
-from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, SequentialNode, ToolPlan
+from perdure.plan.nodes import (
+    CustomNode,
+    LlmNode,
+    LoopNode,
+    Node,
+    ParallelNode,
+    Plan,
+    RefusedNode,
+    SequentialNode,
+    ToolPlan,
+)
 from perdure.rules.model_answers import instant_output
 from perdure.rules.tool_responses import requested_confirmation
 
@@ -63,7 +73,7 @@ class AgentStep(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     agent: str
-    kind: Literal["llm", "sequential", "loop", "parallel", "custom"]
+    kind: Literal["llm", "sequential", "loop", "parallel", "custom", "refused"]
     branch: str | None = None
     next: Literal["calls its model", "runs tools", "awaits answers", "hands over", "enters", "runs its code", "ends"]
     """`enters`: a sub-agent, or several at once."""
@@ -105,6 +115,8 @@ class _Outlook:
                 return self._parallel(node, branch, past)
             case CustomNode():
                 return self._custom(node, branch, past)
+            case RefusedNode():
+                return _step(node, branch, "ends", f"cannot run: {node.reason}")
             case _:
                 assert_never(node)
 

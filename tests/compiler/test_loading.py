@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Generator
@@ -173,9 +174,17 @@ def test_errors_of_the_imported_code_are_not_hidden(write: Write) -> None:
     write("broken_text.py", "x = (\n")
     with pytest.raises(DefinitionError, match=r"SyntaxError: .*broken_text\.py:1"):
         load_app("broken_text:app")
-    write("from_adk.py", "from google.adk.agents import LlmAgent\n")
-    with pytest.raises(DefinitionError, match=r"perdure\[adk\]"):
-        load_app("from_adk:app")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("google.adk") is not None, reason="google.adk is installed")
+def test_who_has_no_google_adk_is_told_what_to_install(write: Write) -> None:
+    code = "from google.adk.agents import Agent\nroot_agent = Agent(name='a', model='gemini-2.5-flash')\n"
+    write("from_adk.py", code)
+    write("shop/agent.py", code)
+    write("guide/root_agent.yaml", "name: guide\n")
+    for target in ("from_adk:app", "shop", "guide"):
+        with pytest.raises(DefinitionError, match=r"install google\.adk with `pip install 'perdure\[adk\]'`"):
+            load_app(target)
 
 
 @pytest.mark.parametrize("folder", ["perdure", "temporalio", "perdure/temporalio", "site-packages/perdure/agents"])

@@ -10,7 +10,7 @@ from temporalio import workflow
 from perdure.errors import EffectFailed
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
-from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, SequentialNode
+from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, RefusedNode, SequentialNode
 from perdure.workflows.agents.callbacks import before_agent, end_turn, ends_turns
 from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.agents.custom_agent import run_custom
@@ -38,6 +38,8 @@ async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
             return await run_parallel(scope, node, run)
         case CustomNode():
             return await run_custom(scope, node, run)
+        case RefusedNode():
+            raise EffectFailed(node.name, node.step, node.reason)
         case _:
             assert_never(node)
 
