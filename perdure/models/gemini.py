@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from google.genai import Client, types
 
@@ -44,7 +45,7 @@ class Gemini(BaseLlm):
         """
         super().__init__(model)
         self.base_url = base_url
-        self._client: Client | None = None
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     @property
@@ -69,7 +70,8 @@ class Gemini(BaseLlm):
         """
         check_signatures(self.model, llm_request.contents)
         # Making a client reads certificates and, on Vertex AI, credentials: too slow for the worker's loop.
-        client = self._client or await asyncio.to_thread(self._connect)
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop) or await asyncio.to_thread(self._connect, loop)
         contents = _between_user_turns(llm_request.contents)
         call = self._stream if stream else self._generate
         async with aclosing(call(client, contents, _without_retries(llm_request.config))) as responses:
@@ -78,22 +80,23 @@ class Gemini(BaseLlm):
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The next call opens new ones."""
-        client, self._client = self._client, None
+        client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aio.aclose()
             client.close()
 
-    def _connect(self) -> Client:
-        """Return the one client, which keeps a connection pool for each event loop that uses it."""
+    def _connect(self, loop: asyncio.AbstractEventLoop) -> Client:
+        """Return the client of an event loop: before google-genai 3, a client's connections belong to one loop."""
         with self._lock:
-            if self._client is None:
+            client = self._clients.get(loop)
+            if client is None:
                 options = types.HttpOptions(base_url=self.base_url, retry_options=_ONE_ATTEMPT)
                 vertexai = True if self.model.startswith("projects/") else None
                 try:
-                    self._client = Client(vertexai=vertexai, http_options=options)
+                    client = self._clients[loop] = Client(vertexai=vertexai, http_options=options)
                 except Exception as error:
                     raise setup_error(self.model, error) from None
-            return self._client
+            return client
 
     async def _generate(
         self, client: Client, contents: list[types.Content], config: types.GenerateContentConfig
