@@ -2,6 +2,7 @@
 PYTHON ?= python3
 UV_VERSION := 0.13.9
 VENV := .venv
+LOCK := requirements.lock
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
@@ -10,7 +11,8 @@ WORKERS ?= 2
 # Without compiled files each process that tests start compiles all that it imports, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test coverage test-313 attacks retest prove check lint types fast-tests format lock clean
+.PHONY: setup demo test coverage test-313 test-genai3 test-adk1 attacks retest prove check lint types fast-tests \
+	genai-tests adk-tests format lock clean
 
 setup: $(STAMP)
 
@@ -20,9 +22,9 @@ $(UV):
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
 
-# The lock names exact versions with their hashes and no registry: uv's own settings decide where packages come from.
-$(STAMP): pyproject.toml requirements.lock Makefile | $(UV)
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+# A lock names exact versions with their hashes and no registry: uv's own settings decide where packages come from.
+$(STAMP): pyproject.toml $(LOCK) Makefile | $(UV)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $(LOCK)
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -48,6 +50,21 @@ test-313: | $(UV)
 		fi; \
 	done; \
 	echo "perdure: no Python 3.13 is here, so nothing was tested with it; make test-313 PYTHON_313=/path/to/python" >&2
+
+# The other ends of what pyproject.toml allows, each with what touches it, in an environment of its own.
+test-genai3: | $(UV)
+	@$(MAKE) --no-print-directory VENV=.venv-genai3 LOCK=tests/genai3.lock genai-tests
+
+test-adk1: | $(UV)
+	@$(MAKE) --no-print-directory VENV=.venv-adk1 LOCK=tests/adk1.lock adk-tests
+
+genai-tests: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not server and not process" tests/models tests/steps \
+		tests/journal/test_events.py tests/journal/test_live_events.py tests/compiler/test_loading.py \
+		tests/test_architecture.py
+
+adk-tests: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/adk
 
 attacks: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/attacks tests/api/test_attacks.py
@@ -83,9 +100,14 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+RESOLVE = $(UV) pip compile pyproject.toml --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-header --upgrade --quiet
+
 lock: | $(UV)
-	$(UV) pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev \
-		--generate-hashes --no-emit-index-url --no-header --upgrade --quiet --output-file requirements.lock
+	$(RESOLVE) --all-extras --group dev --output-file requirements.lock
+	$(RESOLVE) --extra api --extra dev-server --extra encryption --extra telemetry --group genai3 \
+		--output-file tests/genai3.lock
+	$(RESOLVE) --extra adk --extra api --extra dev-server --group adk1 --output-file tests/adk1.lock
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .coverage* .perdure
+	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis .coverage* .perdure

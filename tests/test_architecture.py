@@ -112,13 +112,15 @@ def covers(allowed: str, module: str) -> bool:
 
 
 def wrong_imports(name: str, path: Path) -> Iterator[str]:
-    """Say which imports go up, or into the insides of Temporal from a workflow."""
+    """Say which imports go up, into the insides of Temporal from a workflow, or to google.adk from elsewhere."""
     folder = folder_of(name)
     allowed = MAY_IMPORT.get(folder)
     for full, line in imports(path):
         parts = full.split(".")
         if full.startswith("."):
             yield f"perdure.{name}, line {line}: write the import in full"
+        if parts[:2] == ["google", "adk"] and folder != "adk":
+            yield f"perdure.{name}, line {line}: imports {full}"
         if folder == "workflows" and parts[0] == "temporalio" and parts[1] not in TEMPORAL_IN_WORKFLOWS:
             yield f"perdure.{name}, line {line}: imports {full}"
     for module, line in own_imports(path):
@@ -213,6 +215,7 @@ def test_the_house_rules_hold(rule: Rule) -> None:
             "def f():\n    from perdure.agents.custom import BaseAgent\n",
             "line 2: imports perdure.agents.custom",
         ),
+        (wrong_imports, "def f():\n    from google.adk.apps import App\n", "line 2: imports google.adk.apps.App"),
         (wrong_imports, "from .plan import Plan\n", "line 1: write the import in full"),
         (wrong_imports, "from perdure.cli.main import main\n", "line 1: imports perdure.cli.main"),
         (undeterministic, "def f():\n    import time\n", "line 2: imports time"),

@@ -1,9 +1,12 @@
 """Compiles a google.adk app into a `Plan`: the tree, the tools' names, and the plain values that an invocation pins."""
 
+# google.adk 2 calls its composite agents deprecated; apps are made of them.
+# pyright: reportDeprecated=false
+
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
@@ -48,7 +51,8 @@ def compile_adk_app(app: AdkApp) -> Plan:
     for name in names:
         if names.count(name) > 1:
             raise DefinitionError(f"two agents are named {name!r}; give each agent of a tree its own name")
-    hooks = _Hooks([type(plugin) for plugin in app.app.plugins])
+    plugins: Sequence[BasePlugin] = app.app.plugins
+    hooks = _Hooks([type(plugin) for plugin in plugins])
     return Plan(
         app=app.name,
         resumable=app.is_resumable,
@@ -111,12 +115,12 @@ def _node(agent: BaseAgent, hooks: _Hooks) -> Node:
 
 
 def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
-    dynamic = not isinstance(agent.instruction, str)
+    instruction = agent.instruction if isinstance(agent.instruction, str) else None
     return LlmNode(
         **base,
         model=_model_name(agent),
-        instruction="" if dynamic else str(agent.instruction),
-        dynamic_instruction=dynamic,
+        instruction=instruction or "",
+        dynamic_instruction=instruction is None,
         tools=_tools(agent),
         include_contents="default",
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
@@ -129,7 +133,7 @@ def _model_name(agent: LlmAgent) -> str:
     model = agent.model
     if isinstance(model, BaseLlm):
         return model.model
-    if isinstance(model, str) and model:
+    if model:
         return model
     try:
         return agent.canonical_model.model
@@ -140,7 +144,8 @@ def _model_name(agent: LlmAgent) -> str:
 def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
     """Return what is known of the tools before any runs; those of toolsets are found when their step asks."""
     plans: list[ToolPlan] = []
-    for given in agent.tools:
+    # google.adk's type of a tool has a bare `Callable` in it.
+    for given in cast("list[object]", agent.tools):  # pyright: ignore[reportUnknownMemberType]
         if isinstance(given, BaseTool):
             name, long_running = given.name, given.is_long_running
         elif callable(given):

@@ -145,7 +145,7 @@ async def run_tool(
         run_sync: Runs functions that are not async.
     """
     decisions = {call_id: decision} if decision is not None else None
-    with function_tool._use_sync_callable_runner(run_sync):  # pyright: ignore[reportPrivateUsage]
+    with function_tool._use_sync_callable_runner(run_sync):  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
         return await functions.handle_function_calls_async(
             context, calling, tools, filters={call_id}, tool_confirmation_dict=decisions
         )

@@ -9,7 +9,7 @@ from typing import Any
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
-from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.agents.run_config import RunConfig, StreamingMode  # pyright: ignore[reportPrivateImportUsage] -- no other place in 1.x
 from google.adk.events.event import Event as AdkEvent
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 from google.genai import types
@@ -92,7 +92,11 @@ class AdkSteps:
             status = getattr(error, "status", None)
             code = status if isinstance(status, str) else type(error).__name__
             # The path tells a failure from a model's answer that is an error.
-            failed = {"author": agent.name, "error_code": code, "error_message": str(error)[:MAX_FAILURE_TEXT]}
+            failed: dict[str, Any] = {
+                "author": agent.name,
+                "error_code": code,
+                "error_message": str(error)[:MAX_FAILURE_TEXT],
+            }
             events.append(Event(**failed, node_info={"path": agent.name}))
         return StepOutput(events=tuple(events))
 

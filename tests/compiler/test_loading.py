@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Callable, Generator
@@ -176,8 +175,10 @@ def test_errors_of_the_imported_code_are_not_hidden(write: Write) -> None:
         load_app("broken_text:app")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("google.adk") is not None, reason="google.adk is installed")
-def test_who_has_no_google_adk_is_told_what_to_install(write: Write) -> None:
+def test_who_has_no_google_adk_is_told_what_to_install(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("google.adk")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "google.adk", None)
     code = "from google.adk.agents import Agent\nroot_agent = Agent(name='a', model='gemini-2.5-flash')\n"
     write("from_adk.py", code)
     write("shop/agent.py", code)

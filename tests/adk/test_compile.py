@@ -1,0 +1,145 @@
+"""The plan of a google.adk app, and what is refused."""
+
+# google.adk 2 calls its composite agents deprecated; apps are made of them.
+# pyright: reportDeprecated=false
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.loop_agent import LoopAgent
+from google.adk.agents.parallel_agent import ParallelAgent
+from google.adk.agents.readonly_context import ReadonlyContext
+from google.adk.agents.sequential_agent import SequentialAgent
+from google.adk.apps.app import App
+from google.adk.events.event import Event
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
+
+from perdure.adk import internals
+from perdure.adk.compile import compile_adk_app
+from perdure.adk.loading import as_adk_app
+from perdure.errors import DefinitionError
+from perdure.plan.nodes import LlmNode, Plan
+
+
+def plan_of(app: App | BaseAgent) -> Plan:
+    taken = as_adk_app(app, "shop")
+    assert taken is not None
+    return compile_adk_app(taken)
+
+
+def ask_approval(amount: int) -> None:
+    """Asks a person."""
+
+
+def look_up(key: str) -> str:
+    """Looks a key up."""
+    return key
+
+
+def told(_context: ReadonlyContext) -> str:
+    return "Go."
+
+
+def look(callback_context: CallbackContext) -> None:
+    """Looks."""
+
+
+def llm(name: str, **fields: Any) -> LlmAgent:
+    return LlmAgent(name=name, model="gemini-2.5-flash", **fields)
+
+
+def test_a_tree_of_all_kinds() -> None:
+    root = SequentialAgent(
+        name="root",
+        sub_agents=[
+            LoopAgent(name="loop", max_iterations=3, sub_agents=[llm("writer", instruction="Write.")]),
+            ParallelAgent(name="both", sub_agents=[llm("left"), llm("right", instruction=told)]),
+            llm("clerk", tools=[look_up, LongRunningFunctionTool(ask_approval)]),
+        ],
+    )
+    plan = plan_of(root)
+    loop, both, clerk = plan.root.sub_agents
+    assert [node.kind for node in (plan.root, loop, both, clerk)] == ["sequential", "loop", "parallel", "llm"]
+    assert plan.adk is not None
+    assert plan.adk.major == min(internals.MAJOR, 2)
+    writer = loop.sub_agents[0]
+    right = both.sub_agents[1]
+    assert isinstance(writer, LlmNode)
+    assert isinstance(right, LlmNode)
+    assert isinstance(clerk, LlmNode)
+    assert (writer.instruction, writer.dynamic_instruction) == ("Write.", False)
+    assert (right.instruction, right.dynamic_instruction) == ("", True)
+    assert [(tool.name, tool.kind) for tool in clerk.tools] == [
+        ("look_up", "function"),
+        ("ask_approval", "long_running"),
+    ]
+
+
+def test_the_plan_is_the_same_each_time() -> None:
+    assert plan_of(llm("root")).digest == plan_of(llm("root")).digest
+    assert plan_of(llm("root")).digest != plan_of(llm("root", instruction="Write.")).digest
+
+
+class Watching(BasePlugin):
+    """Looks before agents and after runs."""
+
+    async def before_agent_callback(self, *, agent: Any, callback_context: Any) -> None:
+        """Look."""
+
+    async def after_run_callback(self, *, invocation_context: Any) -> None:
+        """Look."""
+
+
+def test_callbacks_are_steps_only_where_there_are_any() -> None:
+    plan = plan_of(App(name="shop", root_agent=llm("root", after_agent_callback=look)))
+    assert (plan.root.before, plan.root.after) == (False, True)
+    plan = plan_of(App(name="shop", root_agent=llm("root"), plugins=[Watching(name="watching")]))
+    assert (plan.root.before, plan.root.after) == (True, False)
+    assert plan.adk is not None
+    assert (plan.adk.begins, plan.adk.ends) == (False, True)
+
+
+class Story(BaseAgent):
+    """An agent of its own kind."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        yield Event(author=self.name)
+
+
+class Chain(SequentialAgent):
+    """A sequence in an order of its own."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        yield Event(author=self.name)
+
+
+@pytest.mark.parametrize("custom", [Story, Chain])
+def test_code_of_its_own_is_refused_by_name(custom: type[BaseAgent]) -> None:
+    with pytest.raises(DefinitionError, match=rf"agent 'tale': {custom.__name__} runs code of its own"):
+        plan_of(llm("root", sub_agents=[custom(name="tale")]))
+
+
+def test_two_agents_of_one_name_are_refused() -> None:
+    # ADK 2 warns of siblings only.
+    with pytest.raises(DefinitionError, match="two agents are named 'twin'"):
+        plan_of(llm("root", sub_agents=[llm("left", sub_agents=[llm("twin")]), llm("right", sub_agents=[llm("twin")])]))
+
+
+def test_an_agent_without_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LlmAgent, "_default_model", "", raising=False)
+    with pytest.raises(DefinitionError, match="agent 'root' has no model"):
+        plan_of(LlmAgent(name="root"))
+
+
+def test_a_version_that_moved_a_name_is_refused_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(LlmAgent, "_llm_flow")
+    with pytest.raises(DefinitionError, match=r"google-adk .* is not supported: it has no LlmAgent\._llm_flow"):
+        plan_of(llm("root"))
