@@ -114,7 +114,19 @@ def _node(agent: BaseAgent, hooks: _Hooks) -> Node:
     )
 
 
+def _refuse_delegation(agent: LlmAgent) -> None:
+    """Refuse what only google.adk 2's graphs run: agents that are handed a task, and those that work in parallel."""
+    mode = str(getattr(agent, "mode", None) or "chat")
+    if mode != "chat":
+        raise DefinitionError(
+            f"agent {agent.name!r}: mode={mode!r} is not supported yet; leave it out, and have the agent transferred to"
+        )
+    if getattr(agent, "parallel_worker", None):
+        raise DefinitionError(f"agent {agent.name!r}: parallel_worker is not supported yet; use a ParallelAgent")
+
+
 def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
+    _refuse_delegation(agent)
     instruction = agent.instruction if isinstance(agent.instruction, str) else None
     return LlmNode(
         **base,

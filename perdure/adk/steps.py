@@ -195,6 +195,11 @@ class AdkSteps:
             tools = await internals.tools_of(agent, context)
             await call.begin(False)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
+            if event is not None and event.actions.requested_auth_configs:
+                raise DefinitionError(
+                    f"tool {call.tool!r} of agent {agent.name!r} asks the user for a credential, which is not supported"
+                    " yet; give the tool its credential where the app is defined"
+                )
         except Exception as error:
             # ADK tries no tool again; what died with its worker is.
             await internals.tell_failure(agent, context, error)

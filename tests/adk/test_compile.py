@@ -127,6 +127,13 @@ def test_code_of_its_own_is_refused_by_name(custom: type[BaseAgent]) -> None:
         plan_of(llm("root", sub_agents=[custom(name="tale")]))
 
 
+@pytest.mark.skipif(internals.MAJOR < 2, reason="google.adk 1 has neither")
+@pytest.mark.parametrize("fields", [{"mode": "task"}, {"mode": "single_turn"}, {"parallel_worker": True}])
+def test_agents_that_only_graphs_run_are_refused_by_name(fields: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match=rf"agent 'helper': {next(iter(fields))}.* is not supported yet"):
+        plan_of(llm("root", sub_agents=[llm("helper", **fields)]))
+
+
 def test_two_agents_of_one_name_are_refused() -> None:
     # ADK 2 warns of siblings only.
     with pytest.raises(DefinitionError, match="two agents are named 'twin'"):

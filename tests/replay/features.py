@@ -18,6 +18,7 @@ from temporalio.client import Client, WorkflowExecution
 
 from perdure import __version__
 from perdure.agents import App
+from perdure.agents.adk_app import AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.journal import packing
 from tests.replay.record import HISTORIES, scrub
@@ -211,7 +212,7 @@ class Recorder:
         """Remember which test it is."""
         self._test = item.name.removeprefix("test_")
 
-    async def record(self, client: Client, app: App) -> None:
+    async def record(self, client: Client, app: AnyApp) -> None:
         """Write the histories of all of an app's workflows, as they are now."""
         found: list[WorkflowExecution] = [run async for run in client.list_workflows(f"WorkflowType = '{app.name}'")]
         found += [

@@ -77,7 +77,7 @@ async def test_one_trace_from_the_request_to_the_tool_over_a_killed_worker(
         await worker.read_until("serving")
         body = {"appName": app_name, "userId": "ann", "sessionId": "s", "newMessage": {"parts": [{"text": "Open up"}]}}
         async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
-            headers = {"traceparent": f"00-{trace}-{caller}-01", "baggage": "card=4929"}
+            headers = {"traceparent": f"00-{trace}-{caller}-01", "baggage": "card=4929-zxy"}
             running = asyncio.create_task(http.post(f"{url}/run?key=hush", json=body, headers=headers))
             await eventually((tmp_path / "waiting").exists)
             await eventually(lambda: any(span.name == "chat scripted" for span in collector.of(trace)))
@@ -110,7 +110,7 @@ async def test_one_trace_from_the_request_to_the_tool_over_a_killed_worker(
     history = await client.get_workflow_handle(f"{app_name}/ann/s").fetch_history()
     kept = b"".join(event.SerializeToString() for event in history.events)
     assert trace.encode() in kept
-    assert b"4929" not in kept
+    assert b"4929-zxy" not in kept
 
 
 @asynccontextmanager
@@ -204,7 +204,7 @@ async def test_each_turn_of_a_session_belongs_to_the_trace_of_whoever_caused_it(
 async def test_what_an_error_says_does_not_get_into_a_span(temporal_server: str, app_name: str) -> None:
     def look() -> None:
         """Look."""
-        raise RuntimeError("the card is 4929")
+        raise RuntimeError("the card is 4929-zxy")
 
     app = make_app(app_name, agent("clerk", [calls("look"), text("x")], [look]))
     async with traced(temporal_server) as (client, _, kept), serving(client, app) as user:
@@ -216,7 +216,7 @@ async def test_what_an_error_says_does_not_get_into_a_span(temporal_server: str,
         assert [dict(s.attributes or {})["error.type"] for s in spans if s.name == "execute_tool look"][:1] == [
             "RuntimeError"
         ]
-        assert "4929" not in json.dumps([span.to_json() for span in spans])
+        assert "4929-zxy" not in json.dumps([span.to_json() for span in spans])
 
 
 @pytest.mark.server

@@ -14,6 +14,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.common import RetryPolicy
 
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig, ToolContext
+from perdure.agents.adk_app import AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.tools import FunctionTool
 from perdure.client import Runner
@@ -33,7 +34,7 @@ _PATIENCE = 40.0
 """Seconds after which what a test waits for has failed to come. Without a cache Temporal's core loses a workflow task
 now and then, which is given again after ten."""
 
-ON_END: list[Callable[[Client, App], Awaitable[None]]] = []
+ON_END: list[Callable[[Client, AnyApp], Awaitable[None]]] = []
 """Called when an app has been served to its end; `tests/replay/features.py` records what is there then."""
 
 
@@ -156,7 +157,7 @@ def make_app(name: str, root: BaseAgent, *, resumable: bool = True) -> App:
 
 
 @asynccontextmanager
-async def serving(client: Client, app: App, *, cached: int = 100, **config: Any) -> AsyncGenerator[User]:
+async def serving(client: Client, app: AnyApp, *, cached: int = 100, **config: Any) -> AsyncGenerator[User]:
     """Run a worker for an app; with `cached=0` it replays a session from the start at every step and look."""
     settings = WorkerConfig(
         max_cached_workflows=cached,
