@@ -114,8 +114,8 @@ def _node(agent: BaseAgent, hooks: _Hooks) -> Node:
     )
 
 
-def _refuse_delegation(agent: LlmAgent) -> None:
-    """Refuse what only google.adk 2's graphs run: agents that are handed a task, and those that work in parallel."""
+def _refuse_delegated(agent: LlmAgent) -> None:
+    """Refuse agents that are handed a task, and parallel workers: google.adk 2 runs them apart from the tree."""
     mode = str(getattr(agent, "mode", None) or "chat")
     if mode != "chat":
         raise DefinitionError(
@@ -126,7 +126,7 @@ def _refuse_delegation(agent: LlmAgent) -> None:
 
 
 def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
-    _refuse_delegation(agent)
+    _refuse_delegated(agent)
     instruction = agent.instruction if isinstance(agent.instruction, str) else None
     return LlmNode(
         **base,

@@ -15,7 +15,7 @@ from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmati
 from google.genai import types
 
 from perdure.adk import internals
-from perdure.adk.events import AdkEvents, from_adk, to_adk
+from perdure.adk.events import AdkEvents, from_adk, refuse_credential, to_adk
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import StepSession
@@ -195,11 +195,8 @@ class AdkSteps:
             tools = await internals.tools_of(agent, context)
             await call.begin(False)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
-            if event is not None and event.actions.requested_auth_configs:
-                raise DefinitionError(
-                    f"tool {call.tool!r} of agent {agent.name!r} asks the user for a credential, which is not supported"
-                    " yet; give the tool its credential where the app is defined"
-                )
+            if event is not None:
+                refuse_credential(event)
         except Exception as error:
             # ADK tries no tool again; what died with its worker is.
             await internals.tell_failure(agent, context, error)

@@ -129,7 +129,7 @@ def test_code_of_its_own_is_refused_by_name(custom: type[BaseAgent]) -> None:
 
 @pytest.mark.skipif(internals.MAJOR < 2, reason="google.adk 1 has neither")
 @pytest.mark.parametrize("fields", [{"mode": "task"}, {"mode": "single_turn"}, {"parallel_worker": True}])
-def test_agents_that_only_graphs_run_are_refused_by_name(fields: dict[str, Any]) -> None:
+def test_agents_that_run_apart_from_the_tree_are_refused_by_name(fields: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match=rf"agent 'helper': {next(iter(fields))}.* is not supported yet"):
         plan_of(llm("root", sub_agents=[llm("helper", **fields)]))
 
