@@ -38,8 +38,8 @@ class CallbackActivity:
         """
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
-        snapshot = await self._journals.at(workflow_id, run_id, call.journal)
-        at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run)
+        snapshot = (await self._journals.at(workflow_id, run_id, call.journal)).within(call.scope)
+        at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run, call.scope)
         names = {"invocation": call.invocation_id, "agent": call.agent}
         tell("function", call.agent, CALLBACK_NAMES[call.which], invocation_id=call.invocation_id)
         with bound(**asdict(at.key), **names), telling("callback"), beating():

@@ -52,8 +52,8 @@ class ModelActivity:
         """
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
-        snapshot = await self._journals.at(workflow_id, run_id, call.journal)
-        at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run)
+        snapshot = (await self._journals.at(workflow_id, run_id, call.journal)).within(call.scope)
+        at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run, call.scope)
         names = {"invocation": call.invocation_id, "agent": call.agent}
         with bound(**asdict(at.key), **names), telling("model"), beating():
             try:
@@ -112,7 +112,8 @@ class ModelActivity:
             invocation_id=call.invocation_id,
             branch=call.branch,
         )
-        writer = self._streams.begin(draft) if self._streams is not None else None
+        # What an agent says that a tool runs is the tool's result, not the session's answer.
+        writer = self._streams.begin(draft) if self._streams is not None and not call.scope else None
         # An earlier attempt may have been streamed by another worker.
         retried = self._streams is not None and info.attempt > 1
         try:

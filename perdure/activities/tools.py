@@ -109,7 +109,7 @@ class ToolActivity:
             return CodeOutput(result=await self._steps.run_function(at, call.name, call.args, call.kwargs))
 
     async def _tool(self, call: ToolInput, end: float, timer: _Timer) -> ToolOutput:
-        at = _place(call.invocation_id, call.agent, call.branch)
+        at = _place(call.invocation_id, call.agent, call.branch, call.scope)
         tell("tool", at.agent, call.tool, invocation_id=at.invocation_id, call_id=call.function_call_id)
         names = {"invocation": at.invocation_id, "agent": at.agent, "tool": call.tool}
         with bound(**asdict(at.key), **names), telling("tool"):
@@ -147,13 +147,14 @@ class ToolActivity:
             await self._steps.remind(at, step)
             return ToolOutput()
         output = await self._steps.run_tool(at, step)
-        return output.model_copy(update={"times": timer.times}) if ran else output
+        return output.model_copy(update={"times": timer.times}) if ran and output.asks is None else output
 
     async def _session(self, call: ToolInput) -> Snapshot | None:
         if call.journal is None:
             return None
         info = activity.info()
-        return await self._journals.at(info.workflow_id or "", info.workflow_run_id or "", call.journal)
+        snapshot = await self._journals.at(info.workflow_id or "", info.workflow_run_id or "", call.journal)
+        return snapshot.within(call.scope)
 
     async def _state(self, call: ToolInput) -> dict[str, Any]:
         if call.length is None:
@@ -174,8 +175,9 @@ class ToolActivity:
             )
 
 
-def _place(invocation_id: str, agent: str, branch: str | None) -> Place:
-    return Place(SessionKey.parse(activity.info().workflow_id or ""), invocation_id, agent, branch)
+def _place(invocation_id: str, agent: str, branch: str | None, scope: tuple[str, ...] = ()) -> Place:
+    key = SessionKey.parse(activity.info().workflow_id or "")
+    return Place(key, invocation_id, agent, branch, scope=scope)
 
 
 def _local_call(call: ToolInput) -> LocalCall:

@@ -15,6 +15,7 @@ from google.adk.agents.parallel_agent import ParallelAgent
 from google.adk.agents.sequential_agent import SequentialAgent
 from google.adk.models.base_llm import BaseLlm
 from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
@@ -47,10 +48,7 @@ def compile_adk_app(app: AdkApp) -> Plan:
     root = app.app.root_agent
     if not isinstance(root, BaseAgent):
         raise DefinitionError(f"app {app.name!r}: its root is a {type(root).__name__}; graphs are not supported yet")
-    names = [agent.name for agent in walk(root)]
-    for name in names:
-        if names.count(name) > 1:
-            raise DefinitionError(f"two agents are named {name!r}; give each agent of a tree its own name")
+    _check_names(root)
     plugins: Sequence[BasePlugin] = app.app.plugins
     hooks = _Hooks([type(plugin) for plugin in plugins])
     return Plan(
@@ -79,6 +77,18 @@ def walk(root: BaseAgent) -> Iterator[BaseAgent]:
         yield from walk(child)
 
 
+def _check_names(root: BaseAgent) -> None:
+    """Check that a tree has no two agents of one name.
+
+    Raises:
+        DefinitionError: It has.
+    """
+    names = [agent.name for agent in walk(root)]
+    for name in names:
+        if names.count(name) > 1:
+            raise DefinitionError(f"two agents are named {name!r}; give each agent of a tree its own name")
+
+
 class _Hooks:
     """Which callbacks run around agents and tools by plugins."""
 
@@ -90,18 +100,19 @@ class _Hooks:
         return any(getattr(plugin, name, None) is not getattr(BasePlugin, name, None) for plugin in self._plugins)
 
 
-def _node(agent: BaseAgent, hooks: _Hooks) -> Node:
+def _node(agent: BaseAgent, hooks: _Hooks, around: tuple[BaseAgent, ...] = ()) -> Node:
+    """Return an agent's node; `around` are the agents whose tools run it."""
     base: dict[str, Any] = {
         "name": agent.name,
         "description": agent.description,
-        "sub_agents": tuple(_node(child, hooks) for child in agent.sub_agents),
+        "sub_agents": tuple(_node(child, hooks, around) for child in agent.sub_agents),
         "before": bool(agent.before_agent_callback) or hooks.has("before_agent_callback"),
         "after": bool(agent.after_agent_callback) or hooks.has("after_agent_callback"),
     }
     # By their code, not their class: what a subclass overrides is a custom agent's.
     run = type(agent)._run_async_impl  # pyright: ignore[reportPrivateUsage]
     if isinstance(agent, LlmAgent) and run is LlmAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
-        return _llm_node(agent, base)
+        return _llm_node(agent, base, hooks, around)
     if isinstance(agent, SequentialAgent) and run is SequentialAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
         return SequentialNode(**base)
     if isinstance(agent, LoopAgent) and run is LoopAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
@@ -125,7 +136,7 @@ def _refuse_delegated(agent: LlmAgent) -> None:
         raise DefinitionError(f"agent {agent.name!r}: parallel_worker is not supported yet; use a ParallelAgent")
 
 
-def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
+def _llm_node(agent: LlmAgent, base: dict[str, Any], hooks: _Hooks, around: tuple[BaseAgent, ...]) -> LlmNode:
     _refuse_delegated(agent)
     instruction = agent.instruction if isinstance(agent.instruction, str) else None
     return LlmNode(
@@ -133,7 +144,7 @@ def _llm_node(agent: LlmAgent, base: dict[str, Any]) -> LlmNode:
         model=_model_name(agent),
         instruction=instruction or "",
         dynamic_instruction=instruction is None,
-        tools=_tools(agent),
+        tools=_tools(agent, hooks, (*around, agent)),
         include_contents="default",
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
         disallow_transfer_to_peers=agent.disallow_transfer_to_peers,
@@ -153,7 +164,7 @@ def _model_name(agent: LlmAgent) -> str:
         raise DefinitionError(f"agent {agent.name!r} has no model: {error}") from error
 
 
-def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
+def _tools(agent: LlmAgent, hooks: _Hooks, around: tuple[BaseAgent, ...]) -> tuple[ToolPlan, ...]:
     """Return what is known of the tools before any runs; those of toolsets are found when their step asks."""
     plans: list[ToolPlan] = []
     # google.adk's type of a tool has a bare `Callable` in it.
@@ -166,5 +177,24 @@ def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
             continue
         kind = "long_running" if long_running else "function"
         declaration = types.FunctionDeclaration(name=name)
-        plans.append(ToolPlan(name=name, kind=kind, declaration=declaration, options=_ONCE))
+        inner = _agent_of_tool(given, hooks, around) if isinstance(given, AgentTool) else {}
+        plans.append(ToolPlan(name=name, kind=kind, declaration=declaration, options=_ONCE, **inner))
     return tuple(plans)
+
+
+def _agent_of_tool(tool: AgentTool, hooks: _Hooks, around: tuple[BaseAgent, ...]) -> dict[str, Any]:
+    """Return what a plan has of a tool that runs an agent, each of whose steps is to be one of its own.
+
+    Nothing where the tool runs code of its own, or the agent cannot be compiled: then the tool is one step.
+    """
+    agent = tool.agent
+    # An agent may be its own tool, without an end.
+    if type(tool).run_async is not AgentTool.run_async or any(one is agent for one in around):
+        return {}
+    plugins = getattr(tool, "include_plugins", False)
+    try:
+        _check_names(agent)
+        node = _node(agent, hooks if plugins else _Hooks([]), around)
+    except DefinitionError:
+        return {}
+    return {"agent": node, "plugins": plugins}

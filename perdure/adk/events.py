@@ -10,7 +10,7 @@ from google.adk.events.event import Event as AdkEvent
 from google.adk.events.event_actions import EventActions as AdkActions
 
 from perdure.errors import DefinitionError
-from perdure.journal.events import Event
+from perdure.journal.events import Event, EventActions
 from perdure.steps.plain_values import NotPlain, to_plain
 
 _MOST_KEPT = 20_000
@@ -82,6 +82,17 @@ def from_adk(event: AdkEvent) -> Event:
     if delta:
         data.setdefault("actions", {})["stateDelta"] = delta
     return Event.model_validate(data)
+
+
+def actions_of(actions: AdkActions) -> EventActions:
+    """Return what google.adk's code set through its context, as JSON.
+
+    Raises:
+        NotPlain: Something in it is no JSON; the message names the key.
+    """
+    delta = plain_state(actions.state_delta)
+    bare = actions.model_copy(update={"state_delta": {}}).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return EventActions.model_validate(bare | {"stateDelta": delta})
 
 
 def plain_state(state: dict[str, Any]) -> dict[str, Any]:

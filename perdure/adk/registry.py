@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+from typing import cast
+
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
+from google.adk.tools.agent_tool import AgentTool
 
 from perdure.adk.compile import compile_adk_app, walk
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import DefinitionError
 from perdure.plan.nodes import LlmNode, Plan
+
+
+def _by_name(root: BaseAgent) -> dict[str, BaseAgent]:
+    return {agent.name: agent for agent in walk(root)}
 
 
 class AdkRegistry:
@@ -23,7 +32,38 @@ class AdkRegistry:
         """
         self.app = app
         self.plan: Plan = compile_adk_app(app)
-        self._agents: dict[str, BaseAgent] = {agent.name: agent for agent in walk(app.app.root_agent)}
+        self._agents = _by_name(app.app.root_agent)
+
+    def within(self, tools: Sequence[tuple[str, str]]) -> AdkRegistry:
+        """Return the registry of the agents that a tool runs.
+
+        Args:
+            tools: Agents and their tools around them, outermost first.
+
+        Raises:
+            NotRegistered: The app has no such tool here, or it runs no agent.
+        """
+        found = self
+        for agent, tool in tools:
+            inner = copy(found)
+            inner._agents = _by_name(found.agent_tool(agent, tool).agent)
+            found = inner
+        return found
+
+    def agent_tool(self, agent: str, tool: str) -> AgentTool:
+        """Return an agent's tool that runs another agent.
+
+        Raises:
+            NotRegistered: The app has no such tool here.
+        """
+        given = cast("list[object]", self.llm_agent_named(agent).tools)  # pyright: ignore[reportUnknownMemberType]
+        for one in given:
+            if isinstance(one, AgentTool) and one.name == tool:
+                return one
+        raise NotRegistered(
+            f"app {self.app.name!r} in this worker: agent {agent!r} has no tool {tool!r} that runs an agent; deploy the"
+            " code that has it"
+        )
 
     def agent(self, name: str) -> BaseAgent:
         """Return an agent.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.adk.apps.app import App
 from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
 from google.adk.runners import Runner
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
+from google.adk.tools.agent_tool import AgentTool
 
 from perdure.adk.artifacts import StepArtifacts
 from perdure.agents.adk_app import AdkApp
@@ -31,6 +33,16 @@ class Services:
             # Each step has a session service of its own.
             session_service=InMemorySessionService(),
             memory_service=memory or InMemoryMemoryService(),
+        )
+
+    def runner_of(self, tool: AgentTool) -> Runner:
+        """Return a runner for the agent that a tool runs. As `AgentTool.run_async` makes it: with an empty memory."""
+        plugins = self.runner.plugin_manager.plugins if tool.include_plugins else []
+        return Runner(
+            app=App(name=self.runner.app_name, root_agent=tool.agent, plugins=plugins),
+            session_service=InMemorySessionService(),
+            memory_service=InMemoryMemoryService(),
+            credential_service=self.runner.credential_service,
         )
 
     def artifacts(self, key: str) -> StepArtifacts | None:

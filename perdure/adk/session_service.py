@@ -31,7 +31,7 @@ class StepSession(BaseSessionService):
             app_name=key.app,
             user_id=key.user,
             state=state,
-            events=events.of(projection.events, f"{key.app}/{key.user}/{key.session}"),
+            events=events.of(projection.own_events, f"{key.app}/{key.user}/{key.session}"),
             last_update_time=projection.events[-1].timestamp if projection.events else 0.0,
         )
         self.logged: list[Event] = []

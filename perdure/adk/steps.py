@@ -11,11 +11,14 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode  # pyright: ignore[reportPrivateImportUsage] -- no other place in 1.x
 from google.adk.events.event import Event as AdkEvent
+from google.adk.runners import Runner
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 from google.genai import types
 
-from perdure.adk import internals
-from perdure.adk.events import AdkEvents, from_adk, refuse_credential, to_adk
+from perdure.adk import agent_tools, internals
+from perdure.adk.events import AdkEvents, from_adk, plain_state, refuse_credential, to_adk
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import StepSession
@@ -66,7 +69,7 @@ class AdkSteps:
     async def _ask(
         self, at: Place, session: Snapshot, call: ModelCall, node: LlmNode, writer: Writer | None
     ) -> StepOutput:
-        agent = self._registry.llm_agent(node)
+        agent = self._agents(session).llm_agent(node)
         key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
         step, context = self._begin(at, session, agent, key, streams=writer is not None)
         said = self._said(agent, session, at, call.begun_with)
@@ -118,7 +121,7 @@ class AdkSteps:
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
-        agent = self._registry.agent(at.agent)
+        agent = self._agents(session).agent(at.agent)
         key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
         step, context = self._begin(at, session, agent, key)
         try:
@@ -136,7 +139,7 @@ class AdkSteps:
         ADK: `Runner._handle_new_message`, `Runner._exec_with_plugin`. An answer stays as the person gave it.
         """
         key = f"{at.invocation_id}:begin:{len(session.projection.entries)}"
-        step, context = self._begin(at, session, self._registry.agent(at.agent), key)
+        step, context = self._begin(at, session, self._agents(session).agent(at.agent), key)
         invocation = session.projection.invocations[at.invocation_id]
         answer = session.projection.loggable_answer(invocation)
         given = answer or (invocation.message if invocation.agent is None else None)
@@ -163,14 +166,14 @@ class AdkSteps:
     async def _end_turn(self, at: Place, session: Snapshot) -> StepOutput:
         """Have plugins look at a turn that has ended, and compact the log."""
         key = f"{at.invocation_id}:end:{len(session.projection.entries)}"
-        step, context = self._begin(at, session, self._registry.agent(at.agent), key)
+        step, context = self._begin(at, session, self._agents(session).agent(at.agent), key)
         try:
             await context.plugin_manager.run_after_run_callback(invocation_context=context)
         except Exception as error:
             await internals.tell_run_failure(context, error)
             raise
         app = self._registry.app.app
-        if app.events_compaction_config is not None:
+        if app.events_compaction_config is not None and not at.scope:
             await internals.compact(app, step.session, step)
         return replace(_output(step, context), ended=False)
 
@@ -184,7 +187,7 @@ class AdkSteps:
     async def _run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         session = call.session
         assert session is not None, "a google.adk tool is given its session"
-        agent = self._registry.llm_agent_named(at.agent)
+        agent = self._agents(session).llm_agent_named(at.agent)
         key = f"{call.key}{':confirmed' if call.confirmation is not None else ''}"
         step, context = self._begin(at, session, agent, key)
         calling = to_adk(_event_of(session, call))
@@ -193,15 +196,42 @@ class AdkSteps:
             decision = AdkConfirmation.model_validate(call.confirmation.model_dump(by_alias=True))
         try:
             tools = await internals.tools_of(agent, context)
+            self._set_apart(at, session, call, context, tools)
             await call.begin(False)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
             if event is not None:
                 refuse_credential(event)
+        except agent_tools.Asks as asks:
+            return ToolOutput(asks=asks.asked)
         except Exception as error:
             # ADK tries no tool again; what died with its worker is.
             await internals.tell_failure(agent, context, error)
             raise ToolFailed(type(error).__name__, error, self._left(agent, step, error)) from error
         return await self._response(agent, step, context, event)
+
+    def _set_apart(
+        self, at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tools: dict[str, BaseTool]
+    ) -> None:
+        """Where the call's tool runs an agent that the plan has, let it run without: the workflow runs the agent."""
+        node = llm_node(session.projection, at, None)[1]
+        planned, tool = node.tool(call.tool), tools.get(call.tool)
+        if planned is None or planned.agent is None or not isinstance(tool, AgentTool):
+            return
+        scope = session.projection.scopes.get(call.id)
+        if scope is None:
+            tools[call.tool] = agent_tools.asking(tool, plain_state(context.session.state))
+        else:
+            tools[call.tool] = agent_tools.answered(tool, scope, at.invocation_id)
+            agent_tools.without_before(context)
+
+    def _agents(self, session: Snapshot) -> AdkRegistry:
+        return self._registry.within(session.projection.tools)
+
+    def _runner(self, session: Snapshot) -> Runner:
+        tools = session.projection.tools
+        if not tools:
+            return self._services.runner
+        return self._services.runner_of(self._registry.within(tools[:-1]).agent_tool(*tools[-1]))
 
     async def _run_sync(self, fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         return await self._code.run(fn, **kwargs)
@@ -244,8 +274,9 @@ class AdkSteps:
         """Return the session and the context that a step's code gets."""
         step = StepSession(at.key, session.projection, at.invocation_id, self._events)
         message = session.projection.invocations[at.invocation_id].message
+        key = ":".join((*at.scope, key))
         context = internals.new_context(
-            self._services.runner,
+            self._runner(session),
             session=step.session,
             new_message=message.content.model_copy(deep=True) if message.content is not None else None,
             run_config=RunConfig(streaming_mode=StreamingMode.SSE if streams else StreamingMode.NONE),

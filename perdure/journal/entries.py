@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from perdure.journal.compact_json import briefly, unsaid, unsaid_one
 from perdure.journal.events import Event
 from perdure.journal.run_paths import RunPath
-from perdure.journal.tool_output import ToolOutput
+from perdure.journal.tool_output import AgentAsked, ToolOutput
 from perdure.plan.nodes import CallLimit, Plan
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -340,6 +340,30 @@ class StateChanged(_Entry):
     """Of the user, without content; its invocation id, `p-…`, is that of no invocation. As in ADK."""
 
 
+class ScopeBegan(_Entry):
+    """A tool that runs an agent is to run it: in a scope of its own under the call, with a log and a state."""
+
+    kind: Literal["scope_began"] = "scope_began"
+    invocation_id: str
+    call_id: str
+    agent: str
+    """Whose tool it is."""
+    tool: str
+    asked: AgentAsked
+    event_id: str
+    """Id of the event that the agent's log begins with."""
+    timestamp: float
+
+
+class Within(_Entry):
+    """An entry of a scope."""
+
+    kind: Literal["within"] = "within"
+    call_id: str
+    """The call that the scope is under."""
+    entry: Entry
+
+
 class EventRewound(_Entry):
     """An event of an imported log that a later event of it rewound: readers see it, and no rule looks at it."""
 
@@ -373,10 +397,14 @@ Entry = Annotated[
     | LogImported
     | InvocationPinned
     | StateChanged
+    | ScopeBegan
+    | Within
     | EventRewound,
     Field(discriminator="kind"),
 ]
 """One entry of a journal."""
+
+Within.model_rebuild()
 
 RunEntry = EventLogged | ActivityKept | FailureCaught | RunBegan | CallbackRan
 """Entries of what an invocation's agents did: from these the agent runs are rebuilt."""

@@ -31,6 +31,7 @@ from perdure.journal.entries import (
     PlanLoaded,
     ResumeAccepted,
     RunBegan,
+    ScopeBegan,
     SessionCreated,
     SharedStateRead,
     StateChanged,
@@ -38,6 +39,7 @@ from perdure.journal.entries import (
     ToolKept,
     ToolRan,
     ToolStarted,
+    Within,
 )
 from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
 from perdure.journal.interning import share_field_sets
@@ -46,6 +48,7 @@ from perdure.journal.no_answers import is_refused
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import SHARED, Projection, stored_part
 from perdure.journal.questions import lets_run_again, target_of
+from perdure.journal.scopes import begin_scope, parts_for_scopes, pin_scopes, resume_scopes, show_questions
 from perdure.journal.tool_runs import add_run
 from perdure.plan.nodes import Plan
 
@@ -80,6 +83,7 @@ def apply_entry(projection: Projection, entry: Entry) -> None:  # noqa: C901 -- 
             invocation.status, invocation.failures, invocation.reason = "running", (), None
             invocation.at_limit = False
             _drop_turns(projection, entry.invocation_id)
+            resume_scopes(projection, entry.invocation_id)
         case InvocationSettled():
             _settle(projection, entry)
         case PlanLoaded():
@@ -112,6 +116,12 @@ def apply_entry(projection: Projection, entry: Entry) -> None:  # noqa: C901 -- 
             _pin(projection, entry)
         case StateChanged():
             _show(projection, entry.event)
+        case ScopeBegan():
+            begin_scope(projection, entry)
+        case Within():
+            scope = projection.scopes[entry.call_id]
+            apply_entry(scope, entry.entry)
+            show_questions(projection, scope)
         case EventRewound():
             projection.call_ids.update(call.id or "" for call in entry.event.get_function_calls())
             _show(projection, entry.event)
@@ -178,7 +188,7 @@ def _accept(projection: Projection, entry: MessageAccepted | AnswerAccepted) -> 
             projection.calls[response.id].answer = "accepted"
             projection.timed.pop(response.id, None)
             # A person's answer lets the imported call run that it is about; answers in the import are data.
-            projection.blocked_calls.discard(_asked_about(projection.calls[response.id].pending))
+            _unblock(projection, _asked_about(projection.calls[response.id].pending))
     if isinstance(entry, MessageAccepted):
         projection.invocations[event.invocation_id] = Invocation(event.invocation_id, event, asked=entry.max_llm_calls)
         projection.turns.append(Turn("message", event.invocation_id))
@@ -190,14 +200,28 @@ def _accept(projection: Projection, entry: MessageAccepted | AnswerAccepted) -> 
         invocation.status = "queued"
 
 
+def _unblock(projection: Projection, call_id: str) -> None:
+    projection.blocked_calls.discard(call_id)
+    for scope in projection.scopes.values():
+        _unblock(scope, call_id)
+
+
 def _log_answer(projection: Projection, entry: AnswerLogged) -> None:
     for invocation in projection.invocations.values():
         for event in invocation.answers:
             if event.id == entry.event_id:
                 invocation.answers.remove(event)
-                _mark_answered(projection, event)
-                _show(projection, _at(event, entry.timestamp))
+                _deliver(projection, _at(event, entry.timestamp))
                 return
+
+
+def _deliver(projection: Projection, event: Event) -> None:
+    """Log an answer, and in the scopes whose calls it answers."""
+    _mark_answered(projection, event)
+    _show(projection, event)
+    for scope, part in parts_for_scopes(projection, event):
+        projection.of_scopes.add(event.id)
+        _deliver(scope, part)
 
 
 def _start(projection: Projection, entry: InvocationStarted) -> None:
@@ -234,10 +258,7 @@ def _settle(projection: Projection, entry: InvocationSettled) -> None:
     if entry.status in ("stopped", "finished"):
         _drop_turns(projection, entry.invocation_id)
     if entry.status == "finished":
-        invocation.entries.clear()
-        invocation.kept.clear()
-        invocation.started.clear()
-        invocation.temp.clear()
+        invocation.forget()
 
 
 def _keep_tool(projection: Projection, entry: ToolKept) -> None:
@@ -312,6 +333,7 @@ def _pin(projection: Projection, entry: InvocationPinned) -> None:
     """Give an imported invocation its plan, and its open calls the deadlines that they have in it."""
     invocation = projection.invocations[entry.invocation_id]
     invocation.agent, invocation.plan = entry.agent, entry.plan
+    pin_scopes(projection, invocation.id)
     if entry.timestamp is None:
         return
     for call in projection.calls.values():
@@ -335,6 +357,8 @@ def _take_over(projection: Projection, entry: LogImported) -> None:
         logged = (item for invocation in projection.invocations.values() for item in invocation.entries)
         hidden = (item.event for item in logged if isinstance(item, EventLogged) and item.hidden)
         projection.blocked_calls.update(call.id or "" for event in hidden for call in event.get_function_calls())
+    for scope in projection.scopes.values():
+        _take_over(scope, entry)
     projection.imported_plan, projection.newest_plan = entry.plan_digest, None
     projection.imported_shared = projection.shared_state()
     projection.plans.clear()

@@ -76,6 +76,13 @@ class Invocation:
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""
 
+    def forget(self) -> None:
+        """Forget what only those who go on with it need to know."""
+        self.entries.clear()
+        self.kept.clear()
+        self.started.clear()
+        self.temp.clear()
+
 
 def set_deadline(call: Call, plan: Plan | None, since: float) -> None:
     """Give a call the deadline and the reminder that its tool has in a plan, counted from a time."""

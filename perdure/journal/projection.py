@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.journal.entries import Entry
+from perdure.journal.entries import Entry, ScopeBegan
 from perdure.journal.events import USER, Event
 from perdure.journal.invocations import Call, Invocation, Turn
 from perdure.journal.live_events import live_events
@@ -72,17 +72,44 @@ class Projection:
     """What idempotency keys begin with: of an imported log, so that no two imports of it have a key in common."""
     imported_plan: str | None = None
     """Digest of the newest plan at an imported log's origin."""
+    scopes: dict[str, Projection] = field(default_factory=dict[str, "Projection"])
+    """What agents did that tools ran, by the tool's call."""
+    began: ScopeBegan | None = None
+    """Of such an agent's projection: how it began."""
+    tools: tuple[tuple[str, str], ...] = ()
+    """The agents and tools around it, outermost first."""
+    of_scopes: set[str] = field(default_factory=set[str])
+    """Events of scopes underneath that readers see here, by id: what waits for an answer, and the answers."""
 
     def plan_of(self, invocation: Invocation) -> Plan | None:
         """Return the plan that an invocation is pinned to, or will be; `None` before any plan is loaded."""
         digest = invocation.plan or self.newest_plan
         return self.plans.get(digest) if digest else None
 
+    def scope(self, calls: Sequence[str]) -> Projection:
+        """Return the projection of an agent that tools run, by the calls around it, outermost first."""
+        found = self
+        for call in calls:
+            found = found.scopes[call]
+        return found
+
+    @property
+    def own_events(self) -> list[Event]:
+        """The event log without what is shown of scopes underneath: what the agents see."""
+        return [event for event in self.events if event.id not in self.of_scopes] if self.of_scopes else self.events
+
+    def _waits_within(self, invocation: Invocation) -> bool:
+        """Return whether an agent that a tool runs has not come to its end: it waits, whatever the app."""
+        if invocation.status not in ("waiting", "running", "queued"):
+            return False
+        inner = (scope.invocations.get(invocation.id) for scope in self.scopes.values())
+        return any(one is not None and one.status != "finished" for one in inner)
+
     def is_resumable(self, invocation: Invocation) -> bool:
         """Return whether the invocation's app is resumable; before any plan is known, nothing is lost by a resume."""
         plan = self.plan_of(invocation)
         if plan is not None:
-            return plan.resumable
+            return plan.resumable or self._waits_within(invocation)
         # Of an imported log: only where nothing pauses does an invocation finish with its calls open.
         return invocation.status != "finished" or not any(
             call.answer == "open" and call.pending.invocation_id == invocation.id for call in self.calls.values()
@@ -154,8 +181,9 @@ class Projection:
             plan: The plan.
             before: An invocation; what the session did in it, and later, plays no part (R8).
         """
-        first = next((i for i, event in enumerate(self.events) if event.invocation_id == before), len(self.events))
-        for event in reversed(live_events(self.events[:first])):
+        events = self.own_events
+        first = next((i for i, event in enumerate(events) if event.invocation_id == before), len(events))
+        for event in reversed(live_events(events[:first])):
             state_only = event.actions.agent_state is not None or event.actions.end_of_agent
             if event.author == USER or state_only or event.author not in plan.nodes:
                 continue

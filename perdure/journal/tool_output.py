@@ -35,6 +35,21 @@ class LocalCall(BaseModel):
     """It ran with a person's decision."""
 
 
+class AgentAsked(BaseModel):
+    """What an agent is told that a tool runs, and where the tool stood as it was to run it. Of google.adk's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    content: types.Content
+    """The message to the agent."""
+    state: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
+    """What of its state differs from the session's."""
+    args: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
+    """The tool's arguments, as callbacks left them."""
+    actions: EventActions = Field(default=EventActions(), exclude_if=no_actions)
+    """What callbacks had set through the tool's context."""
+
+
 class ToolOutput(BaseModel):
     """The result of a tool's activity."""
 
@@ -52,6 +67,8 @@ class ToolOutput(BaseModel):
     """What google.adk's code wrote into the state by other ways than the actions; it lasts as the invocation does."""
     ends_agent: bool = Field(default=False, exclude_if=unsaid)
     """The code set `end_invocation`: the agent's run ends behind the response."""
+    asks: AgentAsked | None = Field(default=None, exclude_if=unsaid)
+    """The tool runs an agent, which is to run first."""
     needs_confirmation: bool = Field(default=False, exclude_if=unsaid)
     """The predicate of `require_confirmation` said so; the function has not run."""
     times: RunTimes | None = None

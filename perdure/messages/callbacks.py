@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.journal.compact_json import unsaid
 from perdure.journal.run_paths import RunPath
 from perdure.messages.session import JournalSlice
 
@@ -36,4 +37,6 @@ class CallbackInput(BaseModel):
     invocation_id: str
     branch: str | None = None
     run: RunPath = ""
+    scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """The calls of tools that run the agent, outermost first."""
     journal: JournalSlice

@@ -338,6 +338,8 @@ class ModelInput(_Message):
     begun_with: str | None = None
     """The agent run's first event, by id, where what it said before counts: google.adk's."""
     run: RunPath = ""
+    scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """The calls of tools that run the agent, outermost first."""
     journal: JournalSlice
 
 
@@ -388,6 +390,8 @@ class ToolInput(_Message):
     """What the session's idempotency keys begin with, if its log was imported."""
     known: int | None = None
     """Of an at-most-once tool: the length of the journal that tells which calls this history has started."""
+    scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """The calls of tools that run the agent, outermost first."""
     journal: JournalSlice | None = None
     """Of a google.adk tool, which may look at the whole session: what the journal gained since the last slice."""
     again: str | None = None

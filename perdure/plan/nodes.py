@@ -79,6 +79,11 @@ class Expiry(BaseModel):
     """Otherwise, what the session answers."""
 
 
+def _is_unset(value: object) -> bool:
+    """Return whether a field is left out of a plan's JSON, so that plans without it keep their digests."""
+    return not value
+
+
 class ToolPlan(BaseModel):
     """One tool of one LLM agent."""
 
@@ -108,11 +113,10 @@ class ToolPlan(BaseModel):
     """JSON schema of a long-running call's answer, where the tool declares one; forms are made from it."""
     local: bool = False
     """Runs as a local activity, in the worker that has the session, without a round trip through the server."""
-
-
-def _is_unset(value: object) -> bool:
-    """Return whether a field is left out of a plan's JSON, so that plans without it keep their digests."""
-    return not value
+    agent: Node | None = Field(default=None, exclude_if=_is_unset)
+    """Of google.adk's `AgentTool`: the agent that it runs, in a scope of its own under the call."""
+    plugins: bool = Field(default=False, exclude_if=_is_unset)
+    """The app's plugins look at that agent's run, too."""
 
 
 class AdkRules(BaseModel):
@@ -253,6 +257,35 @@ class Plan(BaseModel):
         """Whether a tool runs as a local activity, which is in the middle of a workflow task."""
         return any(tool.local for node in self.nodes.values() if isinstance(node, LlmNode) for tool in node.tools)
 
+    @cached_property
+    def _scopes(self) -> dict[tuple[str, str], Plan | None]:
+        return {}
+
+    def scope(self, agent: str, tool: str) -> Plan | None:
+        """Return the plan of the agent that a tool runs; `None` if the tool runs none.
+
+        In its scope the agent waits for answers whether or not the app is resumable: nobody could begin it again.
+        """
+        if (agent, tool) not in self._scopes:
+            self._scopes[agent, tool] = self._scope(agent, tool)
+        return self._scopes[agent, tool]
+
+    def _scope(self, agent: str, tool: str) -> Plan | None:
+        node = self.nodes.get(agent)
+        planned = node.tool(tool) if isinstance(node, LlmNode) else None
+        if planned is None or planned.agent is None or self.adk is None:
+            return None
+        rules = self.adk.model_copy(
+            update={
+                "logs_failures": self.adk.major >= 2 and isinstance(planned.agent, LlmNode),
+                "begins": self.adk.begins and planned.plugins,
+                "ends": self.adk.ends and planned.plugins,
+            }
+        )
+        # No copy, which would keep what this plan has cached.
+        fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        return Plan(**(fields | {"resumable": True, "root": planned.agent, "adk": rules}))
+
     def path(self, name: str) -> list[str]:
         """Return the names from the root down to `name`, both included."""
         names = [name]
@@ -279,5 +312,5 @@ def _walk(node: Node) -> Iterator[Node]:
         yield from _walk(child)
 
 
-for _cls in (_Node, LlmNode, SequentialNode, LoopNode, ParallelNode, CustomNode, RefusedNode, Plan):
+for _cls in (ToolPlan, _Node, LlmNode, SequentialNode, LoopNode, ParallelNode, CustomNode, RefusedNode, Plan):
     _cls.model_rebuild()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from google.genai import types
@@ -36,6 +36,8 @@ class Place:
     branch: str | None = None
     run: RunPath = ""
     """The agent run."""
+    scope: tuple[str, ...] = ()
+    """The calls of tools that run the agent, outermost first."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Snapshot:
     projection: Projection
     memo: PromptMemo
     """For prompts of this session."""
+
+    def within(self, scope: Sequence[str]) -> Snapshot:
+        """Return what the agents see that tools run, by the calls around them, outermost first."""
+        return replace(self, projection=self.projection.scope(scope)) if scope else self
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ async def _run_step(scope: Scope, agent: str, which: Callback, *, branch: str | 
         invocation_id=scope.invocation.id,
         branch=branch,
         run=run,
-        journal=scope.carrier.slice(scope.projection),
+        scope=scope.calls,
+        journal=scope.slice(),
     )
     with scope.slice_under_way(call.journal) as witness:
         return await scope.activities.callback(call, _OPTIONS, witness)

@@ -193,7 +193,7 @@ class CustomContext(InvocationContext):
         update: dict[str, object] = {"agent": self._node.name, "invocation_id": self.invocation_id}
         update |= {"branch": self.branch, "index": index}
         if payload_size(call) <= _ROOM_BYTES:
-            update["journal"] = self._scope.carrier.slice(self._scope.projection)
+            update["journal"] = self._scope.slice()
         return call.model_copy(update=update)
 
     async def run_agent(self, agent: BaseAgent) -> AsyncGenerator[Event, None]:

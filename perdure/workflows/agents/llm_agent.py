@@ -251,7 +251,8 @@ class _LlmRun:
             begun_after=self._run.begun_after,
             begun_with=self._first if self._adk else None,
             run=scope.name_of(self._run),
-            journal=scope.carrier.slice(scope.projection),
+            scope=scope.calls,
+            journal=scope.slice(),
         )
         try:
             with scope.slice_under_way(call.journal) as witness:

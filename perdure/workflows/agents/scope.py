@@ -145,16 +145,23 @@ class Scope:
         activities: Activities,
         carrier: Carrier,
         user_id: str,
+        around: Scope | None = None,
     ) -> None:
+        """Take up an invocation, or, `around` given, that of an agent which a tool runs in it."""
         self.plan = plan
         self.invocation = invocation
         self.log = log
         self.activities = activities
         self.carrier = carrier
         self.user_id = user_id
-        self.waits = Waits(log.projection)
-        self.progress = Progress(activities.progress)
-        self.budget = CallBudget(plan, invocation, self.waits, self.progress.check_stopped)
+        self.session = around.session if around is not None else log.projection
+        """The projection of the whole session."""
+        self.calls: tuple[str, ...] = ()
+        """The calls of tools around it, outermost first."""
+        self.waits = Waits(log.projection, around.waits if around is not None else None)
+        self.progress = around.progress if around is not None else Progress(activities.progress)
+        may_wait = plan.resumable and around is None
+        self.budget = CallBudget(plan, invocation, self.waits, self.progress.check_stopped, may_wait=may_wait)
         self.hand_overs = 0
         """Transfers inside of transfers."""
         self._names_runs = any(isinstance(node, CustomNode) for node in plan.nodes.values())
@@ -162,8 +169,28 @@ class Scope:
 
     @property
     def projection(self) -> Projection:
-        """The session's projection."""
+        """What the invocation's agents see: the session's projection, or that of the scope under a tool's call."""
         return self.log.projection
+
+    def within(self, call_id: str, plan: Plan) -> Scope:
+        """Return the scope of the agent that a tool runs."""
+        log = self.log.within(call_id)
+        scope = Scope(
+            plan=plan,
+            invocation=log.projection.invocations[self.invocation.id],
+            log=log,
+            activities=self.activities,
+            carrier=self.carrier,
+            user_id=self.user_id,
+            around=self,
+        )
+        scope.calls = (*self.calls, call_id)
+        scope.run_agent = self.run_agent
+        return scope
+
+    def slice(self) -> JournalSlice:
+        """Return what the session's journal gained since the last slice, and remember that it is on its way."""
+        return self.carrier.slice(self.session)
 
     def name_of(self, run: AgentRun) -> str:
         """Return the path of an agent run in the journal: none, unless a custom agent may begin several at once."""
@@ -203,7 +230,8 @@ class Scope:
             EffectFailed: There would be too much of them; the event stays in the log.
         """
         delta = shared_part(event.actions.state_delta)
-        if delta:
+        # What a scope writes there its tool's response writes, too.
+        if delta and not self.calls:
             request = ShareStateInput(user_id=self.user_id, write_id=event.id, delta=delta)
             await self.activities.share_state(event.author, request)
 
@@ -306,8 +334,8 @@ class Scope:
 
     def keep_unlogged(self) -> None:
         """Journal what tools returned whose siblings have not run, and what failed: the next run goes on from there."""
-        for call_id, output in self.progress.unlogged.items():
-            self.keep(call_id, output)
+        for keep in self.progress.unlogged.values():
+            keep()
         self.keep_caught()
 
     def keep_caught(self, caught: Sequence[FailureCaught] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from google.genai import types
@@ -25,6 +26,7 @@ from perdure.rules.tool_responses import (
     response_event,
     silent_calls,
 )
+from perdure.workflows.agents.agent_tools import run_agent_tool
 from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_once
 from perdure.workflows.agents.large_responses import fit
 from perdure.workflows.agents.scope import Scope
@@ -241,7 +243,8 @@ class ToolCalls:
             length=length,
             key_salt=self._scope.projection.key_salt,
             known=len(self._scope.projection.entries) if tool.at_most_once else None,
-            journal=self._scope.carrier.slice(self._scope.projection) if adk else None,
+            scope=self._scope.calls,
+            journal=self._scope.slice() if adk else None,
         )
         if tool.at_most_once:
             output = await run_once(self._scope, tool, call, request, step)
@@ -252,12 +255,13 @@ class ToolCalls:
                 self._keep_final(call, output)
         else:
             try:
-                output = await run_tool(self._scope, tool, request)
+                running = run_tool if tool.agent is None else run_agent_tool
+                output = await running(self._scope, tool, request)
             except EffectFailed as failure:
                 if not is_told(tool, failure):
                     raise
                 output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
-            self._scope.progress.returned(call_id, output)
+            self._scope.progress.returned(call_id, partial(self._scope.keep, call_id, output))
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes and not adk:
             return refused_transfer(self._scope.plan, tool.name, output)

@@ -11,9 +11,10 @@ from perdure.journal.projection import Call, Projection
 class Waits:
     """The open waits of one invocation. One for answers ends when every one of its calls has a logged answer."""
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, around: Waits | None = None) -> None:
+        """Begin with none; those of an agent that a tool runs are also waits of the invocation around it."""
         self._projection = projection
-        self._open: list[Callable[[], bool]] = []
+        self._open: list[Callable[[], bool]] = around._open if around is not None else []
 
     def waiting(self, call_ids: Collection[str]) -> AbstractContextManager[Callable[[], bool]]:
         """Count as waiting for answers inside of the block; yields whether the wait is over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from google.genai import types
@@ -16,6 +16,7 @@ from perdure.journal.entries import (
     PlanLoaded,
     SettledStatus,
     TempStateSet,
+    Within,
 )
 from perdure.journal.events import Event, EventActions
 from perdure.journal.fold import apply_entry, fold_journal
@@ -43,10 +44,26 @@ class SessionLog:
 
     def append(self, entry: Entry) -> None:
         """Append one entry."""
-        count(entry, self.projection)
-        apply_entry(self.projection, entry)
+        known = len(self.projection.events)
+        self._add(entry)
+        if isinstance(entry, Within):
+            # What waits in a scope is shown here.
+            self._tell(self.projection.events[known:])
         if isinstance(entry, PlanLoaded) and self.plan_listener is not None:
             self.plan_listener()
+
+    def _add(self, entry: Entry) -> None:
+        count(entry, self.projection)
+        apply_entry(self.projection, entry)
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        for event in events:
+            for listener in self.listeners:
+                listener(event)
+
+    def within(self, call_id: str) -> SessionLog:
+        """Return the log of the scope under a call."""
+        return _ScopeLog(self, call_id, seed=f"{self._seed}/{call_id}")
 
     def log_event(self, event: Event, *, hidden: bool = False, run: str = "") -> Event:
         """Log an agent's event: `temp:` keys are kept apart, id and time are filled in.
@@ -67,8 +84,7 @@ class SessionLog:
         logged = event.model_copy(update=update)
         self.append(EventLogged(event=logged, hidden=hidden, run=run))
         if not hidden:
-            for listener in self.listeners:
-                listener(logged)
+            self._tell([logged])
         return logged
 
     def log_answers(self, invocation_id: str) -> None:
@@ -89,6 +105,19 @@ class SessionLog:
     def stop(self, invocation_id: str, reason: str | None) -> None:
         """Settle an invocation as stopped."""
         self.settle(invocation_id, "stopped", reason=reason)
+
+
+class _ScopeLog(SessionLog):
+    """The log of a scope: each of its entries stands in the log around it."""
+
+    def __init__(self, around: SessionLog, call_id: str, *, seed: str) -> None:
+        super().__init__(seed=seed)
+        self.projection = around.projection.scopes[call_id]
+        self._around = around
+        self._call_id = call_id
+
+    def _add(self, entry: Entry) -> None:
+        self._around.append(Within(call_id=self._call_id, entry=entry))
 
 
 def new_id() -> str:

@@ -13,6 +13,7 @@ from perdure.journal.entries import (
     EventLogged,
     InvocationSettled,
     InvocationStarted,
+    Within,
 )
 from perdure.journal.events import Event
 from perdure.journal.projection import Projection
@@ -41,6 +42,10 @@ def count(entry: Entry, projection: Projection) -> None:
         case CallExpired():
             call = projection.timed.get(entry.call_id)
             _count_calls(app, "expired", (call.pending.name if call is not None else "",))
+        case Within():
+            # A scope's invocation is no other one, and what waits there has one call.
+            if isinstance(entry.entry, EventLogged | CallExpired | Within):
+                count(entry.entry, projection.scopes[entry.call_id])
         case _:
             pass
 

@@ -18,11 +18,21 @@ from perdure.workflows.agents.waits import Waits
 class CallBudget:
     """Counts the calls that are under way; those that came back stand in the journal."""
 
-    def __init__(self, plan: Plan, invocation: Invocation, waits: Waits, check_stopped: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        invocation: Invocation,
+        waits: Waits,
+        check_stopped: Callable[[], None],
+        *,
+        may_wait: bool,
+    ) -> None:
+        """Begin with none under way; `may_wait`: agents that may make no more wait for a resume."""
         self._plan = plan
         self._invocation = invocation
         self._waits = waits
         self._check_stopped = check_stopped
+        self._may_wait = may_wait
         self._under_way: Counter[str] = Counter()
         self._waiting: list[LlmNode] = []
 
@@ -31,7 +41,7 @@ class CallBudget:
         """Count as a model call inside of the block; wait first until the agent may make one: for days, if need be.
 
         Raises:
-            EffectFailed: It may make none, and the app is not resumable, so that nothing waits.
+            EffectFailed: It may make none, and nothing waits: the app is not resumable, or a tool runs the agent.
         """
         await self._room(node)
         self._under_way[node.name] += 1
@@ -43,7 +53,7 @@ class CallBudget:
     async def _room(self, node: LlmNode) -> None:
         # Several may wait for the same room, which the first one takes.
         while (why := self._why_not(node)) is not None:
-            if not self._plan.resumable:
+            if not self._may_wait:
                 raise EffectFailed(node.name, "model", why)
             self._waiting.append(node)
             try:

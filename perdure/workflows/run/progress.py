@@ -6,11 +6,11 @@ Plain state machines. Whoever waits for a change does so by a condition over the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import FailureCaught, ToolOutput
+from perdure.journal.entries import FailureCaught
 
 
 class RunProgress:
@@ -91,7 +91,7 @@ class Progress:
         self._stopping = False
         self._failed: list[EffectFailed] = []
         self._own_work = 0
-        self._unlogged: dict[str, ToolOutput] = {}
+        self._unlogged: dict[str, Callable[[], None]] = {}
         self._caught: list[FailureCaught] = []
 
     def begin_turn(self) -> None:
@@ -189,13 +189,13 @@ class Progress:
     # What the journal does not hold yet.
 
     @property
-    def unlogged(self) -> Mapping[str, ToolOutput]:
-        """Results of tools whose siblings are still to run, by call id: no response event holds them yet."""
+    def unlogged(self) -> Mapping[str, Callable[[], None]]:
+        """What journals the results of tools whose siblings are still to run, by call id: no event holds them yet."""
         return dict(self._unlogged)
 
-    def returned(self, call_id: str, output: ToolOutput) -> None:
-        """Take note of a tool's result that is still to be logged."""
-        self._unlogged[call_id] = output
+    def returned(self, call_id: str, keep: Callable[[], None]) -> None:
+        """Take note of a tool's result that is still to be logged; `keep` journals it without that."""
+        self._unlogged[call_id] = keep
 
     def logged(self, call_id: str) -> None:
         """Take note that the journal holds a call's result."""
