@@ -79,11 +79,7 @@ def apply_entry(projection: Projection, entry: Entry) -> None:  # noqa: C901 -- 
         case InvocationStarted():
             _start(projection, entry)
         case InvocationResumed():
-            invocation = projection.invocations[entry.invocation_id]
-            invocation.status, invocation.failures, invocation.reason = "running", (), None
-            invocation.at_limit = False
-            _drop_turns(projection, entry.invocation_id)
-            resume_scopes(projection, entry.invocation_id)
+            _go_on(projection, projection.invocations[entry.invocation_id])
         case InvocationSettled():
             _settle(projection, entry)
         case PlanLoaded():
@@ -233,6 +229,13 @@ def _start(projection: Projection, entry: InvocationStarted) -> None:
         invocation.message = invocation.message.model_copy(update={"content": entry.content})
     _mark_answered(projection, invocation.message)
     _show(projection, _at(invocation.message, entry.timestamp))
+
+
+def _go_on(projection: Projection, invocation: Invocation) -> None:
+    invocation.status, invocation.failures, invocation.reason = "running", (), None
+    invocation.at_limit = False
+    _drop_turns(projection, invocation.id)
+    resume_scopes(projection, invocation.id)
 
 
 def _add_to_invocation(invocation: Invocation, entry: EventLogged) -> None:

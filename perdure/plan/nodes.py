@@ -284,7 +284,8 @@ class Plan(BaseModel):
         )
         # No copy, which would keep what this plan has cached.
         fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
-        return Plan(**(fields | {"resumable": True, "root": planned.agent, "adk": rules}))
+        fields.update(resumable=True, root=planned.agent, adk=rules)
+        return Plan(**fields)
 
     def path(self, name: str) -> list[str]:
         """Return the names from the root down to `name`, both included."""

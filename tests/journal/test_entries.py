@@ -31,6 +31,7 @@ from perdure.journal.entries import (
     PlanLoaded,
     ResumeAccepted,
     RunBegan,
+    ScopeBegan,
     SessionCreated,
     SharedStateRead,
     StateChanged,
@@ -39,11 +40,13 @@ from perdure.journal.entries import (
     ToolOutput,
     ToolRan,
     ToolStarted,
+    Within,
     payload_size,
     take,
 )
 from perdure.journal.events import Event, EventActions, user_content
 from perdure.journal.packing import dump_entries, pack, unpack
+from perdure.journal.tool_output import AgentAsked
 from tests.conformance.logs import all_scenarios, plan_of
 
 SIGNED = types.Part(text="…", thought=True, thought_signature=bytes(range(256)))
@@ -75,6 +78,16 @@ ONE_OF_EACH: tuple[Entry, ...] = (
         call_id="adk-1",
         output=ToolOutput(result={"a": None}, actions=EventActions(escalate=True), needs_confirmation=True),
     ),
+    ScopeBegan(
+        invocation_id="e-1",
+        call_id="adk-2",
+        agent="clerk",
+        tool="banker",
+        asked=AgentAsked(content=user_content("wire 7"), state={"x": None}, args={"request": "wire 7"}),
+        event_id="ev-3",
+        timestamp=1.5,
+    ),
+    Within(call_id="adk-2", entry=TempStateSet(invocation_id="e-1", delta={"temp:z": 1})),
     ActivityKept(invocation_id="e-1", agent="story", branch="fan.story", name="draw", result=[1, None]),
     FailureCaught(
         invocation_id="e-1",
