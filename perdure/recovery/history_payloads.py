@@ -95,7 +95,7 @@ def step_key(call: Step) -> tuple[str, ...]:
     """Return a key that tells one step of an agent from another, over its retries."""
     match call:
         case ModelInput():
-            return ("model", call.invocation_id, call.agent, call.branch or "")
+            return ("model", *call.scope, call.invocation_id, call.agent, call.branch or "")
         case ToolInput():
             return ("tool", call.function_call_id)
         case CodeInput():

@@ -26,6 +26,7 @@ from perdure.journal.entries import (
     ToolKept,
     ToolRan,
     ToolStarted,
+    Within,
     payload_size,
 )
 from perdure.journal.events import USER, Event, EventActions
@@ -72,6 +73,18 @@ class Rebuilder:
         self._outputs: dict[str, ToolOutput] = {}
         """Outputs of tools that only asked for a confirmation, by call id."""
 
+    def _apply(self, entry: Entry) -> None:
+        apply_entry(self.projection, entry)
+
+    def within(self, scope: Sequence[str]) -> Rebuilder | None:
+        """Return the journal of an agent that tools run, by the calls around it; `None` if no slice tells of it."""
+        found = self
+        for call_id in scope:
+            if call_id not in found.projection.scopes:
+                return None
+            found = _ScopeRebuilder(found, call_id)
+        return found
+
     def message(self, message: MessageInput, invocation_id: str, time: float) -> None:
         """Accept a message, unless a slice tells that it was."""
         projection = self.projection
@@ -82,9 +95,9 @@ class Rebuilder:
         event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
         event = event.model_copy(update={"custom_metadata": message.metadata})
         accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
-        apply_entry(projection, accepted)
+        self._apply(accepted)
         if temp:
-            apply_entry(projection, TempStateSet(invocation_id=invocation_id, delta=temp))
+            self._apply(TempStateSet(invocation_id=invocation_id, delta=temp))
 
     def answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
         """Accept an answer, unless a slice tells that it was, or it fits no open call."""
@@ -100,37 +113,35 @@ class Rebuilder:
         invocation = projection.invocations.get(calls[0].pending.invocation_id)
         if invocation is None or not projection.is_resumable(invocation):
             event = self._event(time, USER, invocation_id, content=content).model_copy(update=update)
-            apply_entry(projection, MessageAccepted(event=event, request_id=answer.request_id))
+            self._apply(MessageAccepted(event=event, request_id=answer.request_id))
             return
         late = next((call for call in calls if call.expired is not None), None)
         if late is not None:
             self._fail(invocation, late)
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
-            apply_entry(projection, AnswerAccepted(event=event, request_id=answer.request_id))
+            self._apply(AnswerAccepted(event=event, request_id=answer.request_id))
 
     def state_changed(self, change: StateChangeInput, time: float) -> None:
         """Log a change of the session's state, unless that was done."""
         if all(event.id != change.request_id for event in self.projection.events):
-            apply_entry(self.projection, StateChanged(event=state_event(change, time)))
+            self._apply(StateChanged(event=state_event(change, time)))
 
     def expired(self, time: float) -> None:
         """Answer for the person, or fail, where a deadline had passed by this time, unless that was done."""
         for call in _overdue(self.projection, time):
             answer = expired_answer(call)
             if answer is None:
-                apply_entry(self.projection, CallExpired(call_id=call.pending.id))
+                self._apply(CallExpired(call_id=call.pending.id))
             else:
                 self.answer(answer, f"e-{derived_id(self._seed, 'expired', call.pending.id)}", time)
 
     def _fail(self, invocation: Invocation, call: Call) -> None:
         """Let a deadline fail its invocation, as it has by the time of an answer that comes later."""
         if invocation.status == "queued":
-            apply_entry(self.projection, InvocationResumed(invocation_id=invocation.id))
+            self._apply(InvocationResumed(invocation_id=invocation.id))
         failure = Failure(agent=call.pending.agent, step=call.pending.name, cause=expired_cause(call))
-        apply_entry(
-            self.projection, InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,))
-        )
+        self._apply(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
     def model_answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
         """Log a model's answer, unless that was done."""
@@ -140,11 +151,11 @@ class Rebuilder:
         invocation = projection.invocations.get(call.invocation_id)
         asked = invocation.asked_again if invocation is not None else {}
         if output.step is not None:
-            apply_entry(projection, model_called(call))
+            self._apply(model_called(call))
             self._log_step(call.invocation_id, output.step, time)
             return
         judgment = judge(output.answer, asked.get((call.agent, call.branch, call.run), ()))
-        apply_entry(projection, model_called(call, judgment.again))
+        self._apply(model_called(call, judgment.again))
         node = self._node(call.invocation_id, call.agent)
         if node is None or judgment.again is not None:
             return
@@ -155,7 +166,7 @@ class Rebuilder:
 
     def _log_step(self, invocation_id: str, step: StepLog, time: float) -> None:
         if step.state:
-            apply_entry(self.projection, TempStateSet(invocation_id=invocation_id, delta=step.state))
+            self._apply(TempStateSet(invocation_id=invocation_id, delta=step.state))
         for event in step.events:
             self.log(event, invocation_id, time)
 
@@ -174,7 +185,7 @@ class Rebuilder:
             timestamp=time,
         )
         if not any(_is_same_start(known, entry) for known in self.projection.entries):
-            apply_entry(self.projection, entry)
+            self._apply(entry)
 
     def tool_not_started(self, call: ToolInput, time: float) -> None:
         """Note that what was noted at `time` did not start after all, unless that was done, or it was started again."""
@@ -188,7 +199,7 @@ class Rebuilder:
                 started=round(time, 3),
                 ended=time,
             )
-            apply_entry(self.projection, ran)
+            self._apply(ran)
 
     def tool_lost(self, call: ToolInput, cause: str, time: float) -> None:
         """Note that a tool was refused its start, which may repeat one that a reset has lost, unless that was done."""
@@ -206,13 +217,13 @@ class Rebuilder:
         )
         known = (entry for entry in self.projection.entries if isinstance(entry, ToolRan) and entry.outcome == "lost")
         if all(entry.call_id != ran.call_id for entry in known):
-            apply_entry(self.projection, ran)
+            self._apply(ran)
 
     def reminded(self, call: ToolInput) -> None:
         """Note that a call's reminder was started, unless that was done."""
         open_call = self.projection.calls.get(call.function_call_id)
         if open_call is not None and open_call.remind_at is not None:
-            apply_entry(self.projection, CallReminded(call_id=call.function_call_id))
+            self._apply(CallReminded(call_id=call.function_call_id))
 
     def local_tool_returned(self, call: LocalCall, output: ToolOutput, time: float) -> None:
         """Take in what a local tool returned, as from any other."""
@@ -222,6 +233,9 @@ class Rebuilder:
 
     def tool_returned(self, call: ToolInput, output: ToolOutput, time: float) -> None:
         """Keep a tool's output, unless it was logged, and log the response event if it is the last that was missing."""
+        if output.asks is not None:
+            # Its agent has not begun: it asks again.
+            return
         invocation = self.projection.invocations[call.invocation_id]
         self._returned(invocation, call.function_call_id, output, time, confirmed=call.confirmation is not None)
 
@@ -239,7 +253,7 @@ class Rebuilder:
         if output.needs_confirmation:
             self._outputs[call_id] = output
         else:
-            apply_entry(self.projection, ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
+            self._apply(ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
         if not confirmed:
             self._respond(calling, time)
 
@@ -253,7 +267,7 @@ class Rebuilder:
             ended=round(times.ended, 3),
         )
         if ran not in self.projection.entries:
-            apply_entry(self.projection, ran)
+            self._apply(ran)
 
     def code_returned(self, call: CodeInput, output: CodeOutput, length: int) -> None:
         """Keep a function's result, unless it stands behind the first `length` entries."""
@@ -269,7 +283,7 @@ class Rebuilder:
             result=output.result,
         )
         if kept not in self.projection.entries[length:]:
-            apply_entry(self.projection, kept)
+            self._apply(kept)
 
     def _respond(self, calling: Event, time: float) -> None:
         """Log what an agent's tools responded, once all of a model's calls have their output."""
@@ -290,7 +304,7 @@ class Rebuilder:
         for call in silent_calls(calls, outputs, long_running):
             if call.id not in invocation.kept:
                 kept = ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=outputs[call.id or ""])
-                apply_entry(self.projection, kept)
+                self._apply(kept)
         for event in (request, response):
             if event is not None:
                 self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
@@ -327,14 +341,27 @@ class Rebuilder:
         """Log an agent's event, unless it is too large; returns it with its id and time."""
         delta, temp = split_state_delta(event.actions.state_delta)
         if temp:
-            apply_entry(self.projection, TempStateSet(invocation_id=invocation_id, delta=temp))
+            self._apply(TempStateSet(invocation_id=invocation_id, delta=temp))
         update: dict[str, object] = {"timestamp": time, "invocation_id": invocation_id}
         update["id"] = event.id or self._event_id(event.actions)
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:
-            apply_entry(self.projection, EventLogged(event=logged))
+            self._apply(EventLogged(event=logged))
         return logged
+
+
+class _ScopeRebuilder(Rebuilder):
+    """Rebuilds what an agent did that a tool runs: each entry stands in the journal around it."""
+
+    def __init__(self, around: Rebuilder, call_id: str) -> None:
+        super().__init__((), f"{around._seed}/{call_id}")
+        self.projection = around.projection.scopes[call_id]
+        self._around = around
+        self._call_id = call_id
+
+    def _apply(self, entry: Entry) -> None:
+        self._around._apply(Within(call_id=self._call_id, entry=entry))
 
 
 def tool_of(projection: Projection, invocation: Invocation, call: ToolInput) -> ToolPlan | None:

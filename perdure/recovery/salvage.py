@@ -301,15 +301,18 @@ class _Reader:
         if invocation is None or invocation.status == "finished":
             return
         data = read_json(result)
+        scope = self.journal.within(call.scope) if isinstance(call, ModelInput | ToolInput) else self.journal
+        if scope is None:
+            return
         if isinstance(call, ModelInput):
-            self.journal.model_answered(call, ModelOutput.model_validate(data), time)
+            scope.model_answered(call, ModelOutput.model_validate(data), time)
         elif isinstance(call, ToolInput):
             output = ToolOutput.model_validate(data)
             self._questions.cancelled(scheduled)
             if output.times is None:
                 # It asks for a confirmation, or the model's arguments do not fit.
                 self._starts.not_started(scheduled)
-            self.journal.tool_returned(call, output, time)
+            scope.tool_returned(call, output, time)
         else:
             self.journal.code_returned(call, CodeOutput.model_validate(data), self._lengths[scheduled])
 
@@ -320,7 +323,11 @@ class _Reader:
             return
         if isinstance(call, ToolInput) and self._is_told(call, failure, time):
             return
-        if isinstance(call, ModelInput) and self.projection.model_calls[call.agent] <= call.call_index:
+        if (
+            isinstance(call, ModelInput)
+            and not call.scope
+            and self.projection.model_calls[call.agent] <= call.call_index
+        ):
             apply_entry(self.projection, model_called(call))
         self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
 

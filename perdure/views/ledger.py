@@ -63,12 +63,14 @@ def build_effects(projection: Projection) -> Iterator[Effect]:
     """Yield an effect for each tool call; Perdure's own requests and built-in tools have none."""
     facts = _Facts.read(projection)
     for event in projection.events:
-        if event.author == USER:
+        if event.author == USER or event.id in projection.of_scopes:
             continue
         invocation = projection.invocations.get(event.invocation_id)
         for call in event.get_function_calls():
             if call.name not in QUESTIONS and not _is_built_in(projection, invocation, event.author, call.name or ""):
                 yield _effect(projection, facts, event, call)
+            if call.id in projection.scopes:
+                yield from build_effects(projection.scopes[call.id])
 
 
 def _is_built_in(projection: Projection, invocation: Invocation | None, agent: str, name: str) -> bool:

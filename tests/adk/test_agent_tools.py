@@ -260,3 +260,46 @@ async def test_a_tool_that_is_its_own_agent_is_one_step(client: Client, app_name
         await user.create()
         assert (await user.run("do it")).status == "finished"
         assert (await user.log())[-1] == "assistant: all is well"
+
+
+async def test_the_ledger_tells_of_its_tools(client: Client, app_name: str, ledger: Ledger) -> None:
+    banker = agent("banker", call("rate"), call("ask_manager"), say("done"))
+    banker.tools = [ledger.rate, LongRunningFunctionTool(func=ask_manager)]
+    root = assistant(banker, call("banker", request="wire 7"), say("all is well"))
+    async with serving(client, make_app(app_name, root)) as user:
+        await user.create()
+        asked = await user.run("wire 7")
+        effects = await user.runner.effects(**user.who)
+        assert [(one.agent, one.tool, one.outcome) for one in effects] == [
+            ("assistant", "banker", "running"),
+            ("banker", "rate", "done"),
+            ("banker", "ask_manager", "waiting"),
+        ]
+        await user.answered({asked.pending[0].id: {"approved": True}})
+        effects = await user.runner.effects(**user.who)
+        assert [one.outcome for one in effects] == ["done", "done", "answered"]
+
+
+@pytest.mark.parametrize("moved", ["imported", "terminated"])
+async def test_it_goes_on_in_a_session_made_of_its_log(
+    client: Client, app_name: str, ledger: Ledger, moved: str
+) -> None:
+    """What it did is not done again, and what waits in it is answered, where the workflow was lost or is a copy's."""
+    banker = agent("banker", call("rate"), call("wire", amount=7), say("done"))
+    banker.tools = [ledger.rate, FunctionTool(ledger.wire, require_confirmation=True)]
+    root = assistant(banker, call("banker", request="wire 7"), say("all is well"))
+    async with serving(client, make_app(app_name, root, resumable=True)) as user:
+        await user.create()
+        asked = await user.run("wire 7")
+        if moved == "imported":
+            lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
+            await user.runner.import_session(lines, session_id="copy", allow_pending_calls=True)
+            user = user.other(session_id="copy")
+        else:
+            await user.workflow.terminate("a test")
+        done = await user.answered({asked.pending[0].id: {"confirmed": True}})
+        if done.status == "stopped":
+            done = await user.resumed(asked.id)
+        assert (done.id, done.status) == (asked.id, "finished"), done
+        assert (await user.view()).state["wired"] == 7
+    assert ledger.calls == ["rate", "wire 7"]
