@@ -59,6 +59,7 @@ def _agent(before: Plan, after: Plan, name: str) -> Iterator[Change]:
     if isinstance(old, LlmNode) and isinstance(new, LlmNode):
         yield from _instruction(old, new)
         yield from _tools(old, new)
+        yield from _agents_of_tools(before, after, old, new)
     yield from _changed("agent", name, _options(old, _OWN_LINE), _options(new, _OWN_LINE))
 
 
@@ -101,6 +102,15 @@ def _tools(old: LlmNode, new: LlmNode) -> Iterator[Change]:
             yield from _changed("tool", new.name, _tool_options(known), _tool_options(tool), tool.name)
 
 
+def _agents_of_tools(before: Plan, after: Plan, old: LlmNode, new: LlmNode) -> Iterator[Change]:
+    """Compare the agents that the tools run which both have."""
+    for tool in new.tools:
+        first, second = before.scope(old.name, tool.name), after.scope(new.name, tool.name)
+        if first is not None and second is not None:
+            yield from _removed(first, second)
+            yield from (change for name in second.nodes for change in _agent(first, second, name))
+
+
 def _changed(
     what: Literal["app", "agent", "tool"],
     agent: str | None,
@@ -120,7 +130,9 @@ def _options(model: BaseModel, without: set[str] | frozenset[str]) -> dict[str, 
 
 def _tool_options(tool: ToolPlan) -> dict[str, Any]:
     """Return a tool's fields, those of its options and its declaration beside the others."""
-    fields = _options(tool, {"options", "declaration"})
+    fields = _options(tool, {"options", "declaration", "agent"})
+    if tool.agent is not None:
+        fields["agent"] = tool.agent.name
     options = {f"options.{key}": value for key, value in _options(tool.options, set()).items()}
     return fields | options | {f"declaration.{key}": value for key, value in _options(tool.declaration, set()).items()}
 
@@ -149,6 +161,8 @@ def _describe_node(node: Node, indent: str) -> Iterator[str]:
             yield f"{indent}  instruction: {words}"
         for tool in node.tools:
             yield f"{indent}  tool {tool.name}{_tool_notes(tool)}"
+            if tool.agent is not None:
+                yield from _describe_node(tool.agent, indent + "    ")
     for child in node.sub_agents:
         yield from _describe_node(child, indent + "  ")
 

@@ -17,6 +17,7 @@ from perdure.journal.entries import (
     PlanLoaded,
     ToolKept,
     ToolRan,
+    Within,
 )
 from perdure.journal.events import Event
 from perdure.plan.nodes import Plan
@@ -28,7 +29,12 @@ def done_in(entries: Iterable[Entry], steps: Sequence[Step]) -> Counter[Key]:
     """Return which of a run's effects the first entries of its journal tell of."""
     teller = _Done()
     for entry in entries:
-        teller.add(entry)
+        within = entry
+        while isinstance(within, Within):
+            within = within.entry
+        # That an agent failed which a tool runs is told by the tool.
+        if within is entry or not isinstance(within, InvocationSettled):
+            teller.add(within)
     # Not every call is an activity, and one that failed beside another may not have run.
     ran = effects(steps)
     return Counter({effect: min(count, ran[effect]) for effect, count in teller.done.items() if ran[effect]})

@@ -18,6 +18,7 @@ from perdure.journal.entries import (
     MessageAccepted,
     ResumeAccepted,
     StateChanged,
+    Within,
 )
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection, split_state_delta
@@ -69,8 +70,17 @@ def accept_resume(projection: Projection, request: InvocationInput) -> None:
         apply_entry(projection, ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id))
 
 
+def _asks(entry: Entry) -> bool:
+    """Return whether an entry of a scope is shown outside: it waits for an answer."""
+    if isinstance(entry, Within):
+        return _asks(entry.entry)
+    return isinstance(entry, EventLogged) and bool(entry.event.long_running_tool_ids)
+
+
 def _is_shown(entry: Entry) -> bool:
     """Return whether an entry puts an event into the log that readers see."""
+    if isinstance(entry, Within):
+        return _asks(entry.entry)
     if isinstance(entry, EventLogged):
         return not entry.hidden
     return isinstance(entry, InvocationStarted | AnswerLogged | StateChanged | EventRewound)

@@ -22,12 +22,20 @@ from perdure.journal.entries import (
     EventLogged,
     EventRewound,
     FailureCaught,
+    InvocationSettled,
     InvocationStarted,
     LogImported,
     MessageAccepted,
+    ModelCalled,
     RunBegan,
+    ScopeBegan,
     SessionCreated,
     StateChanged,
+    TempStateSet,
+    ToolKept,
+    ToolRan,
+    ToolStarted,
+    Within,
 )
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
@@ -50,6 +58,20 @@ UNREADABLE = (ValidationError, AttributeError)
 
 _MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError)
 """How the fold fails on entries that no session writes."""
+
+
+_OF_SCOPES = (
+    CallbackRan,
+    InvocationSettled,
+    InvocationStarted,
+    ModelCalled,
+    ScopeBegan,
+    TempStateSet,
+    ToolKept,
+    ToolRan,
+    ToolStarted,
+)
+"""What a scope's log holds beside events."""
 
 
 class ExportHeader(BaseModel):
@@ -282,27 +304,44 @@ class _JournalReader:
         match entry:
             case LogImported():
                 raise InvalidTrajectory(f"{where}: an export does not hold permissions to run calls")
-            case StateChanged():
-                if not is_state_event(entry.event) or entry.event.invocation_id in self._session.invocations:
-                    raise InvalidTrajectory(f"{where}: a change of state is a user's, and says nothing")
-                return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
-            case EventRewound():
-                if entry.event.invocation_id in self._session.invocations:
-                    raise InvalidTrajectory(
-                        f"{where}: an event of invocation {entry.event.invocation_id!r}, which the"
-                        " journal has, was not rewound"
-                    )
-                return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
+            case StateChanged() | EventRewound():
+                return self._checked_beside(entry, where)
             case EventLogged() | MessageAccepted() | AnswerAccepted():
                 return self._checked_event(entry, where)
             case InvocationStarted() | AnswerLogged():
                 self._check_logs_once(entry, where)
             case ActivityKept() | CallbackRan() | FailureCaught() | RunBegan():
                 check_branch(entry.branch, where)
+            case Within():
+                return entry.model_copy(update={"entry": self._checked_within(entry.entry, where)})
             case _:
                 pass
         self._checks.count(entry, where)
         return entry
+
+    def _checked_beside(self, entry: StateChanged | EventRewound, where: str) -> Entry:
+        known = entry.event.invocation_id in self._session.invocations
+        if isinstance(entry, StateChanged) and (known or not is_state_event(entry.event)):
+            raise InvalidTrajectory(f"{where}: a change of state is a user's, and says nothing")
+        if known:
+            raise InvalidTrajectory(
+                f"{where}: an event of invocation {entry.event.invocation_id!r}, which the journal has, was not rewound"
+            )
+        return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
+
+    def _checked_within(self, entry: Entry, where: str) -> Entry:
+        match entry:
+            case Within():
+                return entry.model_copy(update={"entry": self._checked_within(entry.entry, where)})
+            case EventLogged():
+                if entry.event.author == USER:
+                    raise InvalidTrajectory(f"{where}: an event of {USER!r} stands in the entry {entry.kind!r}")
+                return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
+            case _ if not isinstance(entry, _OF_SCOPES):
+                raise InvalidTrajectory(f"{where}: the entry {entry.kind!r} is none of an agent that a tool runs")
+            case _:
+                self._checks.count(entry, where)
+                return entry
 
     def _checked_event(self, entry: EventLogged | MessageAccepted | AnswerAccepted, where: str) -> Entry:
         known = entry.event.invocation_id in self._session.invocations

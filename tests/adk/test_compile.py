@@ -20,12 +20,15 @@ from google.adk.agents.sequential_agent import SequentialAgent
 from google.adk.apps.app import App
 from google.adk.events.event import Event
 from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import internals
 from perdure.adk.compile import compile_adk_app
 from perdure.adk.loading import as_adk_app
 from perdure.errors import DefinitionError
+from perdure.plan.diff import describe_change, describe_plan, diff_plans
 from perdure.plan.nodes import LlmNode, Plan
 
 
@@ -150,3 +153,40 @@ def test_a_version_that_moved_a_name_is_refused_by_it(monkeypatch: pytest.Monkey
     monkeypatch.delattr(LlmAgent, "_llm_flow")
     with pytest.raises(DefinitionError, match=r"google-adk .* is not supported: it has no LlmAgent\._llm_flow"):
         plan_of(llm("root"))
+
+
+def test_agents_of_tools_are_part_of_the_plan() -> None:
+    def root(instruction: str, *more: AgentTool) -> LlmAgent:
+        checker = llm("checker", instruction=instruction)
+        return llm("root", tools=[AgentTool(llm("finder", tools=[AgentTool(checker)])), *more])
+
+    before, after = plan_of(root("Check.")), plan_of(root("Check well."))
+    assert [line.strip().split(" (")[0] for line in describe_plan(before)][1:] == [
+        "root",
+        "tool finder",
+        "finder",
+        "tool checker",
+        "checker",
+        "instruction: Check.",
+    ]
+    told = [line.strip() for change in diff_plans(before, after) for line in describe_change(change)]
+    assert told[0] == "~ agent checker: instruction"
+    assert "+Check well." in told
+
+
+@pytest.mark.parametrize("kind", ["own code in the tool", "own code in the agent", "its own tool"])
+def test_agents_of_tools_that_cannot_be_planned_are_one_step(kind: str) -> None:
+    class OwnTool(AgentTool):
+        async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+            return "own"
+
+    root = llm("root")
+    given = {
+        "own code in the tool": OwnTool(llm("helper")),
+        "own code in the agent": AgentTool(Story(name="helper")),
+        "its own tool": AgentTool(root),
+    }
+    root.tools = [given[kind]]
+    node = plan_of(root).root
+    assert isinstance(node, LlmNode)
+    assert node.tools[0].agent is None

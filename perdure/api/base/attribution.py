@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from perdure.api.auth.access import APP
 from perdure.api.auth.identity import OPERATOR, Identity
 from perdure.journal.attribution import ATTRIBUTION, attribution
-from perdure.journal.entries import ActivityKept, Entry, EventLogged, FailureCaught
+from perdure.journal.entries import ActivityKept, Entry, EventLogged, FailureCaught, ScopeBegan, Within
 from perdure.journal.events import QUESTIONS, Event
 from perdure.plan.nodes import CallLimit
 from perdure.rules.model_calls import LIMIT
@@ -125,6 +125,8 @@ def _check_entry(entry: Entry) -> None:
     """Check what stands in an entry of Perdure's, which does more than tell what was."""
     if isinstance(entry, ActivityKept | FailureCaught):
         raise _operators_only("holds what an agent's activity returned, or that a step failed")
+    if isinstance(entry, ScopeBegan | Within):
+        raise _operators_only("holds what an agent did that a tool runs")
     if any(isinstance(value, CallLimit) and not value.lowers for _, value in entry):
         raise _operators_only(f"sets {LIMIT} as only an operator may")
     for found in _objects(_plain(entry)):
