@@ -234,6 +234,9 @@ def _start(projection: Projection, entry: InvocationStarted) -> None:
 def _go_on(projection: Projection, invocation: Invocation) -> None:
     invocation.status, invocation.failures, invocation.reason = "running", (), None
     invocation.at_limit = False
+    if _is_adk(projection, invocation):
+        # ADK has read the session anew by then.
+        invocation.temp.clear()
     _drop_turns(projection, invocation.id)
     resume_scopes(projection, invocation.id)
 

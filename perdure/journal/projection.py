@@ -115,6 +115,15 @@ class Projection:
             call.answer == "open" and call.pending.invocation_id == invocation.id for call in self.calls.values()
         )
 
+    def begins_again(self, invocation: Invocation) -> bool:
+        """Return whether an answer to a call of an invocation that nothing pauses begins a turn under its id.
+
+        So does ADK 2; before, and with Perdure's own agents, that turn is an invocation of its own.
+        """
+        plan = self.plan_of(invocation)
+        over = invocation.status in ("finished", "failed", "stopped")
+        return over and plan is not None and plan.adk is not None and plan.adk.major >= 2
+
     def open_calls(self, invocation_id: str | None = None) -> list[PendingCall]:
         """Return the long-running calls that the user has not answered, in log order, of one invocation or all."""
         return [

@@ -55,6 +55,14 @@ class AgentRun:
     checkpoints: int = 0
     """How many checkpoints, and ends, the agent has logged in this run."""
 
+    asked: bool = False
+    """A long-running call was made here or underneath."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether a long-running call was made here or underneath."""
+        return self.asked or any(event.long_running_tool_ids for event in self.log)
+
     def is_of_callback(self, event: Event) -> bool:
         """Return whether an event is one that the agent's callbacks left."""
         return any(event.id in ids for ids in self.called_back.values())

@@ -112,7 +112,9 @@ class Rebuilder:
         update = {"custom_metadata": answer.metadata}
         invocation = projection.invocations.get(calls[0].pending.invocation_id)
         if invocation is None or not projection.is_resumable(invocation):
-            event = self._event(time, USER, invocation_id, content=content).model_copy(update=update)
+            again = invocation is not None and projection.begins_again(invocation)
+            id = invocation.id if invocation is not None and again else invocation_id
+            event = self._event(time, USER, id, content=content).model_copy(update=update)
             self._apply(MessageAccepted(event=event, request_id=answer.request_id))
             return
         late = next((call for call in calls if call.expired is not None), None)

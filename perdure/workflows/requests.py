@@ -146,7 +146,9 @@ class SessionRequests:
         content = intake.named(answer.content, calls)
         invocation = projection.invocations.get(calls[0].pending.invocation_id)
         if invocation is None or not projection.is_resumable(invocation):
-            event = user_event(new_invocation_id(), content, EventActions(), None)
+            again = invocation is not None and projection.begins_again(invocation)
+            id = invocation.id if invocation is not None and again else new_invocation_id()
+            event = user_event(id, content, EventActions(), None)
             event = event.model_copy(update={"custom_metadata": answer.metadata})
             self._log.append(MessageAccepted(event=event, request_id=answer.request_id))
             return event.invocation_id

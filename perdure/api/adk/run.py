@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
@@ -190,15 +191,19 @@ async def _resume(body: RunAgentRequest, runner: Runner, key: SessionKey, sender
 
 
 async def _frames(turn: _Started, backend: Backend, *, whole: bool, standing: Standing) -> AsyncIterator[str]:
+    plan = backend.plans.get(turn.key.app)
+    adk = plan.adk if plan is not None else None
     try:
         async with aclosing(until_gone(turn.events(), backend.closing, standing=standing)) as events:
             async for event in events:
+                if event.partial and adk is not None and adk.major < 2:
+                    # In 1.x each piece has an id of its own; in 2.x all have that of the whole answer.
+                    event = event.model_copy(update={"id": str(uuid4())})
                 for part in [event] if whole else split_artifacts(event):
                     yield event_frame(part)
     except Exception as error:
         # The status is sent already, so the stream itself says how it ends.
-        plan = backend.plans.get(turn.key.app)
-        yield data_frame(error_frame(error, plan.adk if plan is not None else None))
+        yield data_frame(error_frame(error, adk))
 
 
 def split_artifacts(event: Event) -> list[Event]:

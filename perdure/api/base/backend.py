@@ -13,6 +13,7 @@ from pydantic import AfterValidator
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.api.adk.order import stored_order
 from perdure.api.adk.schemas import Session
 from perdure.api.auth.access import Access, access_of
 from perdure.api.auth.identity import ANYONE, OPERATOR, Deed
@@ -29,6 +30,7 @@ from perdure.sessions.calls import SessionCalls
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.sessions.listing import list_apps
 from perdure.sessions.pending import Silence
+from perdure.sessions.shared_state import read_state
 from perdure.streams.hub import TokenHub
 
 _KEPT_RUNNERS = 100
@@ -224,7 +226,12 @@ class Backend:
         events = [event async for event in runner.events(**key.arguments)]
         session = await self.without_events(view)
         updated = events[-1].timestamp if events else session.last_update_time
-        return session.model_copy(update={"events": tuple(events), "last_update_time": updated})
+        # A session learns what others wrote as its next turn begins; ADK reads it together with the session.
+        app, user = await asyncio.gather(
+            read_state(self._client, key.app, None), read_state(self._client, key.app, key.user)
+        )
+        found = {"state": view.state | app | user, "events": stored_order(events), "last_update_time": updated}
+        return session.model_copy(update=found)
 
     async def without_events(self, view: SessionView) -> Session:
         """Return a session as a listing shows it."""

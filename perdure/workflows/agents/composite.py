@@ -23,7 +23,10 @@ async def run_sequential(scope: Scope, node: SequentialNode, run: AgentRun) -> b
         if not resumes:
             scope.checkpoint(node, run, {"current_sub_agent": child.name})
         current = None
-        escalated |= await scope.run_agent(scope, child, _of_child(run, child, resumes=resumes))
+        below = _of_child(run, child, resumes=resumes)
+        escalated |= await scope.run_agent(scope, child, below)
+        if scope.stops_behind(below):
+            break
     await after_agent(scope, node, run)
     scope.end(node, run)
     return escalated
@@ -45,10 +48,12 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
                 state = {"current_sub_agent": child.name, "times_looped": iteration}
                 scope.checkpoint(node, run, state)
             current = None
-            if await scope.run_agent(scope, child, _of_child(run, child, resumes=resumes)):
+            below = _of_child(run, child, resumes=resumes)
+            escalated = await scope.run_agent(scope, child, below)
+            if escalated or scope.stops_behind(below):
                 await after_agent(scope, node, run)
                 scope.end(node, run)
-                return True
+                return escalated
         start = 0
         iteration += 1
         if scope.progress.scheduled == scheduled:

@@ -37,6 +37,8 @@ class _LlmRun:
         """The last model step ended the agent's turn."""
         self._cut_short = False
         """The agent's code ended its run, so that no callback runs after it."""
+        self._elsewhere: str | None = None
+        """The event, by id, with the call that this invocation's message confirms, of an earlier turn."""
         self._step = last_step(run.own, scope.projection.events) if run.own else self._confirmed_elsewhere()
         self._long_running = [id for event in run.own for id in sorted(event.long_running_tool_ids or ())]
         if self._adk and (self._step.refused is not None or (self._step.ended and self._answered_since())):
@@ -76,7 +78,9 @@ class _LlmRun:
             request = projection.event_of_call(response.id or "")
             if request is not None and request.author == self._node.name and is_confirmation_request(request):
                 target = confirmation_targets([request])[response.id or ""]
-                return Standing(calling=projection.event_of_call(target), requests=[request])
+                calling = projection.event_of_call(target)
+                self._elsewhere = calling.id if calling is not None else None
+                return Standing(calling=calling, requests=[request])
         return Standing()
 
     async def run(self) -> bool:
@@ -150,7 +154,7 @@ class _LlmRun:
 
     def _asked_elsewhere(self, calling: Event) -> bool:
         """Return whether an earlier invocation asked what this one's message confirms: nothing pauses in this app."""
-        return not self._scope.plan.resumable and calling.invocation_id != self._scope.invocation.id
+        return not self._scope.plan.resumable and calling.id == self._elsewhere
 
     async def _respond(self, step: Standing, calling: Event) -> None:
         """Run the tools, wait for the answers, and run what they confirmed."""

@@ -23,7 +23,7 @@ from perdure.journal.entries import (
 from perdure.journal.events import Event, EventActions
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
-from perdure.journal.runs import AgentRun, is_state
+from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.messages.callbacks import AgentCallback
 from perdure.messages.session import JournalPage, JournalSlice, StepLog
 from perdure.messages.shared_state import ShareStateInput
@@ -196,6 +196,11 @@ class Scope:
         """Return the path of an agent run in the journal: none, unless a custom agent may begin several at once."""
         return run.path if self._names_runs else ""
 
+    def stops_behind(self, run: AgentRun) -> bool:
+        """Return whether the agents behind a sub-agent's run do not run: it asks, and nothing waits. ADK 2."""
+        adk = self.plan.adk
+        return adk is not None and adk.major >= 2 and not self.plan.resumable and run.asks
+
     async def log_event(self, event: Event, run: AgentRun, *, hidden: bool = False) -> Event:
         """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
 
@@ -315,6 +320,9 @@ class Scope:
     def _append(self, event: Event, run: AgentRun, *, hidden: bool) -> Event:
         logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
         run.checkpoints += is_state(logged)
+        if logged.long_running_tool_ids:
+            for up in upwards(run):
+                up.asked = True
         return logged
 
     def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness]:
