@@ -11,7 +11,9 @@ WORKERS ?= 2
 # Without compiled files each process that tests start compiles all that it imports, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test coverage test-313 test-genai3 test-adk1 attacks retest prove check lint types fast-tests \
+APPS ?= tests/adk/oracle/apps
+
+.PHONY: setup demo test coverage test-313 test-genai3 test-adk1 apps attacks retest prove check lint types fast-tests \
 	genai-tests adk-tests format lock clean
 
 setup: $(STAMP)
@@ -65,6 +67,10 @@ genai-tests: $(STAMP)
 
 adk-tests: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/adk
+
+# The apps of a folder as ADK ran them; more options in OPTIONS: --kill model:1, --all, or names of apps.
+apps: $(STAMP)
+	$(BIN)/python -m tests.adk.oracle --folder $(APPS) $(OPTIONS)
 
 attacks: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/attacks tests/api/test_attacks.py
