@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "temporal": frozenset({"journal.compact_json", "plan", "compiler.registry"}),
     "recovery": _PURE | {"temporal.payloads"},
     "steps": _PURE | {"agents", "compiler.registry", "models", "artifacts", "streams", "telemetry.step"},
-    "adk": _PURE | {"steps", "agents", "compiler", "artifacts", "streams"},
+    "adk": _PURE | {"steps", "agents", "compiler", "models", "artifacts", "streams"},
     "activities": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "streams", "telemetry.step", "temporal"}
     | {"recovery.slices", "sessions.shared_state"},

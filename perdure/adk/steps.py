@@ -19,6 +19,7 @@ from google.genai import types
 
 from perdure.adk import agent_tools, internals
 from perdure.adk.events import AdkEvents, from_adk, plain_state, refuse_credential, to_adk
+from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import StepSession
@@ -73,6 +74,7 @@ class AdkSteps:
         key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
         step, context = self._begin(at, session, agent, key, streams=writer is not None)
         said = self._said(agent, session, at, call.begun_with)
+        model_step.set(ModelStep(at.agent, call.index))
         try:
             async for event in internals.model_step(agent, context):
                 if event.partial:

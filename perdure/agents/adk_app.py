@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from google.genai import types
 
 from perdure.agents.broken import BrokenApp
 from perdure.agents.definitions import App
+
+
+class AdkModels(Protocol):
+    """The models of a google.adk app's agents, as a proof needs them."""
+
+    def by_name(self) -> list[str]:
+        """Return the agents whose model is known by its name only."""
+        ...
+
+    def script(self, steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Put scripts in the place of agents' models.
+
+        Raises:
+            DefinitionError: A step has another form, or there is no such agent.
+        """
+        ...
+
+    def watch(self, tell: Callable[[str, Sequence[types.Content]], None]) -> None:
+        """Have `tell` called with each request: whose it is, and its contents."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +42,8 @@ class AdkApp:
     """The `google.adk.apps.App`; a root agent without one is wrapped."""
     open: Callable[[AdkApp], Any]
     """Compiles it: returns the code behind its plan."""
+    models: Callable[[AdkApp], AdkModels]
+    """Returns its agents' models."""
 
     @property
     def is_resumable(self) -> bool:

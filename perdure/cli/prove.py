@@ -50,14 +50,14 @@ def prove(target: str, scenarios: tuple[Path, ...], modes: tuple[Mode, ...], at_
 
 
 async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_once: int, *, as_json: bool) -> int:
-    from perdure.compiler.loading import load_native_app
+    from perdure.compiler.loading import load_app
     from perdure.compiler.registry import register
     from perdure.prove.proof import ProofConfig, Prover, proof_server
     from perdure.prove.report import Report, Verdict
     from perdure.prove.scenario import load_scenario
     from perdure.prove.target import TargetSource, unscripted
 
-    app = load_native_app(target)
+    app = load_app(target)
     register(app)
     scenarios = [load_scenario(path) for path in paths]
     for scenario in scenarios:
@@ -71,7 +71,7 @@ async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_o
     async with proof_server() as client:
         prover = Prover(client, ProofConfig(at_once=at_once))
         for scenario in scenarios:
-            report = await prover.prove(TargetSource(target, scenario.script), scenario, modes)
+            report = await prover.prove(TargetSource.of(target, app, scenario.script), scenario, modes)
             for verdict in report.verdicts:
                 lines = [json.dumps(verdict.as_json(), ensure_ascii=False)] if as_json else verdict.lines()
                 say("\n".join(lines), lines=True)

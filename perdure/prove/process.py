@@ -23,9 +23,9 @@ from typing import Protocol, Self
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from perdure.agents.definitions import App
+from perdure.agents.adk_app import AnyApp
 from perdure.config import ConnectionConfig, WorkerConfig, connect
-from perdure.errors import DefinitionError, DefinitionWarning, error_text
+from perdure.errors import DefinitionError, error_text
 from perdure.prove.ledger import Kill, Ledger, StepInterceptor
 from perdure.prove.watched_models import watch_models
 from perdure.worker import run_workers
@@ -43,7 +43,7 @@ class Source(Protocol):
         """Modules that every worker process needs: loaded once, before any of them is started."""
         ...
 
-    def build(self, app_name: str, ledger: Ledger) -> App:
+    def build(self, app_name: str, ledger: Ledger) -> AnyApp:
         """Return the app under another name, so that runs do not meet."""
         ...
 
@@ -136,7 +136,7 @@ def _context(modules: tuple[str, ...]) -> ForkServerContext:
 
 
 def _main(work: Work) -> None:
-    for name in ("temporalio.activity", "temporalio.worker", "temporalio.workflow", "perdure"):
+    for name in ("temporalio.activity", "temporalio.worker", "temporalio.workflow", "perdure", "google_adk"):
         # Steps that fail are what many scenarios are about.
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # A worker that starts finds queries which were given up long ago.
@@ -153,8 +153,8 @@ async def _serve(work: Work) -> None:
     _end_with_parent()
     ledger = Ledger(work.ledger)
     with warnings.catch_warnings():
-        # A loop may well have no exit but its script.
-        warnings.simplefilter("ignore", DefinitionWarning)
+        # What the app's code warns of, the process that starts the proof has said.
+        warnings.simplefilter("ignore")
         app = work.source.build(work.app_name, ledger)
         watch_models(app, ledger)
         connected = await connect(ConnectionConfig(address=work.address, namespace=work.namespace, tls=False))

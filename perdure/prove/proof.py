@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from temporalio.client import Client
 
-from perdure.agents.definitions import App
+from perdure.compiler.loading import load_app
 from perdure.config import ConnectionConfig, connect
 from perdure.errors import PerdureError, error_text
 from perdure.prove.modes import MODES, Mode, Stage
@@ -121,7 +121,7 @@ class Prover:
 
 
 async def prove(
-    app: str | App,
+    app: object,
     scenario: ProofScenario | Path | Mapping[str, Any],
     modes: Sequence[Mode] = ALL_MODES,
     *,
@@ -131,7 +131,8 @@ async def prove(
     """Prove that an app's runs can be cut: every cut must leave what the uninterrupted run leaves.
 
     Args:
-        app: `MODULE:APP`, a file or a folder, or an app that stands in a module: worker processes load it.
+        app: `MODULE:APP`, a file or a folder, or an app that stands in a module: worker processes load it. An app is
+            Perdure's or google.adk's, or an agent.
         scenario: What the user does; or the file, or the JSON, that says so.
         modes: How to cut. Default: all ways.
         client: Of a server for proofs (`proof_server`).
@@ -145,4 +146,5 @@ async def prove(
     elif not isinstance(scenario, ProofScenario):
         scenario = parse_scenario(scenario)
     target = app if isinstance(app, str) else target_of(app)
-    return await Prover(client, config).prove(TargetSource(target, scenario.script), scenario, modes)
+    source = TargetSource.of(target, load_app(target), scenario.script)
+    return await Prover(client, config).prove(source, scenario, modes)

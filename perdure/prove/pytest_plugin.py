@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 import pytest
 
-from perdure.agents.definitions import App
 from perdure.config import ConnectionConfig, connect
 from perdure.prove.modes import Mode
 from perdure.prove.proof import ALL_MODES, ProofConfig, proof_server
@@ -34,7 +33,7 @@ class Prove(Protocol):
 
     async def __call__(
         self,
-        app: str | App,
+        app: object,
         scenario: ProofScenario | Path | Mapping[str, Any],
         modes: Sequence[Mode] = ALL_MODES,
         config: ProofConfig | None = None,
@@ -83,7 +82,7 @@ def prove(proof_address: str) -> Prove:
     """Prove scenarios: an async function, for tests of any asyncio plugin, or for `asyncio.run`."""
 
     async def run(
-        app: str | App,
+        app: object,
         scenario: ProofScenario | Path | Mapping[str, Any],
         modes: Sequence[Mode] = ALL_MODES,
         config: ProofConfig | None = None,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.custom import walk
 from perdure.agents.definitions import App, LlmAgent
-from perdure.compiler.loading import load_native_app
+from perdure.compiler.loading import load_app
 from perdure.errors import DefinitionError
 from perdure.models.scripted import ScriptedModel
 from perdure.prove.ledger import Ledger
@@ -25,14 +26,28 @@ class TargetSource:
     """Answers by agent; an agent without any keeps its model."""
     modules: Sequence[str] = ()
 
-    def build(self, app_name: str, ledger: Ledger) -> App:
+    @classmethod
+    def of(cls, target: str, app: AnyApp, script: Mapping[str, Sequence[Mapping[str, Any]]]) -> TargetSource:
+        """Return the source of an app that this process has loaded.
+
+        Args:
+            target: Its name.
+            app: The app.
+            script: Answers by agent.
+        """
+        # google.adk takes a second to import, which each of many processes would pay for.
+        return cls(target, script, (app.open.__module__,) if isinstance(app, AdkApp) else ())
+
+    def build(self, app_name: str, ledger: Ledger) -> AnyApp:
         """Return the app under another name.
 
         Raises:
             DefinitionError: There is no such app, or no such agent as the script names.
         """
-        app = load_native_app(self.target)
+        app = load_app(self.target)
         use_script(app, self.script)
+        if not isinstance(app, App):
+            return replace(app, name=app_name)
         return App(
             name=app_name,
             root_agent=app.root_agent,
@@ -41,12 +56,16 @@ class TargetSource:
         )
 
 
-def use_script(app: App, script: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+def use_script(app: AnyApp, script: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Put scripted models in the place of agents' own.
 
     Raises:
         DefinitionError: The script names an agent that is no LLM agent of the app, or holds what is no step.
     """
+    if isinstance(app, AdkApp):
+        app.models(app).script(script)
+    if not isinstance(app, App):
+        return
     agents = {agent.name: agent for agent in walk(app.root_agent) if isinstance(agent, LlmAgent)}
     unknown = sorted(set(script) - set(agents))
     if unknown:
@@ -60,8 +79,12 @@ def use_script(app: App, script: Mapping[str, Sequence[Mapping[str, Any]]]) -> N
         agent.model = ScriptedModel(script[name], model=f"script of {name}") if name in script else own[name]
 
 
-def unscripted(app: App, script: Mapping[str, object]) -> list[str]:
+def unscripted(app: AnyApp, script: Mapping[str, object]) -> list[str]:
     """Return the agents that would call a provider's model, whose answers differ from run to run."""
+    if isinstance(app, AdkApp):
+        return [name for name in app.models(app).by_name() if name not in script]
+    if not isinstance(app, App):
+        return []
     return [
         agent.name
         for agent in walk(app.root_agent)
@@ -69,7 +92,7 @@ def unscripted(app: App, script: Mapping[str, object]) -> list[str]:
     ]
 
 
-def target_of(app: App) -> str:
+def target_of(app: object) -> str:
     """Return the name by which a worker process can load an app.
 
     Raises:
@@ -80,6 +103,6 @@ def target_of(app: App) -> str:
             if value is app and name != "__main__":
                 return f"{name}:{attribute}"
     raise DefinitionError(
-        f"no module holds the app {app.name!r} under a name, so that no worker process can load it;"
+        f"no module holds the app {getattr(app, 'name', app)!r} under a name, so that no worker process can load it;"
         " assign it at the top of a module, or name it as MODULE:APP"
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
+from google.genai import types
+
+from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.custom import walk
 from perdure.agents.definitions import App, LlmAgent
 from perdure.errors import DefinitionError
@@ -38,15 +41,18 @@ class WatchedModel(BaseLlm):
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         """Check the request, and yield what the model does."""
-        if problems := refusals(llm_request.contents, by_id=self.pairs_by_id):
-            where = f"model call {llm_request.call_index + 1} of {llm_request.agent}"
-            self._ledger.note(**{_REFUSED: f"{where} would be refused by its provider: {'; '.join(problems)}"})
+        where = f"model call {llm_request.call_index + 1} of {llm_request.agent}"
+        _note(self._ledger, where, refusals(llm_request.contents, by_id=self.pairs_by_id))
         async for response in self._inner.generate_content_async(llm_request, stream):
             yield response
 
 
-def watch_models(app: App, ledger: Ledger) -> None:
-    """Wrap all models of an app, so that their requests are checked."""
+def watch_models(app: AnyApp, ledger: Ledger) -> None:
+    """Have all requests of an app's models checked."""
+    if isinstance(app, AdkApp):
+        app.models(app).watch(lambda where, contents: _check(ledger, where, contents))
+    if not isinstance(app, App):
+        return
     agents = [agent for agent in walk(app.root_agent) if isinstance(agent, LlmAgent)]
     for agent, model in [(agent, agent.resolved_model()) for agent in agents]:
         try:
@@ -54,6 +60,17 @@ def watch_models(app: App, ledger: Ledger) -> None:
         except DefinitionError:
             # Its compilation says so, and where.
             continue
+
+
+def _check(ledger: Ledger, where: str, contents: Sequence[types.Content]) -> None:
+    """Check a request of google.adk's, which leaves ids out where the provider pairs without them."""
+    has_ids = any(part.function_call and part.function_call.id for one in contents for part in one.parts or [])
+    _note(ledger, where, refusals(contents, by_id=has_ids))
+
+
+def _note(ledger: Ledger, where: str, problems: list[str]) -> None:
+    if problems:
+        ledger.note(**{_REFUSED: f"{where} would be refused by its provider: {'; '.join(problems)}"})
 
 
 def refused_requests(folder: Path) -> list[str]:

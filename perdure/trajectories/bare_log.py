@@ -6,6 +6,7 @@ ADK's logs; the plan, and with it the rest of the checks, comes when the session
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,9 @@ FreshId = Callable[[], str]
 """Draws an id that nobody has."""
 
 CUT_OFF = "the imported log ends before the invocation does"
+
+_STRUCTURED_ANSWER = "set_model_response"
+"""ADK's tool by which a model with tools gives an answer that has a schema."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +219,7 @@ class _Builder:
             )
         if invocation.status != "running":
             self.append(ResumeAccepted(invocation_id=invocation.id), InvocationResumed(invocation_id=invocation.id))
-        if _is_model_answer(event):
+        if _is_model_answer(event) and not _follows_from_tool(event, invocation):
             self.append(ModelCalled(agent=event.author, invocation_id=event.invocation_id))
         self.append(EventLogged(event=event))
 
@@ -246,6 +250,34 @@ def _is_model_answer(event: Event) -> bool:
     if is_state(event) or event.get_function_responses() or is_question:
         return False
     return bool(event.parts) or event.error_code is not None or event.finish_reason is not None
+
+
+def _follows_from_tool(event: Event, invocation: Invocation) -> bool:
+    """Return whether google.adk's agent says what one of its tools has left, without asking its model.
+
+    It tells of a tool that failed, or repeats the answer that its model gave by calling `set_model_response`.
+    """
+    own = [
+        entry.event
+        for entry in invocation.entries
+        if isinstance(entry, EventLogged) and (entry.event.author, entry.event.branch) == (event.author, event.branch)
+    ]
+    if is_failure(event):
+        open_ = {call.id for call in unanswered(invocation)}
+        return any(call.id in open_ for before in own for call in before.get_function_calls())
+    responses = own[-1].get_function_responses() if own else []
+    return any(
+        response.name == _STRUCTURED_ANSWER and _is_json_of(event.text or "", response.response)
+        for response in responses
+    )
+
+
+def _is_json_of(text: str, response: Mapping[str, Any] | None) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    return value in (response, (response or {}).get("result"))
 
 
 def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:

@@ -149,6 +149,52 @@ def test_model_calls_are_counted_where_the_log_shows_them() -> None:
     assert session.model_calls == {"root": 3}
 
 
+def failed(author: str = "root") -> Event:
+    """As google.adk 2 logs it."""
+    return Event(author=author, invocation_id="i1", error_code="RuntimeError", node_info={"path": author})
+
+
+ANSWER: dict[str, Any] = {"city": "Oslo", "degrees": 3}
+
+
+@pytest.mark.parametrize(
+    ("events", "calls"),
+    [
+        ([called("c1"), failed()], 1),
+        ([failed()], 1),
+        ([called("c1", author="other"), failed()], 2),
+        ([called("c1", name="set_model_response"), responded("c1", name="set_model_response", **ANSWER)], 1),
+        (
+            [
+                called("c1", name="set_model_response"),
+                responded("c1", name="set_model_response", **ANSWER),
+                said('{"city": "Oslo", "degrees": 3}'),
+            ],
+            1,
+        ),
+        (
+            [
+                called("c1", name="set_model_response"),
+                responded("c1", name="set_model_response", result=[1]),
+                said("[1]"),
+            ],
+            1,
+        ),
+        (
+            [
+                called("c1", name="set_model_response"),
+                responded("c1", name="set_model_response", error="no city"),
+                said("Sorry."),
+            ],
+            2,
+        ),
+        ([called("c1"), responded("c1", **ANSWER), said('{"city": "Oslo", "degrees": 3}')], 2),
+    ],
+)
+def test_what_google_adk_says_of_a_tools_end_is_no_model_call(events: list[Event], calls: int) -> None:
+    assert sum(read(asked(), *events).model_calls.values()) == calls
+
+
 TEXT = said()
 LONG = called("c1", waits=("c1",))
 

@@ -1,0 +1,146 @@
+"""The models of a google.adk app's agents in a proof: scripts in their place, and a look at what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.adk.tools.agent_tool import AgentTool
+from google.genai import types
+from pydantic import PrivateAttr
+
+from perdure.adk.compile import walk
+from perdure.agents.adk_app import AdkApp, AdkModels
+from perdure.errors import DefinitionError
+from perdure.models.base import LlmRequest as OwnRequest
+from perdure.models.scripted import ScriptedModel
+
+
+@dataclass(frozen=True)
+class ModelStep:
+    """Which call of a model a step makes."""
+
+    agent: str
+    index: int
+    """How many model calls of the agent came back before, over the whole session."""
+
+
+model_step: ContextVar[ModelStep | None] = ContextVar("model_step", default=None)
+"""Set while an agent's step asks its model; google.adk's requests do not tell."""
+
+
+class ScriptedLlm(BaseLlm):
+    """Answers an agent's n-th model call of a session with the n-th step of a script, as `ScriptedModel` does."""
+
+    _script: ScriptedModel = PrivateAttr()
+
+    def __init__(self, steps: Sequence[Mapping[str, Any]], *, model: str = "scripted") -> None:
+        """Check and keep a script.
+
+        Raises:
+            DefinitionError: A step has another form.
+        """
+        super().__init__(model=model)
+        self._script = ScriptedModel(steps, model=model)
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Yield the step of the call that is made.
+
+        Raises:
+            ModelError: The step is an error, or the script has no such step.
+            DefinitionError: No agent's step asks, but code of the app's own.
+        """
+        step = model_step.get()
+        if step is None:
+            raise DefinitionError(f"{self.model!r} can be asked by its agent only, not by an app's own code")
+        request = OwnRequest(
+            model=self.model,
+            contents=llm_request.contents,
+            config=llm_request.config,
+            agent=step.agent,
+            call_index=step.index,
+        )
+        async for response in self._script.generate_content_async(request, stream):
+            yield LlmResponse.model_validate(response.model_dump(exclude_none=True))
+
+
+class AppModels(AdkModels):
+    """The models of one app's agents. Those that tools run (`AgentTool`) are looked at, but get no scripts."""
+
+    def __init__(self, app: AdkApp) -> None:
+        self._app = app
+        self._agents = {agent.name: agent for agent in walk(app.app.root_agent) if isinstance(agent, LlmAgent)}
+        self._with_tools = list(_with_tools(app.app.root_agent))
+
+    def by_name(self) -> list[str]:
+        """Return the agents whose model is known by its name only."""
+        return [agent.name for agent in self._with_tools if not isinstance(_nearest(agent), BaseLlm)]
+
+    def script(self, steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Put scripts in the place of agents' models.
+
+        Raises:
+            DefinitionError: A step has another form, or there is no such agent.
+        """
+        unknown = sorted(set(steps) - set(self._agents))
+        if unknown:
+            raise DefinitionError(
+                f"the script is for {unknown[0]!r}, but app {self._app.name!r} has no such LLM agent; it has"
+                f" {', '.join(self._agents) or 'none'}"
+            )
+        # Before any is replaced: an agent without a model of its own has its parent's, but not its parent's script.
+        own = {name: _nearest(agent) for name, agent in self._agents.items() if name not in steps}
+        for name, agent in self._agents.items():
+            agent.model = ScriptedLlm(steps[name], model=f"script of {name}") if name in steps else own[name]
+
+    def watch(self, tell: Callable[[str, Sequence[types.Content]], None]) -> None:
+        """Have `tell` called with each request: whose it is, and its contents."""
+        for agent in self._with_tools:
+            if not isinstance(agent.model, BaseLlm):
+                agent.model = agent.canonical_model
+        for model in {id(agent.model): agent.model for agent in self._with_tools}.values():
+            assert isinstance(model, BaseLlm)
+            # On the object: what asks for its class finds it unchanged.
+            vars(model)["generate_content_async"] = _watched(model.generate_content_async, tell)
+
+
+def _with_tools(root: BaseAgent) -> Iterator[LlmAgent]:
+    """Yield the LLM agents of a tree, and of those that its tools run."""
+    for agent in walk(root):
+        if isinstance(agent, LlmAgent):
+            yield agent
+            for tool in cast("list[object]", agent.tools):  # pyright: ignore[reportUnknownMemberType]
+                if isinstance(tool, AgentTool):
+                    yield from _with_tools(tool.agent)
+
+
+def _nearest(agent: LlmAgent) -> str | BaseLlm:
+    """Return an agent's model, or that of the nearest agent above that has one."""
+    above = agent
+    while not above.model and isinstance(above.parent_agent, LlmAgent):
+        above = above.parent_agent
+    return above.model
+
+
+def _watched(
+    generate: Callable[..., AsyncGenerator[LlmResponse, None]], tell: Callable[[str, Sequence[types.Content]], None]
+) -> Callable[..., AsyncGenerator[LlmResponse, None]]:
+    async def watched(llm_request: LlmRequest, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
+        step = model_step.get()
+        tell(
+            f"model call {step.index + 1} of {step.agent}" if step else "a model call inside of a tool",
+            llm_request.contents,
+        )
+        async for response in generate(llm_request, stream):
+            yield response
+
+    return watched
