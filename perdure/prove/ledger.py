@@ -19,6 +19,7 @@ from temporalio import activity, client, worker
 from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
+from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import CALL_MODEL, CodeInput, ModelInput, ToolInput
 
 When = Literal["start", "end"]
@@ -48,7 +49,7 @@ class Step:
     error: str | None = None
     """The type of the error with which it ended."""
     asked: bool = False
-    """It only found that a confirmation is needed: the tool's body has not run."""
+    """It only found that a confirmation is needed, or that an agent runs first: the tool has not run."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class _Watched(ActivityInboundInterceptor):
         self._skip_failed(input)
         try:
             result = await super().execute_activity(input)
-            step.asked = bool(getattr(result, "needs_confirmation", False))
+            step.asked = isinstance(result, ToolOutput) and (result.needs_confirmation or result.asks is not None)
             return result
         except BaseException as error:
             step.error = getattr(error, "type", None) or type(error).__name__

@@ -137,10 +137,12 @@ def differences(
 
 def effects(steps: Iterable[Step]) -> Counter[Key]:
     """Count what ran, repeated attempts not counted: tools by call, models by agent, functions by name."""
-    seen: set[tuple[str, str]] = set()
+    steps = list(steps)
+    # Of one that only asked, another attempt may have been cut off before it could say so.
+    seen = {(step.name, step.activity) for step in steps if step.asked}
     counts: Counter[Key] = Counter()
     for step in steps:
-        if step.kind == "other" or step.asked or (step.name, step.activity) in seen:
+        if step.kind == "other" or (step.name, step.activity) in seen:
             continue
         seen.add((step.name, step.activity))
         counts[_effect(step)] += 1
