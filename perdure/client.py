@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from copy import copy
-from typing import Any
+from typing import Any, Unpack
 
 from google.genai import types
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
+from perdure.credentials.store import CredentialStore
 from perdure.journal.entries import Entry
 from perdure.journal.events import Event
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.messages.session import Effect, EffectsPage, InvocationResult, InvocationView, SessionView, Trial
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.sessions.listing import ListedSession
-from perdure.sessions.sessions import Door, Sessions
+from perdure.sessions.sessions import Door, RunnerOptions, Sessions
 from perdure.sessions.transfers import DrivenLog, ImportedSession, ResumedSession, WholeLog, fresh_id
 from perdure.streams.hub import TokenHub
 from perdure.temporal.payloads import adapt
@@ -41,6 +42,7 @@ class Runner:
         trial: Trial | None = None,
         streams: TokenHub | None = None,
         local_tools: bool = False,
+        credentials: CredentialStore | None = None,
     ) -> None:
         """Make a runner on a connected client.
 
@@ -52,6 +54,8 @@ class Runner:
             streams: Where the tokens come from that `streaming` shows: the hub of the workers in this process, or one
                 that a `StreamClient` fills. Default: none, so all events come whole.
             local_tools: The app has some, so sessions created here need no change of runs before the first of them.
+            credentials: Where the secrets of credentials go that answers hold, as the workers' `WorkerConfig` says.
+                Default: into the history.
         """
         self.app_name = app_name
         self._door: Door = Sessions(
@@ -61,25 +65,19 @@ class Runner:
             trial=trial,
             streams=streams,
             local_tools=local_tools,
+            credentials=credentials,
         )
 
     @classmethod
     async def connect(
-        cls,
-        app_name: str,
-        config: ConnectionConfig | None = None,
-        *,
-        auto_create_session: bool = False,
-        streams: TokenHub | None = None,
-        local_tools: bool = False,
+        cls, app_name: str, config: ConnectionConfig | None = None, **options: Unpack[RunnerOptions]
     ) -> Runner:
-        """Connect to Temporal and return a runner.
+        """Connect to Temporal and return a runner; `options` are those of a runner.
 
         Raises:
             ConnectionFailed: No server answers.
         """
-        client = await connect(config)
-        return cls(app_name, client, auto_create_session=auto_create_session, streams=streams, local_tools=local_tools)
+        return cls(app_name, await connect(config), **options)
 
     def behind(self, door: Callable[[Door], Door]) -> Runner:
         """Return a runner that reaches its sessions through another door alone, made of this one's."""

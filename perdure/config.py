@@ -33,6 +33,7 @@ from perdure.temporal.payloads import BoundedFailureConverterWithEncodedAttribut
 
 if TYPE_CHECKING:
     from perdure.artifacts.service import ArtifactService
+    from perdure.credentials.store import CredentialStore
 
 __all__ = ["DEFAULT_ADDRESS", "DEFAULT_NAMESPACE", "ConnectionConfig", "WorkerConfig", "connect"]
 
@@ -223,6 +224,10 @@ class WorkerConfig:
     artifacts: ArtifactService | None = field(default=None, repr=False)
     """Where tools keep artifacts: a `FileArtifactService`, or one of yours; the same for every worker of an app, and
     for the HTTP API. Default: nowhere, so that a tool that saves or loads one fails."""
+    credentials: CredentialStore | None = field(default=None, repr=False)
+    """Where the secrets of credentials are kept that tools of google.adk ask users for: a `FileCredentialStore`, or one
+    of yours; the same for every worker of an app, and for the clients and the HTTP API that take answers. Histories
+    hold references to them. Default: histories hold them, if these are encrypted; else such a tool fails."""
     redact: Redact | None = field(default=None, repr=False)
     """Sees every text that the worker writes into a history (what tools and models return, what errors say), and each
     log line, and returns it without what nobody should read; give it to clients, too (`ConnectionConfig`). With

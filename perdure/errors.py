@@ -8,6 +8,7 @@ PerdureError
 ├── ModelError             a model provider refused or failed a request
 ├── SharedStateFull        the `user:` or `app:` keys have grown too large
 ├── ArtifactError          an artifact that cannot be stored, or no place where artifacts are kept
+├── CredentialError        a credential that is not to be had, or no safe place where its secrets are kept
 ├── ConnectionFailed       the Temporal server cannot be reached
 ├── EncryptionError        a payload that the keys at hand do not open, or keys that are malformed
 ├── InvocationFailed       an invocation stopped on an error
@@ -133,6 +134,10 @@ class SharedStateFull(PerdureError):
 
 class ArtifactError(PerdureError):
     """An artifact has a name or a content that cannot be stored, or nobody said where artifacts are kept."""
+
+
+class CredentialError(PerdureError):
+    """A credential that a tool needs is not to be had here, or nobody said where its secrets may be kept."""
 
 
 class ConnectionFailed(PerdureError):

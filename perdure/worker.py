@@ -26,6 +26,8 @@ from perdure.artifacts.sealing import SealedArtifacts
 from perdure.artifacts.service import ArtifactService
 from perdure.compiler.registry import AnyRegistry, Registry, register
 from perdure.config import WorkerConfig
+from perdure.credentials.sealing import cipher_of, encrypted_store
+from perdure.credentials.store import CredentialStore
 from perdure.logs import redact_logs
 from perdure.messages.rollout import Rollout
 from perdure.redaction import RedactingCodec, safely
@@ -70,10 +72,12 @@ def create_workers(
         client, config, JournalCache(client, config.journal_cache_bytes), SearchAttributes(client), streams
     )
     # Where histories are encrypted, what is too large for them is, too; and it is opened where it is loaded.
-    kept = None if config.artifacts is None else SealedArtifacts(config.artifacts, client.data_converter.payload_codec)
+    codec = client.data_converter.payload_codec
+    kept = None if config.artifacts is None else SealedArtifacts(config.artifacts, codec)
+    secrets = encrypted_store(client, config.credentials)
     tools, models = _code_runners(config.tool_threads)
     results = ToolResults(tools, kept)
-    code = _Code(tools, models, results, kept)
+    code = _Code(tools, models, results, kept, secrets, encrypted=cipher_of(client) is not None)
     return [worker_with_steps(shared, registry, code.steps(registry), results) for registry in map(register, apps)]
 
 
@@ -85,18 +89,30 @@ class _Code:
     models: CodeRunner
     results: ToolResults
     artifacts: SealedArtifacts | None
+    credentials: CredentialStore | None
+    encrypted: bool
+    """Histories are."""
 
     def steps(self, registry: AnyRegistry) -> Steps:
         """Return the steps of an app's agents."""
         if isinstance(registry, Registry):
             return NativeSteps(registry, self.tools, self.models, self.results, self.artifacts)
-        return cast(_BringsSteps, registry).steps(self.tools, self.artifacts)
+        return cast(_BringsSteps, registry).steps(
+            self.tools, self.artifacts, self.credentials, encrypted=self.encrypted
+        )
 
 
 class _BringsSteps(Protocol):
     """The code of an app whose agents are not Perdure's own."""
 
-    def steps(self, code: CodeRunner, artifacts: ArtifactService | None) -> Steps:
+    def steps(
+        self,
+        code: CodeRunner,
+        artifacts: ArtifactService | None,
+        credentials: CredentialStore | None,
+        *,
+        encrypted: bool,
+    ) -> Steps:
         """Return the steps of its agents."""
         ...
 

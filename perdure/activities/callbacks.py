@@ -1,4 +1,4 @@
-"""The activity that runs the callbacks before and after google.adk's agents."""
+"""The activity of steps that are no model call and no tool: callbacks around google.adk's agents, credentials."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CallbackActivity:
 
     @activity.defn(name=CALL_BACK)
     async def call(self, call: CallbackInput) -> StepLog:
-        """Run the callbacks before or after an agent.
+        """Run the callbacks before or after an agent, or those around a turn; or take up credentials.
 
         Raises:
             ApplicationError: One raised. Not retried, as in ADK.
@@ -44,7 +44,10 @@ class CallbackActivity:
         tell("function", call.agent, CALLBACK_NAMES[call.which], invocation_id=call.invocation_id)
         with bound(**asdict(at.key), **names), telling("callback"), beating():
             try:
-                output = await self._steps.callback(at, snapshot, call.which)
+                if call.which == "authorize":
+                    output = await self._steps.authorize(at, snapshot, call.requests)
+                else:
+                    output = await self._steps.callback(at, snapshot, call.which)
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
             except Exception as error:

@@ -45,6 +45,12 @@ _NEXT_RUN = "AcceptedUpdateCompletedWorkflow"
 """Type of the error of an update whose run ended before the update did."""
 
 
+def _start(call: ToolInput) -> str:
+    """Return which start of a call this is: a person's word may let it start again."""
+    words = ("approved" if call.confirmation is not None else "", "authorized" if call.authorized else "", call.again)
+    return "/".join(filter(None, words))
+
+
 class ClaimDesk:
     """Asks a session's claims workflow, which it starts where there is none."""
 
@@ -63,7 +69,7 @@ class ClaimDesk:
         info = activity.info()
         claim = Claim(
             key=call.idempotency_key,
-            start="/".join(filter(None, ("approved" if call.confirmation is not None else "", call.again))),
+            start=_start(call),
             tool=call.tool,
             args=_digest(call),
             at=round(time.time(), 3),

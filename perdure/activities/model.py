@@ -14,7 +14,7 @@ from perdure.activities.attempts import beating, telling
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
-from perdure.errors import ArtifactError, DefinitionError, ModelError, message_of
+from perdure.errors import ArtifactError, CredentialError, DefinitionError, ModelError, message_of
 from perdure.journal.entries import MAX_EVENT_BYTES
 from perdure.journal.events import Event
 from perdure.logs import bound
@@ -70,7 +70,7 @@ class ModelActivity:
                 ) from error
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
-            except (ArtifactError, DefinitionError) as error:
+            except (ArtifactError, CredentialError, DefinitionError) as error:
                 raise told(error, non_retryable=True) from error
             except Exception as error:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.

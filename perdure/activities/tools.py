@@ -17,7 +17,7 @@ from perdure.activities.claims import ClaimDesk
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES, check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
-from perdure.errors import message_of
+from perdure.errors import CredentialError, message_of
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
 from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
@@ -94,7 +94,7 @@ class ToolActivity:
                 ) from error
             if isinstance(error, StepRefused):
                 raise ApplicationError(message_of(error), *times, type=error.kind, non_retryable=True) from error
-            raise told(error, *times) from error.__cause__
+            raise told(error, *times, non_retryable=isinstance(error, CredentialError)) from error.__cause__
         check_size(output, f"the result of {kind!r}")
         return output
 
@@ -137,6 +137,7 @@ class ToolActivity:
             session=await self._session(call),
             kind=call.kind,
             confirmation=call.confirmation,
+            authorized=call.authorized,
             begin=begin,
             until=end,
             most_bytes=MAX_LOCAL_BYTES if activity.info().is_local else MAX_RESULT_BYTES,

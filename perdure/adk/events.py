@@ -9,7 +9,6 @@ from typing import Any
 from google.adk.events.event import Event as AdkEvent
 from google.adk.events.event_actions import EventActions as AdkActions
 
-from perdure.errors import DefinitionError
 from perdure.journal.events import Event, EventActions
 from perdure.steps.plain_values import NotPlain, to_plain
 
@@ -48,30 +47,12 @@ def to_adk(event: Event) -> AdkEvent:
     return AdkEvent.model_validate(_known_fields(data, AdkEvent))
 
 
-def refuse_credential(event: AdkEvent) -> None:
-    """Refuse an event by which a tool or toolset asks the user for a credential: it may hold a client's secret.
-
-    Raises:
-        DefinitionError: It does; the message names agent and tool.
-    """
-    asked = [call.args or {} for call in event.get_function_calls() if call.name == "adk_request_credential"]
-    if asked or event.actions.requested_auth_configs:
-        names = [str(args.get("functionCallId")) for args in asked]
-        names += [str(response.name) for response in event.get_function_responses()]
-        raise DefinitionError(
-            f"agent {event.author!r}: {', '.join(names) or 'its code'} asks the user for a credential, which is not"
-            " supported yet; give the tool or toolset its credential where the app is defined"
-        )
-
-
 def from_adk(event: AdkEvent) -> Event:
     """Return an event of google.adk's for the log, which gives it its id; `temp:` keys in its state delta are kept.
 
     Raises:
         NotPlain: Something in it is no JSON; the message names the key.
-        DefinitionError: It asks the user for a credential.
     """
-    refuse_credential(event)
     delta = {key: _plain(key, value) for key, value in event.actions.state_delta.items()}
     bare = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": {}})})
     data: dict[str, Any] = bare.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.apps.app import App
 from google.adk.apps.compaction import _run_compaction_for_sliding_window  # pyright: ignore[reportPrivateUsage]
+from google.adk.auth import auth_preprocessor
+from google.adk.auth.auth_tool import AuthConfig
 from google.adk.events.event import Event
 from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
@@ -58,6 +60,7 @@ _EXPECTED: dict[Any, tuple[str, ...]] = {
     BaseAgent: ("_handle_before_agent_callback", "_handle_after_agent_callback"),
     Runner: ("_new_invocation_context", "_get_output_event"),
     functions: ("handle_function_calls_async",),
+    auth_preprocessor: ("_store_auth_and_collect_resume_targets",),
     function_tool: ("_use_sync_callable_runner",),
 }
 
@@ -206,6 +209,24 @@ async def compact(app: App, session: Session, service: BaseSessionService) -> No
         return
     async for event in compacting:
         await service.append_event(session=session, event=event)
+
+
+async def store_credential(context: InvocationContext, request_id: str, config: AuthConfig) -> None:
+    """Put a credential that a person gave into the state, where tools look for it; a code is exchanged for a token.
+
+    Args:
+        context: The context.
+        request_id: The question, by id, which the session's log has.
+        config: The question's auth config, completed by the credential.
+
+    Raises:
+        Exception: What ADK's code raised.
+    """
+    response = config.model_dump(mode="json", by_alias=True, exclude_none=True)
+    given = {request_id: response}
+    await auth_preprocessor._store_auth_and_collect_resume_targets(  # pyright: ignore[reportPrivateUsage]
+        context.session.events, {request_id}, given, cast(Any, context.session.state)
+    )
 
 
 def new_context(runner: Runner, **fields: Any) -> InvocationContext:

@@ -10,12 +10,14 @@ from google.adk.apps.app import App
 from google.adk.cli.utils import envs
 from google.adk.cli.utils.agent_loader import AgentLoader
 
+from perdure.adk.credentials import StepCredentials
 from perdure.adk.models import AppModels
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.steps import AdkSteps
 from perdure.agents.adk_app import AdkApp
 from perdure.artifacts.service import ArtifactService
+from perdure.credentials.store import CredentialStore
 from perdure.steps.base import Steps
 from perdure.steps.user_code import CodeRunner
 
@@ -30,14 +32,24 @@ __all__ = ["AdkCode", "as_adk_app", "load_adk_folder", "read_env"]
 class AdkCode(AdkRegistry):
     """The code of one google.adk app, for a worker."""
 
-    def steps(self, code: CodeRunner, artifacts: ArtifactService | None) -> Steps:
+    def steps(
+        self,
+        code: CodeRunner,
+        artifacts: ArtifactService | None,
+        credentials: CredentialStore | None,
+        *,
+        encrypted: bool,
+    ) -> Steps:
         """Return the steps of its agents.
 
         Args:
             code: Runs the app's code.
             artifacts: Where its artifacts are.
+            credentials: Where the secrets of its credentials are, if not in histories.
+            encrypted: Whether histories are.
         """
-        return AdkSteps(self, code, Services(self.app, artifacts))
+        secrets = StepCredentials(credentials, encrypted=encrypted)
+        return AdkSteps(self, code, Services(self.app, artifacts, credentials=secrets))
 
 
 def as_adk_app(value: object, name: str) -> AdkApp | None:

@@ -11,6 +11,7 @@ from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.adk.tools.agent_tool import AgentTool
 
 from perdure.adk.artifacts import StepArtifacts
+from perdure.adk.credentials import StepCredentials
 from perdure.agents.adk_app import AdkApp
 from perdure.artifacts.service import ArtifactService
 
@@ -18,14 +19,22 @@ from perdure.artifacts.service import ArtifactService
 class Services:
     """The services of one app in this process."""
 
-    def __init__(self, app: AdkApp, artifacts: ArtifactService | None = None, memory: Any = None) -> None:
+    def __init__(
+        self,
+        app: AdkApp,
+        artifacts: ArtifactService | None = None,
+        memory: Any = None,
+        credentials: StepCredentials | None = None,
+    ) -> None:
         """Make them.
 
         Args:
             app: The app.
             artifacts: Where its artifacts are. Default: nowhere; ADK tells code that wants some.
             memory: Its memory. Default: ADK's own, which is gone with the process.
+            credentials: Where the secrets of its credentials are. Default: nowhere: nobody can be asked for any.
         """
+        self.credentials = credentials or StepCredentials(None, encrypted=False)
         self._artifacts = artifacts
         self.runner = Runner(
             app=app.app,
@@ -33,6 +42,7 @@ class Services:
             # Each step has a session service of its own.
             session_service=InMemorySessionService(),
             memory_service=memory or InMemoryMemoryService(),
+            credential_service=self.credentials.service,
         )
 
     def runner_of(self, tool: AgentTool) -> Runner:

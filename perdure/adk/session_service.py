@@ -23,9 +23,9 @@ _REFUSED = (
 class StepSession(BaseSessionService):
     """Serves one step its session, and gathers what the step logs. Nothing else is there to be read or changed."""
 
-    def __init__(self, key: SessionKey, projection: Projection, invocation_id: str, events: AdkEvents) -> None:
-        """Take the session as an invocation's code sees it."""
-        state = copy.deepcopy(projection.visible_state(invocation_id))
+    def __init__(self, key: SessionKey, projection: Projection, state: dict[str, Any], events: AdkEvents) -> None:
+        """Take the session as an invocation's code sees it, with the state that it sees."""
+        state = copy.deepcopy(state)
         self.session = AdkSession(
             id=key.session,
             app_name=key.app,

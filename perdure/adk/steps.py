@@ -18,12 +18,13 @@ from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmati
 from google.genai import types
 
 from perdure.adk import agent_tools, internals
-from perdure.adk.events import AdkEvents, from_adk, plain_state, refuse_credential, to_adk
+from perdure.adk.events import AdkEvents, from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import StepSession
 from perdure.errors import DefinitionError, error_text
+from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import Event
 from perdure.journal.tool_output import ToolOutput
 from perdure.plan.nodes import LlmNode
@@ -72,7 +73,7 @@ class AdkSteps:
     ) -> StepOutput:
         agent = self._agents(session).llm_agent(node)
         key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
-        step, context = self._begin(at, session, agent, key, streams=writer is not None)
+        step, context = await self._begin(at, session, agent, key, streams=writer is not None)
         said = self._said(agent, session, at, call.begun_with)
         model_step.set(ModelStep(at.agent, call.index))
         try:
@@ -87,10 +88,10 @@ class AdkSteps:
             raise
         except Exception as error:
             await internals.tell_failure(agent, context, error)
-            raise ModelFailed(error_text(error), self._left(agent, step, error)) from error
-        return _output(step, context)
+            raise ModelFailed(error_text(error), await self._left(at, agent, step, error)) from error
+        return await self._output(at, step, context)
 
-    def _left(self, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
+    async def _left(self, at: Place, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
         """Return what a step that failed leaves in the log, as ADK does."""
         events = list(step.logged)
         if self._registry.plan.adk is not None and self._registry.plan.adk.logs_failures:
@@ -103,7 +104,7 @@ class AdkSteps:
                 "error_message": str(error)[:MAX_FAILURE_TEXT],
             }
             events.append(Event(**failed, node_info={"path": agent.name}))
-        return StepOutput(events=tuple(events))
+        return await self._services.credentials.step(at.key, StepOutput(events=tuple(events)), at.agent)
 
     def _said(self, agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:
         """Return what the agent said since its run began, as its `output_key` gathers it."""
@@ -125,7 +126,7 @@ class AdkSteps:
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         agent = self._agents(session).agent(at.agent)
         key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
-        step, context = self._begin(at, session, agent, key)
+        step, context = await self._begin(at, session, agent, key)
         try:
             event = await (internals.before_agent if which == "before" else internals.after_agent)(agent, context)
         except Exception as error:
@@ -133,7 +134,7 @@ class AdkSteps:
             raise
         if event is not None:
             await step.append_event(step.session, await self._seen(context, event))
-        return _output(step, context)
+        return await self._output(at, step, context)
 
     async def _begin_turn(self, at: Place, session: Snapshot) -> StepOutput:
         """Have plugins look at the message that begins a turn, and at the turn.
@@ -141,7 +142,7 @@ class AdkSteps:
         ADK: `Runner._handle_new_message`, `Runner._exec_with_plugin`. An answer stays as the person gave it.
         """
         key = f"{at.invocation_id}:begin:{len(session.projection.entries)}"
-        step, context = self._begin(at, session, self._agents(session).agent(at.agent), key)
+        step, context = await self._begin(at, session, self._agents(session).agent(at.agent), key)
         invocation = session.projection.invocations[at.invocation_id]
         answer = session.projection.loggable_answer(invocation)
         given = answer or (invocation.message if invocation.agent is None else None)
@@ -161,14 +162,14 @@ class AdkSteps:
         if isinstance(early, types.Content):
             event = AdkEvent(invocation_id=at.invocation_id, author="model", content=early)
             await step.append_event(step.session, await self._seen(context, event))
-        output = _output(step, context)
+        output = await self._output(at, step, context)
         ended = isinstance(early, types.Content)
         return replace(output, ended=ended, message=changed if answer is None else None)
 
     async def _end_turn(self, at: Place, session: Snapshot) -> StepOutput:
         """Have plugins look at a turn that has ended, and compact the log."""
         key = f"{at.invocation_id}:end:{len(session.projection.entries)}"
-        step, context = self._begin(at, session, self._agents(session).agent(at.agent), key)
+        step, context = await self._begin(at, session, self._agents(session).agent(at.agent), key)
         try:
             await context.plugin_manager.run_after_run_callback(invocation_context=context)
         except Exception as error:
@@ -177,7 +178,7 @@ class AdkSteps:
         app = self._registry.app.app
         if app.events_compaction_config is not None and not at.scope:
             await internals.compact(app, step.session, step)
-        return replace(_output(step, context), ended=False)
+        return replace(await self._output(at, step, context), ended=False)
 
     async def _seen(self, context: InvocationContext, event: AdkEvent) -> AdkEvent:
         return await internals.seen_by_plugins(self._services.runner, context, event)
@@ -190,8 +191,8 @@ class AdkSteps:
         session = call.session
         assert session is not None, "a google.adk tool is given its session"
         agent = self._agents(session).llm_agent_named(at.agent)
-        key = f"{call.key}{':confirmed' if call.confirmation is not None else ''}"
-        step, context = self._begin(at, session, agent, key)
+        key = f"{call.key}{':confirmed' if call.confirmation is not None else ':authorized' if call.authorized else ''}"
+        step, context = await self._begin(at, session, agent, key)
         calling = to_adk(_event_of(session, call))
         decision = None
         if call.confirmation is not None:
@@ -201,15 +202,29 @@ class AdkSteps:
             self._set_apart(at, session, call, context, tools)
             await call.begin(False)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
-            if event is not None:
-                refuse_credential(event)
+            output = await self._response(agent, step, context, event)
+            return await self._services.credentials.tool(at.key, output, at.agent, call.tool)
         except agent_tools.Asks as asks:
-            return ToolOutput(asks=asks.asked)
+            return await self._services.credentials.tool(at.key, ToolOutput(asks=asks.asked), at.agent, call.tool)
         except Exception as error:
             # ADK tries no tool again; what died with its worker is.
             await internals.tell_failure(agent, context, error)
-            raise ToolFailed(type(error).__name__, error, self._left(agent, step, error)) from error
-        return await self._response(agent, step, context, event)
+            raise ToolFailed(type(error).__name__, error, await self._left(at, agent, step, error)) from error
+
+    async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
+        """Have ADK take up the credentials that a person gave: authorization codes become tokens here."""
+        return await self._code.run_async(self._authorize(at, session, requests))
+
+    async def _authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
+        key = f"{at.invocation_id}:{at.agent}:authorize:{','.join(requests)}"
+        step, context = await self._begin(at, session, self._agents(session).agent(at.agent), key)
+        asked = {call.id: call for call in credential_requests(session.projection.events)}
+        for request_id in requests:
+            credential = parse_credential(session.projection.answer_to(request_id) or {})
+            if credential is not None:
+                config = await self._services.credentials.config(at.key, asked[request_id].args or {}, credential)
+                await internals.store_credential(context, request_id, config)
+        return await self._output(at, step, context)
 
     def _set_apart(
         self, at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tools: dict[str, BaseTool]
@@ -270,11 +285,16 @@ class AdkSteps:
         """Run nothing: google.adk's apps have no such functions."""
         raise StepRefused("DefinitionError", f"the app has no function {name!r}")
 
-    def _begin(
+    async def _output(self, at: Place, step: StepSession, context: InvocationContext) -> StepOutput:
+        output = StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
+        return await self._services.credentials.step(at.key, output, at.agent)
+
+    async def _begin(
         self, at: Place, session: Snapshot, agent: BaseAgent, key: str, *, streams: bool = False
     ) -> tuple[StepSession, InvocationContext]:
         """Return the session and the context that a step's code gets."""
-        step = StepSession(at.key, session.projection, at.invocation_id, self._events)
+        state = await self._services.credentials.state(at.key, session.projection, at.invocation_id)
+        step = StepSession(at.key, session.projection, state, self._events)
         message = session.projection.invocations[at.invocation_id].message
         key = ":".join((*at.scope, key))
         context = internals.new_context(
@@ -295,10 +315,6 @@ def _event_of(session: Snapshot, call: ToolCall) -> Event:
     event = session.projection.event_of_call(call.id)
     assert event is not None, "a call that runs stands in the log"
     return event
-
-
-def _output(step: StepSession, context: InvocationContext) -> StepOutput:
-    return StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
 
 
 def _tell(writer: Writer | None, event: AdkEvent) -> None:

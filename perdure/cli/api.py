@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from perdure.cli.addresses import taking
-from perdure.cli.artifacts import artifacts_option, open_artifacts
+from perdure.cli.artifacts import open_storage, storage_options
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
 from perdure.cli.output import say, warn_of_broken
@@ -105,7 +106,7 @@ def api_options(command: Command) -> Command:
 )
 @from_option
 @api_options
-@artifacts_option
+@storage_options
 @telemetry_options
 @log_options
 @connection_options
@@ -183,8 +184,17 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         auto_create_session=options["auto_create_session"],
         temporal_ui=_web_address(options["temporal_ui"]),
         default_app=options["default_app"],
-        artifacts=open_artifacts(options["artifacts"]),
+        **open_storage(options),
+        shows_credentials=options.get("shows_credentials", False) and _has_adk_1(),
     )
+
+
+def _has_adk_1() -> bool:
+    """Return whether the installed google-adk is one whose API shows credentials."""
+    try:
+        return version("google-adk").startswith("1.")
+    except PackageNotFoundError:
+        return False
 
 
 def _auth(file: Path | None) -> AuthConfig | None:

@@ -1,4 +1,7 @@
-"""`artifacts`: a session's files, listed, read and written where they are kept; and the option that says where."""
+"""`artifacts`: a session's files, listed, read and written where they are kept; and the options that say where.
+
+These are the options of files and of secrets: what is kept outside of histories.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import mimetypes
 import re
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,11 +24,9 @@ if TYPE_CHECKING:
     from temporalio.converter import PayloadCodec
 
     from perdure.artifacts import ArtifactService, ArtifactVersion
+    from perdure.credentials import CredentialStore
 
 _T = TypeVar("_T")
-
-DEFAULT_FOLDER = "artifacts"
-"""Where `perdure dev` keeps artifacts, in the folder of its data file."""
 
 _MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 
@@ -37,10 +38,43 @@ _option = click.option(
     " .perdure/artifacts]",
 )
 
+_credentials = click.option(
+    "--credentials",
+    envvar="PERDURE_CREDENTIALS",
+    metavar="FOLDER",
+    help="Where secrets of credentials are kept that tools ask users for: a folder, or MODULE:NAME of a"
+    " CredentialStore.  [default: in histories, if these are encrypted; of dev, .perdure/credentials]",
+)
+
 
 def artifacts_option(command: Command) -> Command:
     """Give a command the option `artifacts`; `open_artifacts` reads it."""
     return _option(command)
+
+
+def credentials_option(command: Command) -> Command:
+    """Give a command the option `credentials`; `open_credentials` reads it."""
+    return _credentials(command)
+
+
+def storage_options(command: Command) -> Command:
+    """Give a command the options `artifacts` and `credentials`; `open_storage` reads them."""
+    return _option(_credentials(command))
+
+
+def default_storage(options: dict[str, Any], folder: Path) -> None:
+    """Let what the options do not say be kept in a folder."""
+    for name in ("artifacts", "credentials"):
+        options[name] = options[name] or str(folder / name)
+
+
+def open_storage(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `artifacts` and the `credentials` that the options name, `None` for those that they do not.
+
+    Raises:
+        click.BadParameter: One cannot be loaded, or is a file.
+    """
+    return {"artifacts": open_artifacts(options["artifacts"]), "credentials": open_credentials(options["credentials"])}
 
 
 def open_artifacts(where: str | None) -> ArtifactService | None:
@@ -58,6 +92,23 @@ def open_artifacts(where: str | None) -> ArtifactService | None:
     if Path(where).is_file():
         raise click.BadParameter(f"{where!r} is a file; name a folder", param_hint="--artifacts")
     return FileArtifactService(where)
+
+
+def open_credentials(where: str | None) -> CredentialStore | None:
+    """Return the store that the option names, if any.
+
+    Raises:
+        click.BadParameter: It cannot be loaded, or is a file.
+    """
+    if not where:
+        return None
+    from perdure.credentials import CredentialStore, FileCredentialStore
+
+    if _MODULE.fullmatch(where):
+        return found_in_module(where, "credentials", CredentialStore, "--credentials")
+    if Path(where).is_file():
+        raise click.BadParameter(f"{where!r} is a file; name a folder", param_hint="--credentials")
+    return FileCredentialStore(where)
 
 
 def _required(where: str | None) -> ArtifactService:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _TAKES = {
     "value": "a value: any JSON, which becomes the tool's response",
     "decision": "a decision: approve or reject",
+    "credential": "a credential, in ADK's auth config as exchangedAuthCredential",
     "verdict": "a verdict: whether the call took effect, or that it may run again",
 }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perdure.cli.artifacts import credentials_option, open_credentials
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import (
     Connection,
@@ -98,6 +99,7 @@ def run(
 @click.option("--no-wait", is_flag=True, help="Hand the answer in, and do not follow what comes of it.")
 @stream_options
 @json_option
+@credentials_option
 @connection_options
 def respond(
     name: SessionName,
@@ -110,6 +112,7 @@ def respond(
     stream: bool,
     stream_from: tuple[str, ...],
     as_json: bool,
+    credentials: str | None,
     connection: Connection,
 ) -> int:
     """Answer open calls of APP, and print the events until the invocation ends or waits again.
@@ -135,7 +138,8 @@ def respond(
         from perdure.rules.intake import decision
 
         async with streams_of(connection, stream_from, on=stream) as streams:
-            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            kept = open_credentials(credentials)
+            runner = await Runner.connect(name.app, connection.config(), streams=streams, credentials=kept)
             key = name.key() if name.session else await _find_session(runner, name, {**responses, **decisions})
             if decisions:
                 waiting = [call for _, call in await runner.pending(**key.arguments)]

@@ -224,6 +224,8 @@ def call_text(call: PendingCall) -> str:
     from perdure.views.pages import QUESTION_WORDS
 
     what, asked = QUESTION_WORDS.get(call.name), asked_about(call.args)
+    if call.about:
+        return f"{what} {call.about}"
     if not what or not asked:
         return f"{call.name}({_arguments(call.args)})"
     return f"{what} {asked.get('name')}({_arguments(asked.get('args') or {})})"

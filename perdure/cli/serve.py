@@ -14,7 +14,7 @@ import click
 from perdure.cli.addresses import taking
 from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, url_of, warn_of
 from perdure.cli.api import serve as serve_api
-from perdure.cli.artifacts import DEFAULT_FOLDER, artifacts_option, open_artifacts
+from perdure.cli.artifacts import default_storage, open_storage, storage_options
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
 from perdure.cli.output import say, warn_of_broken, why_not
@@ -81,7 +81,7 @@ def _worker_options(command: Command) -> Command:
 )
 @api_options
 @_worker_options
-@artifacts_option
+@storage_options
 @grace_option
 @telemetry_options
 @log_options
@@ -110,7 +110,7 @@ def dev(
         if connection.address is not None:
             raise click.UsageError("--temporal-port and --address both name the server; give one")
         connection = replace(connection, address=f"localhost:{temporal_port}")
-    options["artifacts"] = options["artifacts"] or _default_artifacts(data)
+    _keep_beside(data, options)
     _check_worker(options)
     from perdure.serving.event_loop import run_serving
 
@@ -120,7 +120,7 @@ def dev(
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @_worker_options
-@artifacts_option
+@storage_options
 @health_options
 @telemetry_options
 @log_options
@@ -143,10 +143,11 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
     return run_serving(_worker(targets, connection, options))
 
 
-def _default_artifacts(data: Path | None) -> str:
+def _keep_beside(data: Path | None, options: dict[str, Any]) -> None:
     from perdure.serving.dev_server import DEFAULT_DATA_FILE
 
-    return str((data or DEFAULT_DATA_FILE).parent / DEFAULT_FOLDER)
+    default_storage(options, (data or DEFAULT_DATA_FILE).parent)
+    options["shows_credentials"] = True
 
 
 async def _dev(
@@ -252,7 +253,7 @@ def _worker_config(options: dict[str, Any]) -> WorkerConfig:
         "versioning": options["versioning"],
         "sticky_timeout": _seconds(options["sticky_timeout"]),
         "graceful_shutdown_timeout": _seconds(options["grace"]),
-        "artifacts": open_artifacts(options["artifacts"]),
+        **open_storage(options),
     }
     return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
 

@@ -171,6 +171,8 @@ class TempStateSet(_Entry):
     kind: Literal["temp_state"] = "temp_state"
     invocation_id: str
     delta: dict[str, Any]
+    authorized: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """Questions for credentials, by id, whose answers the keys hold: none is taken up, or exchanged, twice."""
 
 
 class ModelCalled(_Entry):

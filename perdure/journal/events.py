@@ -29,10 +29,13 @@ USER = "user"
 REQUEST_CONFIRMATION = "adk_request_confirmation"
 """The long-running call by which ADK asks a person to approve a tool call."""
 
+REQUEST_CREDENTIAL = "adk_request_credential"
+"""The long-running call by which ADK asks a person for a credential that a tool, or a toolset, needs."""
+
 REQUEST_RECONCILE = "perdure_reconcile"
 """The long-running call by which an agent asks what became of a tool call that was cut off."""
 
-QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_RECONCILE})
+QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE})
 """The calls that ask a person about another call; no tool has these names."""
 
 

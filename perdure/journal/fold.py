@@ -10,6 +10,7 @@ from typing import assert_never
 
 from google.genai import types
 
+from perdure.journal.credentials import asking_call, needed_by
 from perdure.journal.entries import (
     ActivityKept,
     AnswerAccepted,
@@ -41,7 +42,7 @@ from perdure.journal.entries import (
     ToolStarted,
     Within,
 )
-from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event
+from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, Event
 from perdure.journal.interning import share_field_sets
 from perdure.journal.invocations import Call, Invocation, Turn, restart_deadline, set_deadline
 from perdure.journal.no_answers import is_refused
@@ -49,6 +50,7 @@ from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import SHARED, Projection, stored_part
 from perdure.journal.questions import lets_run_again, target_of
 from perdure.journal.scopes import begin_scope, parts_for_scopes, pin_scopes, resume_scopes, show_questions
+from perdure.journal.secrets import redacted_args
 from perdure.journal.tool_runs import add_run
 from perdure.plan.nodes import Plan
 
@@ -89,7 +91,7 @@ def apply_entry(projection: Projection, entry: Entry) -> None:  # noqa: C901 -- 
             own = {key: value for key, value in projection.state.items() if not key.startswith(SHARED)}
             projection.state = own | entry.state
         case TempStateSet():
-            projection.invocations[entry.invocation_id].temp.update(entry.delta)
+            projection.invocations[entry.invocation_id].keep_temp(entry)
         case ModelCalled():
             _count_call(projection, entry)
         case ToolKept():
@@ -143,7 +145,7 @@ def _log(projection: Projection, entry: EventLogged) -> None:
     for call in event.get_function_calls():
         projection.call_ids.add(call.id or "")
         if call.id and event.long_running_tool_ids and call.id in event.long_running_tool_ids:
-            made = _long_running_call(event, call, projection.plan_of(invocation) if invocation else None)
+            made = _long_running_call(projection, event, call, projection.plan_of(invocation) if invocation else None)
             projection.calls[call.id] = made
             if made.expiry or made.remind_at:
                 projection.timed[call.id] = made
@@ -277,15 +279,17 @@ def _drop_turns(projection: Projection, invocation_id: str) -> None:
     projection.turns = [turn for turn in projection.turns if turn.invocation_id != invocation_id]
 
 
-def _long_running_call(event: Event, call: types.FunctionCall, plan: Plan | None) -> Call:
+def _long_running_call(projection: Projection, event: Event, call: types.FunctionCall, plan: Plan | None) -> Call:
     pending = PendingCall(
         id=call.id or "",
         name=call.name or "",
-        args=call.args or {},
+        # Shown by queries, and to whoever may answer.
+        args=redacted_args(call.name, call.args or {}),
         agent=event.author,
         invocation_id=event.invocation_id,
         branch=event.branch,
         since=event.timestamp,
+        about=needed_by(call, projection.event_of_call(asking_call(call))) if call.name == REQUEST_CREDENTIAL else "",
     )
     # A request of the framework has no tool of its own whose response could be late.
     made = Call(pending, responded=call.name in QUESTIONS)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from perdure.journal.entries import Failure, RunEntry, ToolOutput, ToolStarted
+from perdure.journal.entries import Failure, RunEntry, TempStateSet, ToolOutput, ToolStarted
 from perdure.journal.events import Event
 from perdure.journal.open_calls import InvocationStatus, PendingCall
 from perdure.plan.nodes import CallLimit, Expiry, LlmNode, Plan
@@ -73,8 +73,15 @@ class Invocation:
     asked_again: dict[RunKey, tuple[str, ...]] = field(default_factory=dict[RunKey, tuple[str, ...]])
     """Why the model is asked again in an agent run, for each time since it answered last."""
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
+    authorized: set[str] = field(default_factory=set[str])
+    """Questions for credentials, by id, whose answers have been taken up."""
     answers: list[Event] = field(default_factory=list[Event])
     """Accepted answers that are not logged yet, in order of arrival."""
+
+    def keep_temp(self, entry: TempStateSet) -> None:
+        """Keep `temp:` keys to the end of the invocation."""
+        self.temp.update(entry.delta)
+        self.authorized.update(entry.authorized)
 
     def forget(self) -> None:
         """Forget what only those who go on with it need to know."""

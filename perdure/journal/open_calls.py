@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.journal.compact_json import unsaid
+
 InvocationStatus = Literal["queued", "running", "waiting", "failed", "stopped", "finished"]
 
 
@@ -27,3 +29,5 @@ class PendingCall(BaseModel):
     """Seconds since the epoch at which the call was logged."""
     deadline: float | None = None
     """Seconds since the epoch at which the session answers for the person, or fails the invocation."""
+    about: str = Field(default="", exclude_if=unsaid)
+    """Of a question for a credential: the tool, or toolset, that needs it."""

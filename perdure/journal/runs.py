@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from perdure.journal.credentials import is_credential_request
 from perdure.journal.entries import ActivityKept, FailureCaught
 from perdure.journal.events import USER, Event
 from perdure.journal.no_answers import is_refused
@@ -123,11 +124,11 @@ class Standing:
     calling: Event | None = None
     """The model's answer with calls."""
     requests: list[Event] = field(default_factory=list[Event])
-    """Confirmations that the calls asked for."""
+    """Confirmations and credentials that the calls asked for; or credentials for toolsets, before a model call."""
     doubts: list[Event] = field(default_factory=list[Event])
     """Questions about calls that were cut off."""
     responses: list[Event] = field(default_factory=list[Event])
-    """The response event, and a second one after confirmations."""
+    """The response event, and others of calls that ran again: after credentials, after confirmations."""
     refused: Event | None = None
     """The model gave no answer; the turn fails of it, and a resume asks again."""
     ended: bool = False
@@ -143,7 +144,7 @@ def last_step(own: Iterable[Event], log: Sequence[Event] = ()) -> Standing:
     """Return where an LLM agent stood, by the events of its run; `log` is the session's."""
     step = Standing()
     for event in own:
-        if is_confirmation_request(event):
+        if is_confirmation_request(event) or is_credential_request(event):
             step.requests.append(event)
         elif is_doubt_request(event):
             step.doubts.append(event)

@@ -1,4 +1,4 @@
-"""What a step of callbacks is asked: those around an agent, and those of plugins around a turn."""
+"""What a step is asked that is no model call and no tool: callbacks, and credentials that a person gave."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ CALL_BACK = "perdure:callback"
 AgentCallback = Literal["before", "after"]
 """Which of an agent's callbacks: before its run begins, or behind its end."""
 
-Callback = Literal[AgentCallback, "begin", "end"]
-"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
+Callback = Literal[AgentCallback, "begin", "end", "authorize"]
+"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn; or
+ADK's own code that takes up a credential."""
 
 CALLBACK_NAMES: dict[Callback, str] = {
     "before": "before_agent_callback",
     "after": "after_agent_callback",
     "begin": "before_run_callback",
     "end": "after_run_callback",
+    "authorize": "auth_preprocessor",
 }
 """What people know them by: ADK's names."""
 
 
 class CallbackInput(BaseModel):
-    """Activity `perdure:callback`: the callbacks before or after a google.adk agent, or around a turn."""
+    """Activity `perdure:callback`: the callbacks before or after a google.adk agent, or around a turn; credentials."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,4 +41,6 @@ class CallbackInput(BaseModel):
     run: RunPath = ""
     scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """The calls of tools that run the agent, outermost first."""
+    requests: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """The answered questions for credentials, by id."""
     journal: JournalSlice

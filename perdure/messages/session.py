@@ -396,6 +396,8 @@ class ToolInput(_Message):
     """Of a google.adk tool, which may look at the whole session: what the journal gained since the last slice."""
     again: str | None = None
     """Of an at-most-once tool: the answer by which a person lets the call start again."""
+    authorized: bool = Field(default=False, exclude_if=unsaid)
+    """The call runs again, since a person has given the credential that it needed."""
 
     @property
     def idempotency_key(self) -> str:

@@ -98,7 +98,8 @@ class _Done:
             effect = (f"tool {call.name}", f"{event.invocation_id}/{call.id}")
             self._calls[call.id or ""] = _Call(effect, event.author, event.invocation_id, run)
         for response in event.get_function_responses():
-            if response.id not in event.actions.requested_tool_confirmations:
+            asked = event.actions.requested_tool_confirmations.keys() | event.actions.requested_auth_configs.keys()
+            if response.id not in asked:
                 self._end(event.invocation_id, response.id)
 
     def _end(self, invocation_id: str, call_id: str | None) -> None:

@@ -195,7 +195,11 @@ class _Watched(ActivityInboundInterceptor):
         self._skip_failed(input)
         try:
             result = await super().execute_activity(input)
-            step.asked = isinstance(result, ToolOutput) and (result.needs_confirmation or result.asks is not None)
+            step.asked = isinstance(result, ToolOutput) and (
+                result.needs_confirmation
+                or result.asks is not None
+                or bool(result.actions.requested_auth_configs)
+            )
             return result
         except BaseException as error:
             step.error = getattr(error, "type", None) or type(error).__name__

@@ -12,7 +12,15 @@ from typing import Any
 
 from google.genai import types
 
-from perdure.journal.events import REQUEST_CONFIRMATION, USER, Event, EventActions, asked_about, is_on_branch
+from perdure.journal.events import (
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    USER,
+    Event,
+    EventActions,
+    asked_about,
+    is_on_branch,
+)
 
 Item = dict[str, Any]
 """An event in normal form, or `FAILED`."""
@@ -79,6 +87,8 @@ def _normalize_actions(actions: EventActions) -> Item:
             call_id: confirmation.model_dump(mode="json", by_alias=True, exclude_none=True)
             for call_id, confirmation in actions.requested_tool_confirmations.items()
         }
+    if actions.requested_auth_configs:
+        set_values["requested_auth_configs"] = actions.requested_auth_configs
     return set_values
 
 
@@ -163,10 +173,11 @@ class Names:
             renamed["parts"] = [self._part(part) for part in item["parts"]]
         if "long_running" in item:
             renamed["long_running"] = [self._call(call_id) for call_id in item["long_running"]]
-        confirmations = item.get("actions", {}).get("requested_tool_confirmations")
-        if confirmations:
-            by_new_name = {self._call(call_id): confirmation for call_id, confirmation in confirmations.items()}
-            renamed["actions"] = {**item["actions"], "requested_tool_confirmations": by_new_name}
+        actions: Item = item.get("actions", {})
+        asking = [name for name in ("requested_tool_confirmations", "requested_auth_configs") if actions.get(name)]
+        if asking:
+            by_new_name = {name: {self._call(id): what for id, what in actions[name].items()} for name in asking}
+            renamed["actions"] = {**actions, **by_new_name}
         return renamed
 
     def _part(self, part: Item) -> Item:
@@ -175,6 +186,8 @@ class Names:
                 value: Item = {**part[kind], "id": self._call(part[kind]["id"])}
                 if kind == "call" and value["name"] == REQUEST_CONFIRMATION:
                     value["args"] = self._confirmation(value["args"])
+                if kind == "call" and value["name"] == REQUEST_CREDENTIAL:
+                    value["args"] = self._credential(value["args"])
                 return {kind: value}
         return part
 
@@ -183,6 +196,9 @@ class Names:
         if "id" not in original:
             return args
         return {**args, "originalFunctionCall": {**original, "id": self._call(original["id"])}}
+
+    def _credential(self, args: Item) -> Item:
+        return dict(args, functionCallId=self._call(args.get("functionCallId")))
 
     def _call(self, call_id: str | None) -> str | None:
         if call_id is None:

@@ -21,7 +21,15 @@ from perdure.errors import (
     NotResumable,
     QueueFull,
 )
-from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, USER, Event, EventActions
+from perdure.journal.credentials import parse_credential
+from perdure.journal.events import (
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    REQUEST_RECONCILE,
+    USER,
+    Event,
+    EventActions,
+)
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import Call, Invocation, Projection, split_state_delta
 from perdure.journal.questions import parse_confirmation, parse_verdict
@@ -186,6 +194,8 @@ def _check_response(projection: Projection, response: types.FunctionResponse) ->
         raise InvalidMessage(f"call {response.id!r} is one of {call.pending.name!r}, not of {response.name!r}")
     if call.pending.name == REQUEST_CONFIRMATION:
         parse_confirmation(response.response or {})
+    if call.pending.name == REQUEST_CREDENTIAL:
+        parse_credential(response.response or {})
     if call.pending.name == REQUEST_RECONCILE:
         parse_verdict(response.response or {})
     return call

@@ -1,4 +1,4 @@
-"""Builds response events and confirmations, in ADK's wire format. Pure.
+"""Builds response events, and questions about their calls, in ADK's wire format. Pure.
 
 ADK: `flows/llm_flows/functions.py` and `flows/llm_flows/request_confirmation.py`.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from google.genai import types
 
 from perdure.journal.entries import ToolOutput
-from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
+from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Event, EventActions, ToolConfirmation
 
 _AWAITS_CONFIRMATION = {"error": "This tool call requires confirmation, please approve or reject."}
 REJECTED = ToolOutput(result={"error": "This tool call is rejected."})
@@ -65,6 +65,11 @@ def requested_confirmation(call: types.FunctionCall, output: ToolOutput) -> Tool
     return output.actions.requested_tool_confirmations.get(call.id or "")
 
 
+def asks_person(call: types.FunctionCall, output: ToolOutput) -> bool:
+    """Return whether what came of a call is a question, after whose answer the tool runs."""
+    return requested_confirmation(call, output) is not None or call.id in output.actions.requested_auth_configs
+
+
 def confirmation_request(
     calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], ids: Iterable[str], *, role: str = "user"
 ) -> Event | None:
@@ -79,6 +84,32 @@ def confirmation_request(
                 "toolConfirmation": asked.model_dump(mode="json", by_alias=True, exclude_none=True),
             }
             requests.append(types.FunctionCall(id=next(fresh), name=REQUEST_CONFIRMATION, args=args))
+    return _question(requests, role)
+
+
+def credential_request(response: Event | None, ids: Iterable[str], *, once_for_each: bool) -> Event | None:
+    """Return the event that asks for the credentials that calls need, as their responses say.
+
+    Args:
+        response: The responses.
+        ids: Fresh ids of calls.
+        once_for_each: Whether calls that need the same credential share a question, as in ADK 2.
+    """
+    needed = response.actions.requested_auth_configs if response is not None else {}
+    fresh = iter(ids)
+    requests: list[types.FunctionCall] = []
+    asked: set[str] = set()
+    for call_id, config in needed.items():
+        key = config.get("credentialKey")
+        if once_for_each and key in asked:
+            continue
+        asked |= {key} if key else set()
+        args = {"functionCallId": call_id, "authConfig": config}
+        requests.append(types.FunctionCall(id=next(fresh), name=REQUEST_CREDENTIAL, args=args))
+    return _question(requests, "user")
+
+
+def _question(requests: Sequence[types.FunctionCall], role: str) -> Event | None:
     if not requests:
         return None
     parts = [types.Part(function_call=request) for request in requests]

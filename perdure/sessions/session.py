@@ -16,6 +16,7 @@ from temporalio.client import Client, WorkflowQueryRejectedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.credentials.sealing import Vault
 from perdure.errors import (
     InvalidMessage,
     InvocationFailed,
@@ -95,6 +96,8 @@ class SessionParts:
     transfers: Transfers
     auto_create: bool = False
     """A message creates a session that does not exist."""
+    vault: Vault | None = None
+    """Where the secrets of credentials go that answers hold. Default: into the history."""
 
 
 class Session:
@@ -109,6 +112,7 @@ class Session:
         self._reader = parts.reader
         self._transfers = parts.transfers
         self._auto_create = parts.auto_create
+        self._vault = parts.vault
 
     async def create(self, state: dict[str, Any]) -> SessionView:
         """Create it."""
@@ -127,6 +131,8 @@ class Session:
     async def delete(self) -> None:
         """Delete it; one that does not exist is no error."""
         await self._lifecycle.delete(self.key)
+        if self._vault is not None:
+            await self._vault.forget(self.key)
 
     async def change_state(self, delta: dict[str, Any]) -> Event:
         """Write into its state; returns the event that says so."""
@@ -220,13 +226,27 @@ class Session:
         if not isinstance(responses, types.Content):
             parts = [response_part(call_id, response) for call_id, response in responses.items()]
             responses = types.Content(role=USER, parts=parts)
+        request_id = request_id or str(uuid.uuid4())
         request = AnswerInput(
-            content=responses,
+            content=await self._without_secrets(responses, request_id),
             invocation_id=invocation_id,
-            request_id=request_id or str(uuid.uuid4()),
+            request_id=request_id,
             metadata=dict(metadata) if metadata is not None else None,
         )
         return await self._calls.update(self.key, RESPOND, request)
+
+    async def _without_secrets(self, content: types.Content, request_id: str) -> types.Content:
+        if self._vault is None:
+            return content
+        parts: list[types.Part] = []
+        for number, part in enumerate(content.parts or []):
+            response = part.function_response
+            if response is not None and response.response:
+                which = f"{request_id}/{number}"
+                told = await self._vault.seal(self.key, response.response, request_id=which)
+                part = part.model_copy(update={"function_response": response.model_copy(update={"response": told})})
+            parts.append(part)
+        return content.model_copy(update={"parts": parts})
 
     async def resume(
         self,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from temporalio.client import Client
 
+from perdure.credentials.sealing import vault_of
+from perdure.credentials.store import CredentialStore
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.logs import get_logger
 from perdure.messages.keys import SessionKey
@@ -43,6 +45,15 @@ class Door(Protocol):
         ...
 
 
+class RunnerOptions(TypedDict, total=False):
+    """What `Runner.connect` takes beside the connection: see `Runner`."""
+
+    auto_create_session: bool
+    streams: TokenHub | None
+    local_tools: bool
+    credentials: CredentialStore | None
+
+
 class Sessions:
     """The sessions of one app, whosever they are."""
 
@@ -55,6 +66,7 @@ class Sessions:
         trial: Trial | None = None,
         streams: TokenHub | None = None,
         local_tools: bool = False,
+        credentials: CredentialStore | None = None,
     ) -> None:
         """Reach the sessions of an app; `Runner` says what the arguments are."""
         self._app = app
@@ -68,6 +80,7 @@ class Sessions:
             reader=LogReader(client, calls, streams),
             transfers=Transfers(client, self._lifecycle),
             auto_create=auto_create,
+            vault=vault_of(client, credentials),
         )
 
     def whose(self, user_id: str | None) -> str | None:

@@ -88,6 +88,8 @@ class ToolCall:
     """Which function of the tool it is for: `tool`, `reconcile`, `reminder`."""
     confirmation: ToolConfirmation | None = None
     """The person's decision, if the call needed one."""
+    authorized: bool = False
+    """The call runs again, since a person has given the credential that it needed."""
     begin: Callable[[bool], Awaitable[None]] = _nothing
     """Awaited right before the tool's function starts, with whether that may be at most once; what it raises ends the
     step, and nothing has started."""
@@ -167,6 +169,20 @@ class Steps(Protocol):
         Raises:
             NotRegistered: This process lacks the agent.
             Exception: What a callback raised.
+        """
+        ...
+
+    async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
+        """Take up the credentials that a person gave, so that tools find them in the state.
+
+        Args:
+            at: The agent that asked.
+            session: The session, with the answers.
+            requests: The questions for credentials, by id.
+
+        Raises:
+            NotRegistered: This process lacks the agent.
+            Exception: What ADK's code raised.
         """
         ...
 

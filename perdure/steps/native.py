@@ -43,6 +43,14 @@ class NativeSteps:
         """
         raise self._registry.missing(f"agent {at.agent!r} has no callback {which!r}")
 
+    async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
+        """Take up none: tools of Perdure's own ask for no credentials, so the plan is one of other code.
+
+        Raises:
+            NotRegistered: Always.
+        """
+        raise self._registry.missing(f"agent {at.agent!r} asks for no credentials")
+
     async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         """Run a tool's function."""
         return await self._tools.run(at, call)

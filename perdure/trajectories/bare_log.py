@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import InvalidTrajectory
+from perdure.journal.credentials import asking_call, credential_requests, is_credential_request
 from perdure.journal.entries import (
     AnswerAccepted,
     AnswerLogged,
@@ -245,8 +246,15 @@ class _Builder:
             self.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
 
+def _asks_for_credential(events: Sequence[Event]) -> bool:
+    """Return whether the last responses need credentials for which nobody was asked yet."""
+    needed = set(events[-1].actions.requested_auth_configs)
+    asked = {asking_call(request) for request in credential_requests(events)}
+    return bool(needed) and not needed & asked
+
+
 def _is_model_answer(event: Event) -> bool:
-    is_question = is_confirmation_request(event) or is_doubt_request(event)
+    is_question = is_confirmation_request(event) or is_credential_request(event) or is_doubt_request(event)
     if is_state(event) or event.get_function_responses() or is_question:
         return False
     return bool(event.parts) or event.error_code is not None or event.finish_reason is not None
@@ -289,6 +297,8 @@ def _has_ended(invocation: Invocation, *, resumable: bool | None) -> bool:
         return False
     if set(events[-1].actions.requested_tool_confirmations) - set(confirmation_targets(events).values()):
         # It was cut off before a person was asked.
+        return False
+    if _asks_for_credential(events):
         return False
     if not resumable:
         return events[-1].is_final_response()

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from perdure.errors import InvalidTrajectory, LogError
+from perdure.journal.credentials import asking_call, credential_requests, is_credential_request
 from perdure.journal.entries import MAX_EVENT_BYTES, EventLogged, payload_size
 from perdure.journal.events import QUESTIONS, USER, Event, asked_about
 from perdure.journal.nesting import MAX_LOGGED_LEVELS, is_too_deep
@@ -100,6 +101,8 @@ class LogChecks:
         if is_confirmation_request(event) or is_doubt_request(event):
             for call in calls:
                 self._check_question(event, call, where)
+        for request in credential_requests([event]):
+            self._check_credential(event, request, where)
         self._calls.update({call.id or "": (call, event.author) for call in calls})
         unknown = (event.long_running_tool_ids or frozenset[str]()) - {call.id for call in calls}
         if unknown:
@@ -118,6 +121,14 @@ class LogChecks:
         raise InvalidTrajectory(
             f"{where}: {request.name} {request.id!r} asks about a call that {event.author!r} did not make"
         )
+
+    def _check_credential(self, event: Event, request: types.FunctionCall, where: str) -> None:
+        """Check that a person is asked for a credential for a call of the agent's own, which the answer lets run."""
+        call_id = asking_call(request)
+        if call_id and self._calls.get(call_id, (None, None))[1] != event.author:
+            raise InvalidTrajectory(
+                f"{where}: {request.name} {request.id!r} is for a call that {event.author!r} did not make"
+            )
 
     def _check_responses(self, event: Event, where: str) -> None:
         for response in event.get_function_responses():
@@ -246,7 +257,7 @@ def _newest_steps(invocation: Invocation) -> list[tuple[Event, set[str | None]]]
             continue
         event = entry.event
         key = (event.author, event.branch)
-        if is_confirmation_request(event):
+        if is_confirmation_request(event) or is_credential_request(event):
             standing.setdefault(key, []).append((event, set()))
         elif event.get_function_calls():
             standing[key] = [(event, set())]

@@ -9,6 +9,7 @@ from typing import Any
 from google.genai import types
 
 from perdure.errors import InvalidTrajectory, RequestRefused
+from perdure.journal.credentials import is_credential_request
 from perdure.journal.entries import (
     AnswerAccepted,
     Entry,
@@ -212,6 +213,8 @@ class _Driver:
         resume: list[Entry] = [ResumeAccepted(invocation_id=invocation.id)]
         if is_confirmation_request(trigger):
             raise self._refuse("it asks a person to approve a call; append the answer")
+        if is_credential_request(trigger):
+            raise self._refuse("it asks a person for a credential; append the answer")
         if is_doubt_request(trigger):
             raise self._refuse("it asks a person what became of a call; append the answer")
         if calls := trigger.get_function_calls():

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.errors import InvocationNotFound, RequestRefused
 from perdure.journal.entries import Failure, InvocationSettled
-from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
+from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE
 from perdure.journal.fold import apply_entry
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.journal.projection import Invocation, Projection
@@ -29,7 +29,7 @@ EXPLAINED = 20
 _NAMED_BEFORE = 5
 """Invocations that are named before a queued one."""
 
-Takes = Literal["value", "decision", "verdict"]
+Takes = Literal["value", "decision", "verdict", "credential"]
 
 
 class _Told(BaseModel):
@@ -44,7 +44,7 @@ class Awaited(_Told):
     """The tool that it is about: of an approval or a question, the one that a model called."""
     takes: Takes
     """`value`: any JSON, which becomes the tool's response. `decision`: approve or reject. `verdict`: what became of a
-    call that was cut off."""
+    call that was cut off. `credential`: ADK's auth config, completed by a credential."""
     who: str = "anybody who may send to the session"
     example: dict[str, Any]
     """An answer of the right form."""
@@ -202,7 +202,11 @@ def _explain(projection: Projection, invocation: Invocation) -> InvocationExplan
 
 
 def _awaited(call: PendingCall) -> Awaited:
-    kinds: dict[str, Takes] = {REQUEST_CONFIRMATION: "decision", REQUEST_RECONCILE: "verdict"}
+    kinds: dict[str, Takes] = {
+        REQUEST_CONFIRMATION: "decision",
+        REQUEST_CREDENTIAL: "credential",
+        REQUEST_RECONCILE: "verdict",
+    }
     takes = kinds.get(call.name, "value")
     return Awaited(call=call, tool=awaited_tool(call), takes=takes, example=example_answer(call))
 

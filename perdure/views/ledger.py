@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from google.genai import types
 
+from perdure.journal.credentials import credential_targets
 from perdure.journal.entries import take
 from perdure.journal.events import QUESTIONS, USER, Event
 from perdure.journal.projection import Invocation, Projection
@@ -32,6 +33,8 @@ class _Facts:
     """The agents' responses."""
     approvals: dict[str, str] = field(default_factory=dict[str, str])
     """The newest confirmation request about each call."""
+    credentials: dict[str, str] = field(default_factory=dict[str, str])
+    """The newest question for a credential that each call needs."""
     doubts: dict[str, str] = field(default_factory=dict[str, str])
     """The newest question about each call in doubt."""
     answers: dict[str, Event] = field(default_factory=dict[str, Event])
@@ -50,6 +53,8 @@ class _Facts:
                 facts.approvals |= {call_id: asks for asks, call_id in confirmation_targets([event]).items()}
             if is_doubt_request(event):
                 facts.doubts |= {target_of(call.args or {}): call.id or "" for call in event.get_function_calls()}
+        asked = credential_targets(projection.events, projection.events)
+        facts.credentials = {call_id: request for request, targets in asked.items() for call_id in targets}
         return facts
 
     def answer(self, request_id: str | None) -> dict[str, object] | None:
@@ -119,7 +124,12 @@ def _outcome(
     projection: Projection, facts: _Facts, invocation: Invocation | None, event: Event, call_id: str
 ) -> Outcome:
     responses = facts.responses.get(call_id, [])
-    approval = facts.approvals.get(call_id)
+    approval, credential = facts.approvals.get(call_id), facts.credentials.get(call_id)
+    if credential is not None and len(responses) < 2:
+        if facts.answer(credential) is None:
+            return "waiting"
+        # The response that is there only says that a credential is needed.
+        responses = []
     if approval is not None and len(responses) < 2:
         decision = facts.answer(approval)
         if decision is None:

@@ -13,6 +13,7 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict
 
 from perdure.errors import InvalidMessage
+from perdure.journal.credentials import credential_requests, credential_targets, needed_by
 from perdure.journal.events import Event
 from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
@@ -31,7 +32,7 @@ from perdure.plan.nodes import (
     ToolPlan,
 )
 from perdure.rules.model_answers import instant_output
-from perdure.rules.tool_responses import requested_confirmation
+from perdure.rules.tool_responses import asks_person
 
 CallNext = Literal[
     "result kept",
@@ -194,7 +195,7 @@ class _Outlook:
             return _step(node, branch, "ends", "has given its last answer, and ends")
         calling = step.calling
         if calling is None:
-            return self._calls_model(node, branch)
+            return self._signs_in(node, branch, step)
         if step.responses or self._is_silent(calling):
             return self._behind_response(node, branch, past, calling, step)
         calls = tuple(self._before_response(node, call, step) for call in calling.get_function_calls())
@@ -210,6 +211,21 @@ class _Outlook:
             call.id in (calling.long_running_tool_ids or ()) and call.id in kept and not kept[call.id or ""].result
             for call in calling.get_function_calls()
         )
+
+    def _signs_in(self, node: LlmNode, branch: str | None, step: Standing) -> AgentStep:
+        """Return what comes where toolsets need credentials before the model is asked, if they do."""
+        calls = tuple(
+            NextCall(
+                id=request.id or "",
+                tool=needed_by(request, None),
+                next="answered" if self._is_answered(request.id or "") else "awaits an answer",
+                attempts=0,
+            )
+            for request in credential_requests(step.requests)
+        )
+        if any(call.next == "awaits an answer" for call in calls):
+            return _step(node, branch, "awaits answers", "waits for the credentials of its toolsets", calls=calls)
+        return self._calls_model(node, branch)
 
     def _calls_model(self, node: LlmNode, branch: str | None) -> AgentStep:
         number = self._projection.model_calls[node.name] + 1
@@ -265,8 +281,7 @@ class _Outlook:
 
     def _awaited(self, calling: Event, step: Standing) -> Iterator[NextCall]:
         """Yield the calls, and the approvals, that a person answers."""
-        targets = confirmation_targets(step.requests)
-        by_target = {target: request for request, target in targets.items()}
+        by_target = _requests(step)
         for call in calling.get_function_calls():
             call_id = call.id or ""
             if call_id in (calling.long_running_tool_ids or ()):
@@ -282,13 +297,13 @@ class _Outlook:
     def _confirmed(self, node: LlmNode, calling: Event, step: Standing) -> Iterator[NextCall]:
         """Yield the calls that a person has decided about, and whose final response is not logged."""
         done = {response.id for event in step.responses[1:] for response in event.get_function_responses()}
-        requests = {target: request for request, target in confirmation_targets(step.requests).items()}
+        requests = _requests(step)
         for call in calling.get_function_calls():
             request_id = requests.get(call.id or "")
             if request_id is None or call.id in done:
                 continue
             kept = self._invocation.kept.get(call.id or "")
-            if kept is not None and requested_confirmation(call, kept) is None:
+            if kept is not None and not asks_person(call, kept):
                 yield self._call(call, "result kept")
             elif self._is_rejected(request_id):
                 yield self._call(call, "rejected")
@@ -311,6 +326,14 @@ class _Outlook:
     def _call(self, call: types.FunctionCall, next: CallNext) -> NextCall:
         runs = self._projection.tool_runs.get(call.id or "")
         return NextCall(id=call.id or "", tool=call.name or "", next=next, attempts=runs.attempts if runs else 0)
+
+
+def _requests(step: Standing) -> dict[str, str]:
+    """Return the questions that calls have asked, by the ids of these calls."""
+    credentials = credential_targets(step.requests, step.responses)
+    return {target: request for request, target in confirmation_targets(step.requests).items()} | {
+        target: request for request, targets in credentials.items() for target in targets
+    }
 
 
 def _step(

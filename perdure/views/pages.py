@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure.journal import events
+from perdure.journal.credentials import example_credential
 from perdure.journal.entries import payload_size, take
-from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
+from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, asked_about
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.journal.packing import pack_part
 from perdure.journal.projection import Call, Invocation, Projection
@@ -157,6 +158,8 @@ def _call_line(call: PendingCall) -> str:
     match call.name:
         case events.REQUEST_CONFIRMATION:
             what = f"approval of `{awaited_tool(call)}`"
+        case events.REQUEST_CREDENTIAL:
+            what = f"a credential for `{awaited_tool(call)}`"
         case events.REQUEST_RECONCILE:
             what = f"word on `{awaited_tool(call)}`, in doubt: {_one_line(str(call.args.get('reason', '')))},"
         case _:
@@ -170,6 +173,8 @@ def example_answer(call: PendingCall) -> dict[str, Any]:
     match call.name:
         case events.REQUEST_CONFIRMATION:
             return {"confirmed": True}
+        case events.REQUEST_CREDENTIAL:
+            return {"exchangedAuthCredential": example_credential(call.args)}
         case events.REQUEST_RECONCILE:
             return {"happened": True, "result": "…"}
         case _:
@@ -193,13 +198,17 @@ def _shortened(calls: Sequence[PendingCall], most: int) -> tuple[PendingCall, ..
     return tuple(shortened(call, most) for call in calls)
 
 
-QUESTION_WORDS = {REQUEST_CONFIRMATION: "approval of", REQUEST_RECONCILE: "word on what became of"}
+QUESTION_WORDS = {
+    REQUEST_CONFIRMATION: "approval of",
+    REQUEST_CREDENTIAL: "credential for",
+    REQUEST_RECONCILE: "word on what became of",
+}
 """What a question asks for, before the name of the tool that it is about."""
 
 
 def awaited_tool(call: PendingCall) -> str:
     """Return the tool that an open call is about: of a confirmation, the one to be confirmed."""
-    return str(asked_about(call.args).get("name", call.name)) if call.name in QUESTIONS else call.name
+    return call.about or str(asked_about(call.args).get("name", call.name)) if call.name in QUESTIONS else call.name
 
 
 LAST_TIME = 253_402_300_799.0

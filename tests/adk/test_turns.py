@@ -5,26 +5,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 from google.adk.agents import SequentialAgent
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.invocation_context import InvocationContext
-from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.apps.app import EventsCompactionConfig
 from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
-from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, OAuth2Auth
-from google.adk.auth.auth_schemes import AuthScheme
-from google.adk.auth.auth_tool import AuthConfig
 from google.adk.events.event import Event
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools import LongRunningFunctionTool, ToolContext
-from google.adk.tools.base_tool import BaseTool
-from google.adk.tools.base_toolset import BaseToolset
 from google.genai import types
-from pydantic import TypeAdapter
 from temporalio.client import Client
 
 from tests.adk.support import Script, agent, call, make_app, say
@@ -133,54 +125,3 @@ async def test_callbacks_answer_for_agents(client: Client, app_name: str) -> Non
         await user.run("hi")
         assert await user.log() == ["user: hi", "clerk: not today"]
         assert (await user.view()).state["by"] == "clerk"
-
-
-_SCHEME: AuthScheme = TypeAdapter[AuthScheme](AuthScheme).validate_python(
-    {
-        "type": "oauth2",
-        "flows": {
-            "authorizationCode": {
-                "authorizationUrl": "https://mail.example/authorize",
-                "tokenUrl": "https://mail.example/token",
-                "scopes": {"read": "Read mail"},
-            }
-        },
-    }
-)
-_CREDENTIAL = AuthCredential(
-    auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(client_id="perdure", client_secret="hush-hush")
-)
-
-
-def read_mail(tool_context: ToolContext) -> dict[str, Any]:
-    """Read the mail."""
-    tool_context.request_credential(
-        AuthConfig(auth_scheme=_SCHEME, raw_auth_credential=_CREDENTIAL, credential_key="mail")
-    )
-    return {}
-
-
-class Mail(BaseToolset):
-    """Tools behind a login."""
-
-    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        return []
-
-    def get_auth_config(self) -> AuthConfig | None:
-        return AuthConfig(auth_scheme=_SCHEME, raw_auth_credential=_CREDENTIAL, credential_key="mail")
-
-
-@pytest.mark.parametrize(("tool", "name"), [(read_mail, "read_mail"), (Mail(), "Mail")])
-async def test_who_asks_for_a_credential_fails_by_name(client: Client, app_name: str, tool: Any, name: str) -> None:
-    """The session goes on, and the client's secret is in no history."""
-    clerk = agent("clerk", call("read_mail"), say("read"), tools=[tool])
-    async with serving(client, make_app(app_name, clerk)) as user:
-        await user.create()
-        failed = await user.run("hi")
-        assert failed.status == "failed"
-        asks = rf"agent 'clerk': \S*{name} asks the user for a credential"
-        assert re.search(asks, failed.failures[0].cause), failed.failures
-        clerk.tools, clerk.model = [], Script(say("read"))
-        assert (await user.run("again")).status == "finished"
-        for history in await user.histories():
-            assert b"hush-hush" not in b"".join(event.SerializeToString() for event in history.events)

@@ -80,6 +80,8 @@ PLAIN_QUESTIONS = {
     "as what a tool asks, in snake case": (
         f'{{{BEGIN},"actions":{{"requested_tool_confirmations":{{"c1":{{"hint":"?"}}}}}}}}'
     ),
+    "for a credential": event(asks(name='"adk_request_credential"')),
+    "as what a tool needs": f'{{{BEGIN},"actions":{{"requestedAuthConfigs":{{"c1":{{"credentialKey":"k"}}}}}}}}',
     "who answered": f'{{{BEGIN},"customMetadata":{{"perdure:answer":{{"who":"olga"}}}}}}',
 }
 """Logs that are well-formed, and an operator's to bring."""

@@ -57,6 +57,9 @@ class TableSteps:
     async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         return self._take(which, at.agent, which)
 
+    async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
+        return self._take("authorize", at.agent, ",".join(requests))
+
     async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         await call.begin(False)
         self.keys.add(call.key)

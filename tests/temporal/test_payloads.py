@@ -162,6 +162,7 @@ SAMPLES: list[BaseModel] = [
     messages.ModelOutput(step=messages.StepLog(events=(EVENT,), state=AWKWARD, ended=True)),
     messages.StepLog(events=(EVENT,), state=AWKWARD, ended=True),
     CallbackInput(which="before", agent="picker", invocation_id="e-1", journal=SLICE),
+    CallbackInput(which="authorize", agent="picker", invocation_id="e-1", requests=("adk-1",), journal=SLICE),
     messages.ToolInput(
         agent="picker",
         tool="search",

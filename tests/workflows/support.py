@@ -338,11 +338,12 @@ def check_log(events: Sequence[Event]) -> None:
             if event.author == USER:
                 assert key not in seen, f"the user's answer to {response.name} was logged twice"
             else:
-                # Only a confirmed tool responds a second time.
+                # Only a tool that a person let run, by a word or a credential, responds a second time.
                 assert key not in seen or response.id in asked, f"{response.name} responded twice"
                 assert (True, response.id) not in seen, f"{response.name} responded after the user's answer"
             seen.add(key)
         asked.update(event.actions.requested_tool_confirmations)
+        asked.update(event.actions.requested_auth_configs)
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], patience: float = _PATIENCE) -> None:

@@ -112,7 +112,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
     # Approvers may answer over ADK's routes, too, and say nothing beside it.
     deed = "answer" if _only_answers(body.new_message) else "run"
     key = SessionKey(app, body.user_id, body.session_id)
-    runner = backend.runner_of(key, deed=deed)
+    runner = backend.runner_of(key, deed=deed, as_adk=True)
     check_state(sender.identity, body.state_delta)
     with ExitStack() as unless_sent:
         if streaming:

@@ -96,7 +96,7 @@ async def create_session_with_id(
 @router.get(_ONE, response_model=Session)
 async def get_session(key: KeyOf, backend: BackendOf) -> Response:
     """Return a session with its log."""
-    runner = backend.runner_of(key)
+    runner = backend.runner_of(key, as_adk=True)
     try:
         async with backend.patience():
             return _json((await backend.session(runner, key)).to_json())
@@ -112,7 +112,7 @@ async def change_state(
     body: UpdateSessionRequest,
 ) -> Response:
     """Write into a session's state; `temp:` keys are in the answer only."""
-    runner = backend.runner_of(key)
+    runner = backend.runner_of(key, as_adk=True)
     check_state(identity, body.state_delta)
     try:
         async with backend.patience():
@@ -127,7 +127,7 @@ async def change_state(
 @router.delete(_ONE)
 async def delete_session(key: KeyOf, backend: BackendOf) -> None:
     """Delete a session; one that does not exist is no error."""
-    runner = backend.runner_of(key)
+    runner = backend.runner_of(key, as_adk=True)
     async with backend.patience():
         await runner.delete_session(**key.arguments)
 
@@ -135,7 +135,7 @@ async def delete_session(key: KeyOf, backend: BackendOf) -> None:
 async def _create(
     backend: Backend, identity: Identity, key: SessionKey, state: dict[str, Any], events: Sequence[Event]
 ) -> Response:
-    runner = backend.runner_of(key)
+    runner = backend.runner_of(key, as_adk=True)
     check_state(identity, state)
     _check_events(events)
     try:

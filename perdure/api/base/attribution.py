@@ -28,6 +28,8 @@ _ASKING = (
     "requested_tool_confirmations",
     "needsConfirmation",
     "needs_confirmation",
+    "requestedAuthConfigs",
+    "requested_auth_configs",
 )
 """Fields by which a tool's kept result has a person asked."""
 _DELTAS = ("stateDelta", "state_delta")

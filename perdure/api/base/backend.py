@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -13,13 +13,15 @@ from pydantic import AfterValidator
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.api.adk.order import stored_order
 from perdure.api.adk.schemas import Session
+from perdure.api.adk.stored import as_stored
 from perdure.api.auth.access import Access, access_of
 from perdure.api.auth.identity import ANYONE, OPERATOR, Deed
 from perdure.api.base.config import ApiConfig
+from perdure.api.base.discretion import DiscreetDoor
 from perdure.api.base.veil import VeiledDoor, veiled
 from perdure.client import Runner
+from perdure.credentials.sealing import vault_of
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.claims import claims_id
 from perdure.messages.keys import SessionKey
@@ -113,6 +115,7 @@ class Backend:
             auto_create_session=self.config.auto_create_session,
             streams=self._streams,
             local_tools=app in self.plans and self.plans[app].has_local_tools,
+            credentials=self.config.credentials,
         )
 
     @property
@@ -161,9 +164,15 @@ class Backend:
         """The Temporal namespace that the sessions are in."""
         return self._client.namespace
 
-    def runner_of(self, key: SessionKey, *, deed: Deed | None = None) -> Runner:
-        """Return the runner of a session's app, after a check of its names, and of who asks, as `runner` does."""
-        return self._checked(key.app, key.user, key.session, deed)
+    def runner_of(self, key: SessionKey, *, deed: Deed | None = None, as_adk: bool = False) -> Runner:
+        """Return the runner of a session's app, after a check of its names, and of who asks, as `runner` does.
+
+        Args:
+            key: The session.
+            deed: As in `runner`.
+            as_adk: It is for one of ADK's routes, which may show credentials as ADK does.
+        """
+        return self._checked(key.app, key.user, key.session, deed, as_adk=as_adk)
 
     def runner(self, app: str, user_id: str | None, *, deed: Deed | None = None) -> Runner:
         """Return the runner of an app, after a check of the names, and of who asks.
@@ -178,7 +187,9 @@ class Backend:
         """
         return self._checked(app, user_id, None, deed)
 
-    def _checked(self, app: str, user_id: str | None, session_id: str | None, deed: Deed | None) -> Runner:
+    def _checked(
+        self, app: str, user_id: str | None, session_id: str | None, deed: Deed | None, *, as_adk: bool = False
+    ) -> Runner:
         check_app_name(app)
         if user_id == "" or session_id == "":
             raise HTTPException(400, "a user id and a session id may not be empty")
@@ -187,7 +198,9 @@ class Backend:
             raise HTTPException(
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
-        runner = self.access.runner(self._runner(app), user_id, deed)
+        shows = as_adk and self.config.shows_credentials
+        discreet = partial(DiscreetDoor, vault=vault_of(self._client, self.config.credentials), shows=shows)
+        runner = self.access.runner(self._runner(app), user_id, deed).behind(discreet)
         return runner if self.shows_errors(app) else runner.behind(VeiledDoor)
 
     def shows_errors(self, app: str) -> bool:
@@ -230,7 +243,7 @@ class Backend:
         app, user = await asyncio.gather(
             read_state(self._client, key.app, None), read_state(self._client, key.app, key.user)
         )
-        found = {"state": view.state | app | user, "events": stored_order(events), "last_update_time": updated}
+        found = {"state": view.state | app | user, "events": as_stored(events), "last_update_time": updated}
         return session.model_copy(update=found)
 
     async def without_events(self, view: SessionView) -> Session:

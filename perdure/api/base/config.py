@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perdure.api.auth.config import AuthConfig
 from perdure.artifacts.service import ArtifactService
+from perdure.credentials.store import CredentialStore
 from perdure.errors import DefinitionError
 
 __all__ = ["ApiConfig"]
@@ -40,6 +41,10 @@ class ApiConfig:
     """Where the Temporal UI is, as `http://localhost:8233`; the pages link to it. Default: no links."""
     artifacts: ArtifactService | None = field(default=None, repr=False)
     """Where artifacts are kept, the same as the workers'. Default: nowhere, so that their routes answer 400."""
+    credentials: CredentialStore | None = field(default=None, repr=False)
+    """Where the secrets of credentials go that answers hold, the same as the workers'. Default: into histories."""
+    shows_credentials: bool = False
+    """Whether ADK's routes show secrets of credentials, as ADK 1 does; for development. Default: nothing shows any."""
     default_app: str | None = None
     """App of requests that name none. Default: the app, if there is but one."""
 

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from perdure.api.pages.credential_forms import credential_answer, credential_form, sign_in_link
 from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
-from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, asked_about
+from perdure.journal.credentials import scheme_of
+from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, asked_about
 from perdure.journal.open_calls import PendingCall
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.tool_responses import confirmation_hint
 from perdure.views.pages import awaited_tool
 
-Takes = Literal["decision", "verdict", "fields", "json"]
+Takes = Literal["decision", "verdict", "credential", "fields", "json"]
 
 WHY, PAYLOAD, RESULT, VALUE, VERDICT, DECISION = "why", "payload", "result", "value", "verdict", "decision"
 """Names of the inputs that forms have beside the fields of a schema."""
@@ -39,6 +41,8 @@ class AnswerForm:
     """The question that an approval asks, or why a call is in doubt."""
     payload: Any = None
     """Of an approval: what the tool asks to be completed."""
+    link: str | None = None
+    """Of a credential: where to sign in for it."""
     form: Form | None = None
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     """What was filled in before."""
@@ -75,6 +79,8 @@ def answer_form(
             hint = ""
     elif call.name == REQUEST_RECONCILE:
         takes, args, hint = "verdict", _mapping(asked.get("args")), str(call.args.get("reason") or "")
+    elif call.name == REQUEST_CREDENTIAL:
+        takes, args, form = "credential", {"needs": scheme_of(call.args)}, credential_form(call)
     else:
         form = form_of(_schema(plan, call))
         takes = "json" if form is None else "fields"
@@ -86,6 +92,7 @@ def answer_form(
         args=args,
         hint=hint,
         payload=payload,
+        link=sign_in_link(call) if takes == "credential" else None,
         form=form,
         values=values or {},
         errors=errors or {},
@@ -105,7 +112,9 @@ def read_answer(shown: AnswerForm) -> Any:
             return _decision(shown)
         case "verdict":
             return _verdict(shown)
-        case "json":
+        case "credential" if shown.form is not None:
+            return credential_answer(shown.call, shown.form.read(shown.values))
+        case "json" | "credential":
             return _json(shown, VALUE)
         case "fields":
             assert shown.form is not None, "a form without fields takes JSON"

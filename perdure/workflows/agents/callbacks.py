@@ -1,6 +1,8 @@
-"""Runs the callbacks around google.adk's agents, and those of plugins around turns, each in a step of its own, once."""
+"""Runs what google.adk has around agents and turns, each in a step of its own, once: callbacks, credentials."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from perdure.journal.runs import AgentRun
 from perdure.messages.callbacks import AgentCallback, Callback, CallbackInput
@@ -71,6 +73,25 @@ async def end_turn(scope: Scope, agent: str) -> None:
         await scope.log_beside(await _run_step(scope, agent, "end"))
 
 
+async def authorize(scope: Scope, run: AgentRun, requests: Sequence[str]) -> None:
+    """Have ADK take up the credentials that a person gave, each once: an authorization code is good for one exchange.
+
+    Args:
+        scope: The invocation.
+        run: The agent run that asked.
+        requests: The answered questions, by id.
+
+    Raises:
+        EffectFailed: ADK's code raised.
+    """
+    fresh = tuple(id for id in requests if id not in scope.invocation.authorized)
+    if not fresh:
+        return
+    scope.progress.check_stopped()
+    step = await _run_step(scope, run.agent, "authorize", branch=run.branch, run=scope.name_of(run), requests=fresh)
+    scope.keep_state(step.state, authorized=fresh)
+
+
 async def _call_back(scope: Scope, run: AgentRun, which: AgentCallback) -> bool:
     scope.progress.check_stopped()
     step = await _run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
@@ -79,7 +100,15 @@ async def _call_back(scope: Scope, run: AgentRun, which: AgentCallback) -> bool:
     return step.ended
 
 
-async def _run_step(scope: Scope, agent: str, which: Callback, *, branch: str | None = None, run: str = "") -> StepLog:
+async def _run_step(
+    scope: Scope,
+    agent: str,
+    which: Callback,
+    *,
+    branch: str | None = None,
+    run: str = "",
+    requests: tuple[str, ...] = (),
+) -> StepLog:
     call = CallbackInput(
         which=which,
         agent=agent,
@@ -87,6 +116,7 @@ async def _run_step(scope: Scope, agent: str, which: Callback, *, branch: str | 
         branch=branch,
         run=run,
         scope=scope.calls,
+        requests=requests,
         journal=scope.slice(),
     )
     with scope.slice_under_way(call.journal) as witness:

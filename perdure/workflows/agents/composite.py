@@ -25,6 +25,8 @@ async def run_sequential(scope: Scope, node: SequentialNode, run: AgentRun) -> b
         current = None
         below = _of_child(run, child, resumes=resumes)
         escalated |= await scope.run_agent(scope, child, below)
+        if scope.interrupted:
+            return escalated
         if scope.stops_behind(below):
             break
     await after_agent(scope, node, run)
@@ -50,6 +52,8 @@ async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
             current = None
             below = _of_child(run, child, resumes=resumes)
             escalated = await scope.run_agent(scope, child, below)
+            if scope.interrupted:
+                return escalated
             if escalated or scope.stops_behind(below):
                 await after_agent(scope, node, run)
                 scope.end(node, run)

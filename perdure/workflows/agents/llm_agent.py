@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perdure.errors import EffectFailed
+from perdure.journal.credentials import asking_call, credential_requests, is_credential_request
 from perdure.journal.entries import ModelCalled, RunBegan
 from perdure.journal.events import USER, Event
 from perdure.journal.no_answers import Judgment, failure_of, judge
@@ -11,7 +12,7 @@ from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.messages.session import ModelInput, ModelOutput, StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.model_answers import model_event
-from perdure.workflows.agents.callbacks import after_agent
+from perdure.workflows.agents.callbacks import after_agent, authorize
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_calls import ToolCalls
 
@@ -39,7 +40,7 @@ class _LlmRun:
         """The agent's code ended its run, so that no callback runs after it."""
         self._elsewhere: str | None = None
         """The event, by id, with the call that this invocation's message confirms, of an earlier turn."""
-        self._step = last_step(run.own, scope.projection.events) if run.own else self._confirmed_elsewhere()
+        self._step = last_step(run.own, scope.projection.events) if run.own else self._answered_elsewhere()
         self._long_running = [id for event in run.own for id in sorted(event.long_running_tool_ids or ())]
         if self._adk and (self._step.refused is not None or (self._step.ended and self._answered_since())):
             self._step = Standing(ended=self._step.refused is not None)
@@ -71,17 +72,25 @@ class _LlmRun:
             )
             scope.log.append(began)
 
-    def _confirmed_elsewhere(self) -> Standing:
-        """In an app that is not resumable the answer to a confirmation starts an invocation: the tool runs in it."""
+    def _answered_elsewhere(self) -> Standing:
+        """In an app that is not resumable the answer to a question starts an invocation: the tool runs in it."""
         projection = self._scope.projection
         for response in self._scope.invocation.message.get_function_responses():
             request = projection.event_of_call(response.id or "")
-            if request is not None and request.author == self._node.name and is_confirmation_request(request):
+            if request is None or request.author != self._node.name:
+                continue
+            if is_confirmation_request(request):
                 target = confirmation_targets([request])[response.id or ""]
-                calling = projection.event_of_call(target)
-                self._elsewhere = calling.id if calling is not None else None
-                return Standing(calling=calling, requests=[request])
+                return self._asking(target, request)
+            if is_credential_request(request):
+                asked = next(call for call in credential_requests([request]) if call.id == response.id)
+                return self._asking(asking_call(asked), request)
         return Standing()
+
+    def _asking(self, call_id: str, request: Event) -> Standing:
+        calling = self._scope.projection.event_of_call(call_id)
+        self._elsewhere = calling.id if calling is not None else None
+        return Standing(calling=calling, requests=[request])
 
     async def run(self) -> bool:
         refused = self._step.refused
@@ -122,10 +131,8 @@ class _LlmRun:
         """Make one model call and do all that follows from it."""
         step = self._step
         if step.calling is None and not step.responses:
-            step.calling = await (self._call_adk_model() if self._adk else self._call_model())
-            if step.calling is None:
-                step.ended = self._answered
-                return
+            await (self._sign_in(step) if step.requests else self._ask_model(step))
+            return
         if step.calling is not None:
             await self._respond(step, step.calling)
         if self._tools.ends_agent:
@@ -144,7 +151,26 @@ class _LlmRun:
         actions = step.responses[-1].actions
         if actions.transfer_to_agent is not None:
             await self._hand_over(actions.transfer_to_agent)
-        self._step = Standing(ended=bool(actions.transfer_to_agent or actions.skip_summarization))
+        if self._adk and self._adk.major >= 2 and any(map(is_credential_request, step.requests)):
+            self._scope.interrupted = True
+        self._cut_short |= self._scope.interrupted
+        self._step = Standing(ended=bool(actions.transfer_to_agent or actions.skip_summarization or self._cut_short))
+
+    async def _ask_model(self, step: Standing) -> None:
+        step.calling = await (self._call_adk_model() if self._adk else self._call_model())
+        step.ended = step.calling is None and self._answered and not step.requests
+
+    async def _sign_in(self, step: Standing) -> None:
+        """Wait for the credentials that toolsets need before the model is asked; end the turn where nothing pauses."""
+        ids = [request.id or "" for request in credential_requests(step.requests)]
+        if self._scope.plan.resumable:
+            await self._scope.wait_for(ids)
+        given = [id for id in ids if self._scope.projection.answer_to(id) is not None]
+        if given:
+            await authorize(self._scope, self._run, given)
+        else:
+            self._cut_short = self._scope.interrupted = True
+        self._step = Standing(ended=not given)
 
     def _goes_back_to_model(self, step: Standing, calling: Event) -> bool:
         """Return whether the user answered: then the model goes on, whatever the tools' own responses ask for."""
@@ -164,7 +190,9 @@ class _LlmRun:
         elif len(step.responses) == 1 and not step.requests:
             await self._tools.ask_to_confirm(calling, step)
         if self._scope.plan.resumable:
-            await self._scope.wait_for([*self._awaited(step, calling), *self._targets(step)])
+            await self._scope.wait_for([*self._awaited(step, calling), *self._questions(step)])
+        if self._tools.to_authorize(step) and (self._scope.plan.resumable or asked_elsewhere):
+            await self._tools.run_authorized(calling, step)
         if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
             await self._tools.run_confirmed(calling, step)
         self._escalated |= any(event.actions.escalate for event in step.responses)
@@ -177,8 +205,9 @@ class _LlmRun:
         told = {response.id for event in step.responses for response in event.get_function_responses()}
         return [id for id in waiting if id not in told]
 
-    def _targets(self, step: Standing) -> list[str]:
-        return list(confirmation_targets(step.requests))
+    def _questions(self, step: Standing) -> list[str]:
+        asked = [request.id or "" for request in credential_requests(step.requests)]
+        return [*confirmation_targets(step.requests), *asked]
 
     async def _hand_over(self, target: str) -> None:
         run = self._run.resume(target, self._run.branch)
@@ -228,6 +257,10 @@ class _LlmRun:
         if logged and self._first is None:
             self._first = logged[0].id
         self._escalated |= any(event.actions.escalate for event in logged)
+        self._step.requests += [event for event in logged if is_credential_request(event)]
+        if self._step.requests:
+            # ADK 2 ends its run here, and begins another with the answer.
+            return None
         self._cut_short |= step.ended
         calling = next((event for event in reversed(logged) if event.get_function_calls()), None)
         if calling is not None and not step.ended:

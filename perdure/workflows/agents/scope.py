@@ -162,6 +162,8 @@ class Scope:
         self.progress = around.progress if around is not None else Progress(activities.progress)
         may_wait = plan.resumable and around is None
         self.budget = CallBudget(plan, invocation, self.waits, self.progress.check_stopped, may_wait=may_wait)
+        self.interrupted = False
+        """A question for a credential ended the invocation of an app in which nothing pauses: no agent goes on."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
         self._names_runs = any(isinstance(node, CustomNode) for node in plan.nodes.values())
@@ -293,9 +295,14 @@ class Scope:
             self._check_size(event)
         return events
 
-    def keep_state(self, state: dict[str, Any]) -> None:
-        """Keep what code wrote into the state beside its events, to the end of the invocation."""
-        self.log.append(TempStateSet(invocation_id=self.invocation.id, delta=state))
+    def keep_state(self, state: dict[str, Any], *, authorized: tuple[str, ...] = ()) -> None:
+        """Keep what code wrote into the state beside its events, to the end of the invocation.
+
+        Args:
+            state: What it wrote.
+            authorized: Questions for credentials, by id, whose answers it holds.
+        """
+        self.log.append(TempStateSet(invocation_id=self.invocation.id, delta=state, authorized=authorized))
 
     def _check_size(self, event: Event) -> None:
         size = payload_size(event)

@@ -11,9 +11,10 @@ from typing import Any
 from google.genai import types
 
 from perdure.errors import EffectFailed, InvalidMessage
+from perdure.journal.credentials import credential_requests, credential_targets, is_credential_request
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
-from perdure.journal.questions import confirmation_targets, parse_confirmation
+from perdure.journal.questions import confirmation_targets, is_confirmation_request, parse_confirmation
 from perdure.journal.runs import AgentRun, Standing
 from perdure.messages.session import ToolInput
 from perdure.plan.nodes import MODEL_OPTIONS, LlmNode, ToolPlan
@@ -21,13 +22,15 @@ from perdure.rules.in_doubt import Doubt
 from perdure.rules.model_answers import instant_output, refused_transfer
 from perdure.rules.tool_responses import (
     REJECTED,
+    asks_person,
     confirmation_request,
-    requested_confirmation,
+    credential_request,
     response_event,
     silent_calls,
 )
 from perdure.workflows.agents.agent_tools import run_agent_tool
 from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_once
+from perdure.workflows.agents.callbacks import authorize
 from perdure.workflows.agents.large_responses import fit
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import is_told, told_doubt, told_failure
@@ -46,13 +49,15 @@ class ToolCalls:
         self._scope = scope
         self._node = node
         self._agent_run = run
+        self._authorized: set[str] = set()
+        """Calls that run again, since a person has given the credential that they needed."""
         self.ends_agent = False
         """The agent's code, in a tool, ended its run."""
         self.ends_turn = False
         """What stands behind the responses is the agent's answer."""
 
     async def run(self, calling: Event, step: Standing) -> None:
-        """Run every call that has not run yet, then log the response event, after what it asks to be confirmed.
+        """Run every call that has not run yet, then log the response event, after what a person is asked for them.
 
         Raises:
             EffectFailed: A tool failed; what the others returned is kept, and none of them runs again.
@@ -62,10 +67,11 @@ class ToolCalls:
         outputs = await self._outputs(calls, {}, step)
         await fit(self._scope, self._agent_run, calls, outputs, long_running)
         request = None
-        if not step.requests:
+        if not any(is_confirmation_request(event) for event in step.requests):
             ids = self._scope.log.call_ids("confirm", calls[0].id)
             request = confirmation_request(calls, outputs, ids, role=self._asking_role)
         response = response_event(calls, outputs, long_running)
+        await self._ask_for_credentials(calls, response, step)
         first = response if request is not None and self._answers_first(response) else None
         if first is not None:
             actions = first.actions.model_copy(update={"skip_summarization": None})
@@ -78,6 +84,18 @@ class ToolCalls:
         if response is not None and first is None:
             step.responses.append(await self._log(response))
         await self._log_behind(outputs)
+
+    async def _ask_for_credentials(
+        self, calls: Sequence[types.FunctionCall], response: Event | None, step: Standing
+    ) -> None:
+        if any(map(is_credential_request, step.requests)):
+            # A log was cut off behind the question.
+            return
+        ids = self._scope.log.call_ids("credential", calls[0].id)
+        adk = self._scope.plan.adk
+        request = credential_request(response, ids, once_for_each=adk is not None and adk.major >= 2)
+        if request is not None:
+            step.requests.append(await self._log(request))
 
     @property
     def _asking_role(self) -> str:
@@ -102,8 +120,9 @@ class ToolCalls:
                 await self._log(event)
 
     async def ask_to_confirm(self, calling: Event, step: Standing) -> None:
-        """Ask for the confirmations of which the responses tell, where the question is missing: a log was cut there."""
+        """Ask what the responses tell of, where the questions are missing: a log was cut there."""
         (told,) = step.responses
+        await self._ask_for_credentials(calling.get_function_calls(), told, step)
         outputs = {id: ToolOutput() for id in (call.id or "" for call in calling.get_function_calls())}
         for call_id, asked in told.actions.requested_tool_confirmations.items():
             outputs[call_id] = ToolOutput(actions=EventActions(requested_tool_confirmations={call_id: asked}))
@@ -112,11 +131,45 @@ class ToolCalls:
         if request is not None:
             step.requests.append(await self._log(request))
 
+    def to_authorize(self, step: Standing) -> bool:
+        """Return whether credentials were asked for whose calls have not run again yet."""
+        wanted = {
+            call_id for targets in credential_targets(step.requests, step.responses).values() for call_id in targets
+        }
+        return bool(wanted - _ran_again(step))
+
+    async def run_authorized(self, calling: Event, step: Standing) -> None:
+        """Have the credentials taken up that a person gave, run their calls again, and log one response event.
+
+        What these ask for now is not asked, as in ADK: their model sees what they say.
+
+        Raises:
+            EffectFailed: ADK's code, or a tool, failed.
+        """
+        given = [
+            request.id or ""
+            for request in credential_requests(step.requests)
+            if self._scope.projection.answer_to(request.id or "") is not None
+        ]
+        await authorize(self._scope, self._agent_run, given)
+        targets = credential_targets(step.requests, self._told(calling, step))
+        wanted = {call_id for request_id in given for call_id in targets[request_id]} - _ran_again(step)
+        self._authorized |= wanted
+        await self._run_again([call for call in calling.get_function_calls() if call.id in wanted], {}, step)
+
+    def _told(self, calling: Event, step: Standing) -> list[Event]:
+        """Return the responses that say what the calls need; of an earlier invocation, they are in the log only."""
+        ids = {call.id for call in calling.get_function_calls()}
+        return step.responses or [
+            event
+            for event in self._scope.projection.events
+            if ids & event.actions.requested_auth_configs.keys() and event.author == calling.author
+        ]
+
     def to_confirm(self, step: Standing) -> bool:
         """Return whether confirmations were asked for whose tools have not run yet."""
         targets = set(confirmation_targets(step.requests).values())
-        done = {r.id for event in step.responses[1:] for r in event.get_function_responses()}
-        return bool(targets - done)
+        return bool(targets - _ran_again(step))
 
     async def run_confirmed(self, calling: Event, step: Standing) -> None:
         """Run the calls that a person approved, and log one response event for those and the rejected ones.
@@ -129,7 +182,13 @@ class ToolCalls:
             answer = self._scope.projection.answer_to(request_id)
             if answer is not None:
                 decisions[call_id] = self._decision(request_id, answer)
-        calls = [call for call in calling.get_function_calls() if call.id in decisions]
+        await self._run_again([call for call in calling.get_function_calls() if call.id in decisions], decisions, step)
+
+    async def _run_again(
+        self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
+    ) -> None:
+        if not calls:
+            return
         outputs = await self._outputs(calls, decisions, step)
         await fit(self._scope, self._agent_run, calls, outputs)
         response = response_event(calls, outputs, frozenset())
@@ -198,15 +257,16 @@ class ToolCalls:
         return outputs
 
     def _keep_final(self, call: types.FunctionCall, output: ToolOutput) -> None:
-        # One that asks for a confirmation runs again with the decision.
-        if requested_confirmation(call, output) is None:
+        # One that asks for a confirmation, or a credential, runs again with that.
+        if not asks_person(call, output):
             self._scope.keep(call.id or "", output)
 
     async def _output(
         self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Standing
     ) -> ToolOutput | Doubt:
         kept = self._scope.invocation.kept.get(call.id or "")
-        if kept is not None and not (decision is not None and _runs_again(call, kept)):
+        decided = decision is not None or call.id in self._authorized
+        if kept is not None and not (decided and asks_person(call, kept)):
             return kept
         if decision is not None and not decision.confirmed and self._scope.plan.adk is None:
             return REJECTED
@@ -239,6 +299,7 @@ class ToolCalls:
             invocation_id=invocation_id,
             branch=self._agent_run.branch,
             confirmation=decision,
+            authorized=call_id in self._authorized,
             state=state,
             length=length,
             key_salt=self._scope.projection.key_salt,
@@ -284,6 +345,6 @@ def _unplanned(call: types.FunctionCall) -> ToolPlan:
     return ToolPlan(name=name, declaration=types.FunctionDeclaration(name=name), options=MODEL_OPTIONS)
 
 
-def _runs_again(call: types.FunctionCall, kept: ToolOutput) -> bool:
-    """Return whether what is kept of a call is its question, after whose answer the tool runs."""
-    return kept.needs_confirmation or requested_confirmation(call, kept) is not None
+def _ran_again(step: Standing) -> set[str]:
+    """Return the calls that ran again after an answer, by id."""
+    return {response.id or "" for event in step.responses[1:] for response in event.get_function_responses()}

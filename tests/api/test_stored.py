@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.genai import types
 
-from perdure.api.adk.order import stored_order
+from perdure.api.adk.stored import as_stored
 from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
 
 
@@ -33,4 +33,4 @@ def test_a_response_is_stored_before_the_confirmation_that_it_asks_for() -> None
     }
     known = {event.id: event for event in (asking, response, other)}
     for given, expected in orders.items():
-        assert [event.id for event in stored_order([known[id] for id in given])] == expected
+        assert [event.id for event in as_stored([known[id] for id in given])] == expected
