@@ -124,6 +124,11 @@ def _object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def is_credential(fields: Mapping[str, Any]) -> bool:
+    """Return whether an object of JSON is what ADK calls a credential: it has an `authType` that ADK knows."""
+    return any(isinstance(kind := fields.get(key), str) and kind in AUTH_TYPES for key in ("authType", "auth_type"))
+
+
 def parse_credential(response: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the credential in a person's answer, as JSON; `None` if they give none.
 
@@ -151,6 +156,6 @@ def parse_credential(response: Mapping[str, Any]) -> dict[str, Any] | None:
     if not isinstance(credential, dict):
         raise InvalidMessage(_EXPECTED)
     given = cast("dict[str, Any]", credential)
-    if not any(given.get(name) in AUTH_TYPES for name in ("authType", "auth_type")):
+    if not is_credential(given):
         raise InvalidMessage(_EXPECTED)
     return given

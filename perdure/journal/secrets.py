@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from perdure.journal.credentials import AUTH_TYPES
+from perdure.journal.credentials import is_credential
 from perdure.journal.events import REQUEST_CREDENTIAL
 
 REFERENCE = "perdure-secret:"
@@ -77,15 +77,11 @@ def _mapped(value: Any, change: Callable[[Any], Any], *, secret: bool) -> Any:
     if not isinstance(value, dict):
         return value
     fields = cast("dict[str, Any]", value)
-    secret = secret or _is_credential(fields)
+    secret = secret or is_credential(fields)
     return {
         key: change(item) if secret and key in _SECRET and item is not None else _mapped(item, change, secret=secret)
         for key, item in fields.items()
     }
-
-
-def _is_credential(fields: Mapping[str, Any]) -> bool:
-    return any(isinstance(kind := fields.get(key), str) and kind in AUTH_TYPES for key in ("authType", "auth_type"))
 
 
 def redacted(value: Any) -> Any:
@@ -98,7 +94,7 @@ def redacted(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     fields = cast("dict[str, Any]", value)
-    if _is_credential(fields):
+    if is_credential(fields):
         return _without_secrets(fields)
     return dict(_shown(fields))
 

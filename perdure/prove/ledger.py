@@ -196,9 +196,7 @@ class _Watched(ActivityInboundInterceptor):
         try:
             result = await super().execute_activity(input)
             step.asked = isinstance(result, ToolOutput) and (
-                result.needs_confirmation
-                or result.asks is not None
-                or bool(result.actions.requested_auth_configs)
+                result.needs_confirmation or result.asks is not None or bool(result.actions.requested_auth_configs)
             )
             return result
         except BaseException as error:

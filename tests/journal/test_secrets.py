@@ -72,32 +72,36 @@ def test_a_reference_that_is_not_known_stays() -> None:
     assert opened(told, {}) == told
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (API_KEY, {"authType": "apiKey"}),
-        (OAUTH, {"auth_type": "oauth2", "oauth2": {"client_id": "desk", "state": "st"}}),
-        ({"rawAuthCredential": {"apiKey": "s1"}}, {"rawAuthCredential": {}}),
-        (
-            {"name": "adk_request_credential", "response": {"apiKey": "s1", "x": [{"token": "s1"}]}},
-            {"name": "adk_request_credential", "response": {"x": [{}]}},
-        ),
-        ({"requested_auth_configs": {"c": {"token": "s1"}}}, {"requested_auth_configs": {"c": {}}}),
-        ({"name": "other", "response": {"token": "kept"}}, {"name": "other", "response": {"token": "kept"}}),
-    ],
-)
+SHOWN: list[tuple[Any, Any]] = [
+    (API_KEY, {"authType": "apiKey"}),
+    (OAUTH, {"auth_type": "oauth2", "oauth2": {"client_id": "desk", "state": "st"}}),
+    ({"rawAuthCredential": {"apiKey": "s1"}}, {"rawAuthCredential": {}}),
+    (
+        {"name": "adk_request_credential", "response": {"apiKey": "s1", "x": [{"token": "s1"}]}},
+        {"name": "adk_request_credential", "response": {"x": [{}]}},
+    ),
+    ({"requested_auth_configs": {"c": {"token": "s1"}}}, {"requested_auth_configs": {"c": {}}}),
+    ({"name": "other", "response": {"token": "kept"}}, {"name": "other", "response": {"token": "kept"}}),
+]
+
+
+@pytest.mark.parametrize(("value", "shown"), SHOWN)
 def test_what_is_shown_has_no_secrets(value: Any, shown: Any) -> None:
     assert redacted({"a": [value]}) == {"a": [shown]}
 
 
-JSON = st.recursive(
+def _api_key(secret: Any) -> dict[str, Any]:
+    return {"x": 1, "authType": "apiKey", "apiKey": secret}
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(["apiKey", "authType", "oauth2", "token", "x"]) | st.text(), inner, max_size=4
         )
-        | st.builds(lambda secret, rest: {**rest, "authType": "apiKey", "apiKey": secret}, inner, st.just({"x": 1}))
+        | inner.map(_api_key)
     ),
     max_leaves=12,
 )
