@@ -10,7 +10,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 RUN sed -nE 's/^([A-Za-z0-9._-]+)(\[[^]]*\])?(==[^\\]*[^\\ ]) *\\?$/\1\3/p' requirements.lock > /wheels/constraints.txt
 
 FROM python:3.13-slim
-ARG EXTRAS=api,encryption,telemetry
+ARG EXTRAS=adk,api,encryption,telemetry
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir -c /wheels/constraints.txt "$(ls /wheels/perdure-*.whl)[${EXTRAS}]" && rm -r /wheels
 RUN useradd --system --uid 10001 --no-create-home --home-dir /app perdure \

@@ -20,6 +20,8 @@ from examples import demo
 from examples.story_flow.flow import Step
 from perdure import Event, InvocationFailed, Runner
 from perdure.compiler.loading import load_native_app
+from perdure.compiler.registry import lookup
+from perdure.compiler.served import load_apps
 from perdure.messages.session import InvocationResult
 from tests.workflows.support import serving
 
@@ -102,11 +104,13 @@ async def check_story(runner: Runner, session_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "name", "root"), [("picker", "picker", "orchestrator"), ("story_flow", "story_flow", "story_flow_agent")]
+    ("target", "name", "root"),
+    [("agents", "picker", "orchestrator"), ("story_flow", "story_flow", "story_flow_agent")],
 )
-def test_each_example_can_be_served(folder: str, name: str, root: str) -> None:
-    app = load_native_app(str(ROOT / "examples" / folder))
-    assert (app.name, app.root_agent.name, app.is_resumable) == (name, root, True)
+def test_each_example_can_be_served(target: str, name: str, root: str) -> None:
+    [app] = load_apps([str(ROOT / "examples" / target)])
+    plan = lookup(app.name).plan
+    assert (plan.app, plan.root.name, plan.resumable) == (name, root, True)
 
 
 @pytest.mark.server

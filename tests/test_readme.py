@@ -18,13 +18,19 @@ from tests.test_examples import free_port
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-DEFINITION, CLIENT = (text for language, text in BLOCKS if language == "python")
+UNCHANGED, DEFINITION, CLIENT = (text for language, text in BLOCKS if language == "python")
 [SHELL] = (text for language, text in BLOCKS if language == "sh")
 COMMANDS = [line for line in SHELL.splitlines() if line]
 
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_the_app_that_is_shown_is_the_demo_s() -> None:
+    comment, *lines = UNCHANGED.splitlines()
+    source = (README.parent / comment.removeprefix("# ")).read_text(encoding="utf-8")
+    assert [line for line in source.splitlines() if line in lines] == [line for line in lines if line != "..."]
 
 
 def test_the_links_of_the_documentation_lead_somewhere() -> None:
