@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from perdure.activities.attempts import beating, telling
 from perdure.activities.journal_cache import JournalCache
-from perdure.activities.payload_checks import check_size, not_registered, step_log
+from perdure.activities.payload_checks import check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
-from perdure.errors import error_text
 from perdure.logs import bound
 from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
 from perdure.messages.keys import SessionKey
@@ -51,7 +49,7 @@ class CallbackActivity:
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
             except Exception as error:
-                raise ApplicationError(error_text(error), type=type(error).__name__, non_retryable=True) from error
+                raise told(error, non_retryable=True) from error
         log = step_log(output)
         check_size(log, f"what the callbacks of agent {call.agent!r} left")
         return log

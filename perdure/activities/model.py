@@ -10,7 +10,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.attempts import beating, telling
+from perdure.activities.attempts import ATTEMPTS_OF_DEFECTS, beating, telling
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
@@ -27,8 +27,6 @@ from perdure.steps.base import ModelCall, ModelFailed, Place, Snapshot, Steps, l
 from perdure.steps.model_call import NoResponse
 from perdure.streams.hub import Draft, TokenHub, Writer
 from perdure.telemetry.step import tell
-
-_DEFECT_ATTEMPTS = 3
 
 _MAX_PAUSE = 86_400.0
 """Seconds; quotas that are counted by the day come back then."""
@@ -60,7 +58,7 @@ class ModelActivity:
                 node = llm_node(snapshot.projection, at, call.plan)[1]
                 output = await self._answer(call, at, node, snapshot)
             except ModelError as error:
-                final = isinstance(error, NoResponse) and info.attempt >= _DEFECT_ATTEMPTS
+                final = isinstance(error, NoResponse | ModelFailed) and info.attempt >= ATTEMPTS_OF_DEFECTS
                 raise ApplicationError(
                     message_of(error),
                     *_left(error),
@@ -74,7 +72,7 @@ class ModelActivity:
                 raise told(error, non_retryable=True) from error
             except Exception as error:
                 # A defect in a provider or an instruction function; what may be answered later is a ModelError.
-                raise told(error, non_retryable=info.attempt >= _DEFECT_ATTEMPTS) from error
+                raise told(error, non_retryable=info.attempt >= ATTEMPTS_OF_DEFECTS) from error
         if _asks_person(node, output.answer):
             self._journals.rest(workflow_id, run_id)
         what = f"the answer of agent {call.agent!r}'s model"

@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.attempts import beating, handing_in_until, telling
+from perdure.activities.attempts import ATTEMPTS_OF_DEFECTS, beating, handing_in_until, telling
 from perdure.activities.claims import ClaimDesk
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES, check_size, not_registered, step_log, told
@@ -32,6 +32,11 @@ from perdure.telemetry.step import tell
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
     """The activity's argument: a tool call, or a call of a function."""
+
+
+def _is_final(error: StepRefused) -> bool:
+    again = isinstance(error, ToolFailed) and error.retryable
+    return not again or activity.info().attempt >= ATTEMPTS_OF_DEFECTS
 
 
 class _Timer:
@@ -88,12 +93,11 @@ class ToolActivity:
         except Exception as error:
             # Where a call of a tool ran and failed, the session notes when.
             times = [] if isinstance(call, CodeInput) else [timer.times]
-            if isinstance(error, ToolFailed) and error.left.events:
-                raise ApplicationError(
-                    message_of(error), step_log(error.left), *times, type=error.kind, non_retryable=True
-                ) from error
             if isinstance(error, StepRefused):
-                raise ApplicationError(message_of(error), *times, type=error.kind, non_retryable=True) from error
+                left = [step_log(error.left)] if isinstance(error, ToolFailed) and error.left.events else []
+                raise ApplicationError(
+                    message_of(error), *left, *times, type=error.kind, non_retryable=_is_final(error)
+                ) from error
             raise told(error, *times, non_retryable=isinstance(error, CredentialError)) from error.__cause__
         check_size(output, f"the result of {kind!r}")
         return output
@@ -148,6 +152,8 @@ class ToolActivity:
             await self._steps.remind(at, step)
             return ToolOutput()
         output = await self._steps.run_tool(at, step)
+        if step.session is not None:
+            output = await self._results.bounded(at, step, output)
         return output.model_copy(update={"times": timer.times}) if ran and output.asks is None else output
 
     async def _session(self, call: ToolInput) -> Snapshot | None:

@@ -28,6 +28,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.version import __version__
 
+from perdure.adk import toolsets
 from perdure.errors import DefinitionError
 
 try:
@@ -88,15 +89,21 @@ async def model_step(agent: LlmAgent, context: InvocationContext) -> AsyncGenera
     """Ask an agent's model once, without running the tools that it calls; yields the events of it.
 
     ADK: `BaseLlmFlow._run_one_step_async`, less what it does to resume, which is the workflow's.
+
+    Raises:
+        ToolsetDown: A toolset did not tell its tools; the model was not asked.
+        Exception: What ADK's code, or the app's, raised.
     """
     flow = agent._llm_flow  # pyright: ignore[reportPrivateUsage]
     _keep(flow, lambda name: name not in _WITHOUT_MODEL)
     vars(flow)["_postprocess_handle_function_calls_async"] = _no_events
     request = LlmRequest()
+    toolsets.watch(agent)
     async for event in flow._preprocess_async(context, request):  # pyright: ignore[reportPrivateUsage]
         yield event
     if context.end_invocation:
         return
+    toolsets.check(agent.name)
     answer = Event(invocation_id=context.invocation_id, author=agent.name, branch=context.branch)
     answer.id = Event.new_id()
     async for response in flow._call_llm_async(context, request, answer):  # pyright: ignore[reportPrivateUsage]
@@ -124,6 +131,7 @@ async def tools_of(agent: LlmAgent, context: InvocationContext) -> dict[str, Bas
         bringing: list[Any] = getattr(flow, "tool_request_processors")  # noqa: B009 -- not in 1.x
         setattr(flow, "tool_request_processors", [one for one in bringing if one.name != "dynamic_instructions"])  # noqa: B010
     request = LlmRequest()
+    toolsets.watch(agent)
     async for _ in flow._preprocess_async(context, request):  # pyright: ignore[reportPrivateUsage]
         pass
     return request.tools_dict
@@ -165,14 +173,19 @@ def accumulate_output(agent: LlmAgent, event: Event, so_far: str) -> str:
     return accumulate(event, so_far) if accumulate is not None else so_far
 
 
-async def before_agent(agent: BaseAgent, context: InvocationContext) -> Event | None:
-    """Run the callbacks before an agent, those of plugins first."""
-    return await agent._handle_before_agent_callback(context)  # pyright: ignore[reportPrivateUsage]
+async def before_agent(context: InvocationContext) -> Event | None:
+    """Run the callbacks before a context's agent, those of plugins first."""
+    return await _agent_of(context)._handle_before_agent_callback(context)  # pyright: ignore[reportPrivateUsage]
 
 
-async def after_agent(agent: BaseAgent, context: InvocationContext) -> Event | None:
-    """Run the callbacks after an agent, those of plugins first."""
-    return await agent._handle_after_agent_callback(context)  # pyright: ignore[reportPrivateUsage]
+async def after_agent(context: InvocationContext) -> Event | None:
+    """Run the callbacks after a context's agent, those of plugins first."""
+    return await _agent_of(context)._handle_after_agent_callback(context)  # pyright: ignore[reportPrivateUsage]
+
+
+def _agent_of(context: InvocationContext) -> BaseAgent:
+    assert isinstance(context.agent, BaseAgent), "a step has an agent"
+    return context.agent
 
 
 async def tell_failure(agent: BaseAgent, context: InvocationContext, error: Exception) -> None:

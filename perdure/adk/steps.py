@@ -17,12 +17,14 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 from google.genai import types
 
-from perdure.adk import agent_tools, internals
+from perdure.adk import agent_tools, callback_returns, internals, toolsets
 from perdure.adk.events import AdkEvents, from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import StepSession
+from perdure.adk.tool_responses import as_result, make_plain
+from perdure.adk.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
 from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import Event
@@ -88,7 +90,9 @@ class AdkSteps:
             raise
         except Exception as error:
             await internals.tell_failure(agent, context, error)
-            raise ModelFailed(error_text(error), await self._left(at, agent, step, error)) from error
+            again = isinstance(error, ToolsetDown)
+            text = str(error) if again else error_text(error) + callback_returns.noted()
+            raise ModelFailed(text, await self._left(at, agent, step, error), retryable=again) from error
         return await self._output(at, step, context)
 
     async def _left(self, at: Place, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
@@ -128,9 +132,12 @@ class AdkSteps:
         key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
         step, context = await self._begin(at, session, agent, key)
         try:
-            event = await (internals.before_agent if which == "before" else internals.after_agent)(agent, context)
+            running = internals.before_agent if which == "before" else internals.after_agent
+            event = await running(context)
         except Exception as error:
             await internals.tell_failure(agent, context, error)
+            if noted := callback_returns.noted():
+                raise StepRefused(type(error).__name__, f"{error}{noted}") from error
             raise
         if event is not None:
             await step.append_event(step.session, await self._seen(context, event))
@@ -199,17 +206,22 @@ class AdkSteps:
             decision = AdkConfirmation.model_validate(call.confirmation.model_dump(by_alias=True))
         try:
             tools = await internals.tools_of(agent, context)
+            if call.tool not in tools:
+                toolsets.check(agent.name)
             self._set_apart(at, session, call, context, tools)
             await call.begin(False)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
-            output = await self._response(agent, step, context, event)
+            output = await self._response(agent, call.tool, step, context, event)
             return await self._services.credentials.tool(at.key, output, at.agent, call.tool)
         except agent_tools.Asks as asks:
             return await self._services.credentials.tool(at.key, ToolOutput(asks=asks.asked), at.agent, call.tool)
         except Exception as error:
-            # ADK tries no tool again; what died with its worker is.
+            # ADK tries no tool again; what died with its worker is, and what was not begun.
             await internals.tell_failure(agent, context, error)
-            raise ToolFailed(type(error).__name__, error, await self._left(at, agent, step, error)) from error
+            again = isinstance(error, ToolsetDown)
+            left = await self._left(at, agent, step, error)
+            text = f"{error}{callback_returns.noted()}"
+            raise ToolFailed(type(error).__name__, text, left, retryable=again) from error
 
     async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
         """Have ADK take up the credentials that a person gave: authorization codes become tokens here."""
@@ -254,24 +266,27 @@ class AdkSteps:
         return await self._code.run(fn, **kwargs)
 
     async def _response(
-        self, agent: LlmAgent, step: StepSession, context: InvocationContext, event: AdkEvent | None
+        self, agent: LlmAgent, tool: str, step: StepSession, context: InvocationContext, event: AdkEvent | None
     ) -> ToolOutput:
         if event is None:
             return ToolOutput(state=step.written_past_deltas(), ends_agent=context.end_invocation)
         internals.save_output(agent, event)
-        response = step.returned(await self._seen(context, event))
+        event = await self._seen(context, event)
+        state = make_plain(tool, event, step)
+        response = step.returned(event)
         after: list[Event] = []
         final = internals.structured_answer(context, event)
         if final is not None:
             internals.save_output(agent, final)
             after.append(step.returned(await self._seen(context, final)))
-        return ToolOutput(
+        output = ToolOutput(
             content=response.content,
             actions=response.actions,
             after=tuple(after),
-            state=step.written_past_deltas(),
+            state=state,
             ends_agent=context.end_invocation,
         )
+        return as_result(output)
 
     async def reconcile(self, at: Place, call: ToolCall) -> ToolOutput:
         """Ask nobody: a google.adk tool has no such function."""
@@ -307,7 +322,7 @@ class AdkSteps:
         context.session_service = step
         context.artifact_service = self._services.artifacts(key)
         context.branch = at.branch
-        context.agent = agent
+        context.agent = callback_returns.watched(agent)
         return step, context
 
 

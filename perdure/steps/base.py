@@ -127,21 +127,22 @@ class StepRefused(PerdureError):
 
 
 class ModelFailed(ModelError):
-    """A model step failed, and says what it leaves in the log. It is not tried again."""
+    """A model step failed, and says what it leaves in the log. It is tried again twice, or not at all."""
 
-    def __init__(self, message: str, left: StepOutput) -> None:
-        """Say why, and what is left."""
-        super().__init__(message, retryable=False)
+    def __init__(self, message: str, left: StepOutput, *, retryable: bool = False) -> None:
+        """Say why, what is left, and whether the model was not even asked."""
+        super().__init__(message, retryable=retryable)
         self.left = left
 
 
 class ToolFailed(StepRefused):
-    """A tool step failed, and says what it leaves in the log. It is not tried again."""
+    """A tool step failed, and says what it leaves in the log. It is tried again twice, or not at all."""
 
-    def __init__(self, kind: str, error: Exception, left: StepOutput) -> None:
-        """Say why, and what is left."""
-        super().__init__(kind, str(error))
+    def __init__(self, kind: str, message: str, left: StepOutput, *, retryable: bool = False) -> None:
+        """Say why, what is left, and whether the tool was not even begun."""
+        super().__init__(kind, message)
         self.left = left
+        self.retryable = retryable
 
 
 class Steps(Protocol):

@@ -83,10 +83,10 @@ class ToolResults:
             # In a thread: an iterator, a property or a serializer is the user's code, too.
             given = await self._code.run_until(call.until, _Given, tool, result, context, call.most_bytes)
         except TimeoutError:
-            return ToolOutput(result={"error": _cannot_be_told(tool, "reading it took too long")})
+            return ToolOutput(result={"error": cannot_be_told(tool, "reading it took too long")})
         except (Exception, asyncio.CancelledError) as error:
             why = "its run was stopped while its result was read" if _is_stop(error) else f"{type(error).__name__}"
-            return ToolOutput(result={"error": _cannot_be_told(tool, why)})
+            return ToolOutput(result={"error": cannot_be_told(tool, why)})
         if given.problems:
             _log.warning("what a tool gave was refused", tool=tool, problems=len(given.problems))
         output = ToolOutput(result=given.told, actions=given.actions)
@@ -183,7 +183,7 @@ class _Given:
             # One of too many values is shortened, as one of too many bytes is.
             _check_values(ToolOutput(result=plain), most=sys.maxsize)
         except NotPlain as error:
-            self.problems.append(_cannot_be_told(self._tool, str(error)))
+            self.problems.append(cannot_be_told(self._tool, str(error)))
             return None
         return plain
 
@@ -243,7 +243,8 @@ def _state_key(key: str, value: Any) -> dict[str, Any]:
         raise NotPlain(f"of key {key[:40]!r}, {error}") from error
 
 
-def _cannot_be_told(tool: str, why: str) -> str:
+def cannot_be_told(tool: str, why: str) -> str:
+    """Return what a model is told of a tool that has run, and whose result cannot be kept."""
     return (
         f"Tool {tool!r} has run to its end, but its result cannot be passed on: {why}. It does not run again by itself;"
         " if you call it again, what it does is done twice."
