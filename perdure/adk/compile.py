@@ -5,22 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.loop_agent import LoopAgent
-from google.adk.agents.parallel_agent import ParallelAgent
 from google.adk.agents.sequential_agent import SequentialAgent
-from google.adk.models.base_llm import BaseLlm
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 
 from perdure.adk import internals
+from perdure.adk.supported import children_of, model_name, problem_of_agent, problem_of_app
 from perdure.agents.adk_app import AdkApp
+from perdure.compiler.check.findings import Part, Seen, UserCode
+from perdure.compiler.check.hazards import coarser_tool
 from perdure.errors import DefinitionError
 from perdure.plan.nodes import (
     AdkRules,
@@ -29,6 +33,7 @@ from perdure.plan.nodes import (
     Node,
     ParallelNode,
     Plan,
+    RefusedNode,
     SequentialNode,
     ToolOptions,
     ToolPlan,
@@ -37,6 +42,13 @@ from perdure.plan.nodes import (
 _ONCE = ToolOptions(max_attempts=15)
 """google.adk tries nothing again by itself: the step says so of each failure. What died with its worker is."""
 
+_AGENT_CALLBACKS = ("before_agent_callback", "after_agent_callback")
+_MODEL_CALLBACKS = (
+    *("before_model_callback", "after_model_callback", "on_model_error_callback"),
+    *("before_tool_callback", "after_tool_callback", "on_tool_error_callback"),
+)
+_REMEMBERING = frozenset({"LoadMemoryTool", "PreloadMemoryTool"})
+
 
 def compile_adk_app(app: AdkApp) -> Plan:
     """Return the plan of a google.adk app. It is the same in every process that has the same code and google.adk.
@@ -44,21 +56,58 @@ def compile_adk_app(app: AdkApp) -> Plan:
     Raises:
         DefinitionError: Perdure cannot run it; the message names the agent and says what to do.
     """
+    plan, seen = _look(app, closely=False)
+    refused = seen.refused
+    if refused is not None or plan is None:
+        assert refused is not None, "what has no plan has a reason"
+        raise DefinitionError(f"{refused.reason}; {refused.remedy}" if refused.remedy else refused.reason)
+    return plan
+
+
+def look_at(app: AdkApp) -> Seen:
+    """Return what an app's agents and tools are, before any runs; what is refused, too.
+
+    Raises:
+        DefinitionError: The installed google.adk is not supported.
+    """
+    return _look(app, closely=True)[1]
+
+
+def _look(app: AdkApp, *, closely: bool) -> tuple[Plan | None, Seen]:
     internals.check_installed()
-    root = app.app.root_agent
-    if not isinstance(root, BaseAgent):
-        raise DefinitionError(f"app {app.name!r}: its root is a {type(root).__name__}; graphs are not supported yet")
-    _check_names(root)
-    plugins: Sequence[BasePlugin] = app.app.plugins
-    hooks = _Hooks([type(plugin) for plugin in plugins])
-    return Plan(
+    root, plugins = app.app.root_agent, app.app.plugins
+    looked = _Look(_Hooks([type(plugin) for plugin in plugins]), closely)
+    problem = problem_of_app(app.name, app.app)
+    if problem is not None:
+        kind = type(root if not isinstance(root, BaseAgent) else app.app).__name__
+        looked.seen.parts.append(
+            Part(
+                name=app.name, path=app.name, kind=kind, verdict="refused", reason=problem.reason, remedy=problem.remedy
+            )
+        )
+        if not isinstance(root, BaseAgent):
+            return None, looked.seen
+    node = looked.tree(root)
+    for plugin in plugins if closely else ():
+        for name in _overridden(plugin):
+            looked.seen.code.append(UserCode("callback", f"{name} of plugin {plugin.name!r}", getattr(plugin, name)))
+    if looked.seen.refused is not None:
+        return None, looked.seen
+    plan = Plan(
         app=app.name,
         resumable=app.is_resumable,
-        root=_node(root, hooks),
-        adk=_rules(app, root, hooks),
+        root=node,
+        adk=_rules(app, root, looked.hooks),
         shows_errors=True,
         max_llm_calls=500,
     )
+    return plan, looked.seen
+
+
+def _overridden(plugin: BasePlugin) -> Iterator[str]:
+    for name, function in vars(BasePlugin).items():
+        if name.endswith("_callback") and getattr(type(plugin), name, None) is not function:
+            yield name
 
 
 def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
@@ -73,20 +122,8 @@ def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
 def walk(root: BaseAgent) -> Iterator[BaseAgent]:
     """Yield an agent and all of its sub-agents, depth-first."""
     yield root
-    for child in root.sub_agents:
+    for child in children_of(root):
         yield from walk(child)
-
-
-def _check_names(root: BaseAgent) -> None:
-    """Check that a tree has no two agents of one name.
-
-    Raises:
-        DefinitionError: It has.
-    """
-    names = [agent.name for agent in walk(root)]
-    for name in names:
-        if names.count(name) > 1:
-            raise DefinitionError(f"two agents are named {name!r}; give each agent of a tree its own name")
 
 
 class _Hooks:
@@ -100,101 +137,177 @@ class _Hooks:
         return any(getattr(plugin, name, None) is not getattr(BasePlugin, name, None) for plugin in self._plugins)
 
 
-def _node(agent: BaseAgent, hooks: _Hooks, around: tuple[BaseAgent, ...] = ()) -> Node:
-    """Return an agent's node; `around` are the agents whose tools run it."""
-    base: dict[str, Any] = {
-        "name": agent.name,
-        "description": agent.description,
-        "sub_agents": tuple(_node(child, hooks, around) for child in agent.sub_agents),
-        "before": bool(agent.before_agent_callback) or hooks.has("before_agent_callback"),
-        "after": bool(agent.after_agent_callback) or hooks.has("after_agent_callback"),
-    }
-    # By their code, not their class: what a subclass overrides is a custom agent's.
-    run = type(agent)._run_async_impl  # pyright: ignore[reportPrivateUsage]
-    if isinstance(agent, LlmAgent) and run is LlmAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
-        return _llm_node(agent, base, hooks, around)
-    if isinstance(agent, SequentialAgent) and run is SequentialAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
-        return SequentialNode(**base)
-    if isinstance(agent, LoopAgent) and run is LoopAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
-        return LoopNode(**base, max_iterations=agent.max_iterations or None)
-    if isinstance(agent, ParallelAgent) and run is ParallelAgent._run_async_impl:  # pyright: ignore[reportPrivateUsage]
-        return ParallelNode(**base)
-    raise DefinitionError(
-        f"agent {agent.name!r}: {type(agent).__name__} runs code of its own, which Perdure does not run for"
-        " google.adk's agents yet; use LlmAgent, SequentialAgent, LoopAgent or ParallelAgent"
-    )
+@dataclass
+class _Look:
+    """One walk over a tree of agents: makes its nodes, and notes each agent and tool."""
+
+    hooks: _Hooks
+    closely: bool
+    """Read the source of tools, too."""
+    path: str = ""
+    around: tuple[BaseAgent, ...] = ()
+    """The agents whose tools run the tree."""
+    seen: Seen = field(default_factory=Seen)
+
+    def tree(self, root: BaseAgent) -> Node:
+        """Return the node of a tree's root."""
+        names = [agent.name for agent in walk(root)]
+        node = self._node(root, self.path)
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            reason = f"two agents are named {name!r}"
+            remedy = "give each agent of a tree its own name"
+            self.seen.parts.append(
+                Part(name=name, path=name, kind="LlmAgent", verdict="refused", reason=reason, remedy=remedy)
+            )
+        return node
+
+    def _node(self, agent: BaseAgent, above: str) -> Node:
+        path = f"{above}/{agent.name}" if above else agent.name
+        problem = problem_of_agent(agent)
+        part = Part(name=agent.name, path=path, kind=type(agent).__name__)
+        if problem is not None:
+            part = part.model_copy(
+                update={
+                    "verdict": "refused",
+                    "reason": f"agent {agent.name!r}: {problem.reason}",
+                    "remedy": problem.remedy,
+                }
+            )
+        elif isinstance(agent, LlmAgent) and agent.code_executor is not None:
+            reason = "the code that its model writes runs in the model's step, which asks again if it is cut off"
+            part = part.model_copy(update={"verdict": "coarser", "reason": reason})
+        self.seen.parts.append(part)
+        self._callbacks(agent, _AGENT_CALLBACKS)
+        tools: tuple[ToolPlan, ...] = ()
+        if isinstance(agent, LlmAgent):
+            self._callbacks(agent, _MODEL_CALLBACKS)
+            tools = self._tools(agent, path)
+        base: dict[str, Any] = {
+            "name": agent.name,
+            "description": agent.description,
+            "sub_agents": tuple(self._node(child, path) for child in children_of(agent)),
+            "before": bool(agent.before_agent_callback) or self.hooks.has("before_agent_callback"),
+            "after": bool(agent.after_agent_callback) or self.hooks.has("after_agent_callback"),
+        }
+        if problem is not None:
+            return RefusedNode(name=agent.name, step="compile", reason=part.reason or "")
+        if isinstance(agent, LlmAgent):
+            return _llm_node(agent, base, tools)
+        if isinstance(agent, LoopAgent):
+            return LoopNode(**base, max_iterations=agent.max_iterations or None)
+        return (SequentialNode if isinstance(agent, SequentialAgent) else ParallelNode)(**base)
+
+    def _callbacks(self, agent: BaseAgent, fields: Sequence[str]) -> None:
+        for name in fields if self.closely else ():
+            given: Any = getattr(agent, name, None) or ()
+            each = cast("list[Callable[..., Any]]", given if isinstance(given, list) else [given] if given else [])
+            for function in each:
+                self.seen.code.append(UserCode("callback", f"{name} of agent {agent.name!r}", function))
+
+    def _tools(self, agent: LlmAgent, path: str) -> tuple[ToolPlan, ...]:
+        """Return what is known of the tools before any runs; those of toolsets are found when their step asks."""
+        plans: list[ToolPlan] = []
+        # google.adk's type of a tool has a bare `Callable` in it.
+        for given in cast("list[object]", agent.tools):  # pyright: ignore[reportUnknownMemberType]
+            plan = self._tool(agent, given, path)
+            if plan is not None:
+                plans.append(plan)
+        return tuple(plans)
+
+    def _tool(self, agent: LlmAgent, given: object, path: str) -> ToolPlan | None:
+        name = _tool_name(given)
+        part = Part(name=name, path=f"{path}/{name}", kind=type(given).__name__, tool=True)
+        inner: dict[str, Any] = {}
+        at = len(self.seen.parts)
+        if isinstance(given, AgentTool):
+            part, inner = self._agent_tool(agent, given, part)
+        elif not isinstance(given, BaseTool | BaseToolset) and not callable(given):
+            remedy = "give it as an agent of its own, or as a function"
+            reason = f"agent {agent.name!r}: tool {name!r} is a {type(given).__name__}, which is not supported yet"
+            part = part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": remedy})
+        elif self.closely:
+            part = self._read(agent, given, part)
+        self.seen.parts.insert(at, part)
+        if isinstance(given, BaseToolset) or part.verdict == "refused":
+            return None
+        kind = "long_running" if isinstance(given, BaseTool) and given.is_long_running else "function"
+        return ToolPlan(name=name, kind=kind, declaration=types.FunctionDeclaration(name=name), options=_ONCE, **inner)
+
+    def _read(self, agent: LlmAgent, given: object, part: Part) -> Part:
+        """Read what a tool does, as far as its source tells."""
+        who = f"tool {part.name!r} of agent {agent.name!r}"
+        if type(given).__name__ in _REMEMBERING:
+            self.seen.remembers.append(who)
+        if _may_ask_for_credentials(given):
+            self.seen.asks_credentials.append(who)
+        function = _function_of(given)
+        if function is None:
+            return part
+        code = UserCode("tool", who, function)
+        self.seen.code.append(code)
+        return coarser_tool(part, code)
+
+    def _agent_tool(self, agent: LlmAgent, tool: AgentTool, part: Part) -> tuple[Part, dict[str, Any]]:
+        """Return what a plan has of a tool that runs an agent, each of whose steps is to be one of its own.
+
+        Nothing where the tool runs code of its own, or the agent cannot be compiled: then the tool is one step.
+        """
+        around = (*self.around, agent)
+        if type(tool).run_async is not AgentTool.run_async:
+            return _one_step(part, f"{type(tool).__name__} has a run_async of its own"), {}
+        # An agent may be its own tool, without an end.
+        if any(one is tool.agent for one in around):
+            return _one_step(part, f"agent {tool.agent.name!r} runs within itself"), {}
+        plugins = getattr(tool, "include_plugins", False)
+        look = _Look(self.hooks if plugins else _Hooks([]), self.closely, part.path, around)
+        node = look.tree(tool.agent)
+        refused = look.seen.refused
+        if refused is not None:
+            return _one_step(part, refused.reason or ""), {}
+        self.seen.parts += look.seen.parts
+        self.seen.code += look.seen.code
+        self.seen.remembers += look.seen.remembers
+        self.seen.asks_credentials += look.seen.asks_credentials
+        return part, {"agent": node, "plugins": plugins}
 
 
-def _refuse_delegated(agent: LlmAgent) -> None:
-    """Refuse agents that are handed a task, and parallel workers: google.adk 2 runs them apart from the tree."""
-    mode = str(getattr(agent, "mode", None) or "chat")
-    if mode != "chat":
-        raise DefinitionError(
-            f"agent {agent.name!r}: mode={mode!r} is not supported yet; leave it out, and have the agent transferred to"
-        )
-    if getattr(agent, "parallel_worker", None):
-        raise DefinitionError(f"agent {agent.name!r}: parallel_worker is not supported yet; use a ParallelAgent")
+def _one_step(part: Part, why: str) -> Part:
+    reason = f"all that its agent does is one step: {why}"
+    return part.model_copy(update={"verdict": "coarser", "reason": reason})
 
 
-def _llm_node(agent: LlmAgent, base: dict[str, Any], hooks: _Hooks, around: tuple[BaseAgent, ...]) -> LlmNode:
-    _refuse_delegated(agent)
+def _tool_name(given: object) -> str:
+    if isinstance(given, BaseTool):
+        return given.name
+    if isinstance(given, BaseToolset):
+        return type(given).__name__
+    return getattr(given, "__name__", None) or getattr(given, "name", None) or type(given).__name__
+
+
+def _function_of(given: object) -> Callable[..., Any] | None:
+    """Return the code of a tool that its author may have written; a class of google.adk's has none."""
+    if isinstance(given, FunctionTool):
+        return given.func
+    if isinstance(given, BaseTool):
+        return type(given).run_async
+    return given if callable(given) else None
+
+
+def _may_ask_for_credentials(given: object) -> bool:
+    auth = ("_auth_config", "auth_config", "_auth_scheme", "auth_scheme")
+    return any(getattr(given, name, None) is not None for name in auth)
+
+
+def _llm_node(agent: LlmAgent, base: dict[str, Any], tools: tuple[ToolPlan, ...]) -> LlmNode:
     instruction = agent.instruction if isinstance(agent.instruction, str) else None
     return LlmNode(
         **base,
-        model=_model_name(agent),
+        model=model_name(agent),
         instruction=instruction or "",
         dynamic_instruction=instruction is None,
-        tools=_tools(agent, hooks, (*around, agent)),
+        tools=tools,
         include_contents="default",
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
         disallow_transfer_to_peers=agent.disallow_transfer_to_peers,
         model_options=_ONCE,
     )
-
-
-def _model_name(agent: LlmAgent) -> str:
-    model = agent.model
-    if isinstance(model, BaseLlm):
-        return model.model
-    if model:
-        return model
-    try:
-        return agent.canonical_model.model
-    except Exception as error:
-        raise DefinitionError(f"agent {agent.name!r} has no model: {error}") from error
-
-
-def _tools(agent: LlmAgent, hooks: _Hooks, around: tuple[BaseAgent, ...]) -> tuple[ToolPlan, ...]:
-    """Return what is known of the tools before any runs; those of toolsets are found when their step asks."""
-    plans: list[ToolPlan] = []
-    # google.adk's type of a tool has a bare `Callable` in it.
-    for given in cast("list[object]", agent.tools):  # pyright: ignore[reportUnknownMemberType]
-        if isinstance(given, BaseTool):
-            name, long_running = given.name, given.is_long_running
-        elif callable(given):
-            name, long_running = getattr(given, "__name__", type(given).__name__), False
-        else:
-            continue
-        kind = "long_running" if long_running else "function"
-        declaration = types.FunctionDeclaration(name=name)
-        inner = _agent_of_tool(given, hooks, around) if isinstance(given, AgentTool) else {}
-        plans.append(ToolPlan(name=name, kind=kind, declaration=declaration, options=_ONCE, **inner))
-    return tuple(plans)
-
-
-def _agent_of_tool(tool: AgentTool, hooks: _Hooks, around: tuple[BaseAgent, ...]) -> dict[str, Any]:
-    """Return what a plan has of a tool that runs an agent, each of whose steps is to be one of its own.
-
-    Nothing where the tool runs code of its own, or the agent cannot be compiled: then the tool is one step.
-    """
-    agent = tool.agent
-    # An agent may be its own tool, without an end.
-    if type(tool).run_async is not AgentTool.run_async or any(one is agent for one in around):
-        return {}
-    plugins = getattr(tool, "include_plugins", False)
-    try:
-        _check_names(agent)
-        node = _node(agent, hooks if plugins else _Hooks([]), around)
-    except DefinitionError:
-        return {}
-    return {"agent": node, "plugins": plugins}

@@ -10,6 +10,7 @@ from google.adk.apps.app import App
 from google.adk.cli.utils import envs
 from google.adk.cli.utils.agent_loader import AgentLoader
 
+from perdure.adk.compile import look_at
 from perdure.adk.credentials import StepCredentials
 from perdure.adk.models import AppModels
 from perdure.adk.registry import AdkRegistry
@@ -55,9 +56,9 @@ class AdkCode(AdkRegistry):
 def as_adk_app(value: object, name: str) -> AdkApp | None:
     """Return a google.adk app, or a root agent of its own, under a name; `None` for anything else."""
     if isinstance(value, App):
-        return AdkApp(name=name, app=value, open=AdkCode, models=AppModels)
+        return AdkApp(name=name, app=value, open=AdkCode, models=AppModels, look=look_at)
     if isinstance(value, BaseAgent | BaseNode):
-        return AdkApp(name=name, app=App(name=name, root_agent=value), open=AdkCode, models=AppModels)
+        return AdkApp(name=name, app=App(name=name, root_agent=value), open=AdkCode, models=AppModels, look=look_at)
     return None
 
 

@@ -44,6 +44,8 @@ class AdkApp:
     """Compiles it: returns the code behind its plan."""
     models: Callable[[AdkApp], AdkModels]
     """Returns its agents' models."""
+    look: Callable[[AdkApp], Any]
+    """Returns what is known of its agents and tools before any runs, the refused ones too."""
 
     @property
     def is_resumable(self) -> bool:

@@ -10,12 +10,12 @@ import click
 from perdure.cli.api import api
 from perdure.cli.api_keys import api_keys
 from perdure.cli.artifacts import artifacts
-from perdure.cli.codec import codec
+from perdure.cli.check import check
 from perdure.cli.doctor import doctor
+from perdure.cli.encryption import codec, keys
 from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
 from perdure.cli.invocations import respond, run, stop
-from perdure.cli.keys import keys
 from perdure.cli.listings import effects, events, pending, sessions
 from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
@@ -49,7 +49,7 @@ def main() -> None:
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _FILES = (artifacts, export, import_, plan, replay, prove)
-_COMMANDS = (dev, worker, api, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
+_COMMANDS = (dev, worker, api, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)
 

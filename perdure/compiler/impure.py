@@ -7,8 +7,8 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
-_CLOCK = "reads the clock"
-_RANDOM = "draws randomness"
+CLOCK = "reads the clock"
+RANDOM = "draws randomness"
 _IO = "does I/O"
 _THREADS = "starts threads or processes"
 
@@ -33,11 +33,11 @@ _IO_MODULES = (
 # fmt: on
 
 _IMPURE: dict[str, str] = {
-    "time": _CLOCK,
-    **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.utcnow"), _CLOCK),
-    **dict.fromkeys(("datetime.datetime.today", "datetime.date.today"), _CLOCK),
-    **dict.fromkeys(("random", "secrets", "numpy.random", "os.urandom", "os.getrandom"), _RANDOM),
-    **dict.fromkeys((f"uuid.{name}" for name in ("uuid1", "uuid4", "uuid6", "uuid7", "uuid8", "getnode")), _RANDOM),
+    "time": CLOCK,
+    **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.utcnow"), CLOCK),
+    **dict.fromkeys(("datetime.datetime.today", "datetime.date.today"), CLOCK),
+    **dict.fromkeys(("random", "secrets", "numpy.random", "os.urandom", "os.getrandom"), RANDOM),
+    **dict.fromkeys((f"uuid.{name}" for name in ("uuid1", "uuid4", "uuid6", "uuid7", "uuid8", "getnode")), RANDOM),
     **dict.fromkeys(("builtins.open", "builtins.input", "io.open", "io.FileIO", "codecs.open"), _IO),
     **dict.fromkeys(_IO_MODULES, _IO),
     **dict.fromkeys((f"pathlib.Path.{name}" for name in _PATH_IO), _IO),

@@ -145,7 +145,7 @@ def test_two_agents_of_one_name_are_refused() -> None:
 
 def test_an_agent_without_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LlmAgent, "_default_model", "", raising=False)
-    with pytest.raises(DefinitionError, match="agent 'root' has no model"):
+    with pytest.raises(DefinitionError, match="agent 'root': it has no model"):
         plan_of(LlmAgent(name="root"))
 
 
