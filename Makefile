@@ -57,7 +57,7 @@ test-313: | $(UV)
 test-genai3: | $(UV)
 	@$(MAKE) --no-print-directory VENV=.venv-genai3 LOCK=tests/genai3.lock genai-tests
 
-test-adk1: | $(UV)
+test-adk1: $(STAMP)
 	@$(MAKE) --no-print-directory VENV=.venv-adk1 LOCK=tests/adk1.lock adk-tests
 
 genai-tests: $(STAMP)

@@ -21,7 +21,8 @@ from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 
 from perdure.adk import internals
-from perdure.adk.supported import children_of, model_name, problem_of_agent, problem_of_app
+from perdure.adk.pinning import plain_values
+from perdure.adk.supported import children_of, model_name, problem_of_agent, problem_of_app, tool_name
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.check.findings import Part, Seen, UserCode
 from perdure.compiler.check.hazards import coarser_tool
@@ -215,7 +216,7 @@ class _Look:
         return tuple(plans)
 
     def _tool(self, agent: LlmAgent, given: object, path: str) -> ToolPlan | None:
-        name = _tool_name(given)
+        name = tool_name(given)
         part = Part(name=name, path=f"{path}/{name}", kind=type(given).__name__, tool=True)
         inner: dict[str, Any] = {}
         at = len(self.seen.parts)
@@ -276,14 +277,6 @@ def _one_step(part: Part, why: str) -> Part:
     return part.model_copy(update={"verdict": "coarser", "reason": reason})
 
 
-def _tool_name(given: object) -> str:
-    if isinstance(given, BaseTool):
-        return given.name
-    if isinstance(given, BaseToolset):
-        return type(given).__name__
-    return getattr(given, "__name__", None) or getattr(given, "name", None) or type(given).__name__
-
-
 def _function_of(given: object) -> Callable[..., Any] | None:
     """Return the code of a tool that its author may have written; a class of google.adk's has none."""
     if isinstance(given, FunctionTool):
@@ -300,13 +293,15 @@ def _may_ask_for_credentials(given: object) -> bool:
 
 def _llm_node(agent: LlmAgent, base: dict[str, Any], tools: tuple[ToolPlan, ...]) -> LlmNode:
     instruction = agent.instruction if isinstance(agent.instruction, str) else None
+    values, code = plain_values(agent)
     return LlmNode(
         **base,
         model=model_name(agent),
         instruction=instruction or "",
         dynamic_instruction=instruction is None,
         tools=tools,
-        include_contents="default",
+        values=values,
+        code=code,
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
         disallow_transfer_to_peers=agent.disallow_transfer_to_peers,
         model_options=_ONCE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
 from typing import cast
@@ -11,10 +12,14 @@ from google.adk.agents.llm_agent import LlmAgent
 from google.adk.tools.agent_tool import AgentTool
 
 from perdure.adk.compile import compile_adk_app, walk
+from perdure.adk.pinning import pinned_tree
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import DefinitionError
-from perdure.plan.nodes import LlmNode, Plan
+from perdure.plan.nodes import Plan
+
+_MOST_PINNED = 100
+"""Plans of earlier code, and scopes of theirs, whose agents are kept."""
 
 
 def _by_name(root: BaseAgent) -> dict[str, BaseAgent]:
@@ -33,6 +38,8 @@ class AdkRegistry:
         self.app = app
         self.plan: Plan = compile_adk_app(app)
         self._agents = _by_name(app.app.root_agent)
+        self._pinned: OrderedDict[tuple[tuple[tuple[str, str], ...], str], AdkRegistry] = OrderedDict()
+        self._tools: tuple[tuple[str, str], ...] = ()
 
     def within(self, tools: Sequence[tuple[str, str]]) -> AdkRegistry:
         """Return the registry of the agents that a tool runs.
@@ -47,8 +54,24 @@ class AdkRegistry:
         for agent, tool in tools:
             inner = copy(found)
             inner._agents = _by_name(found.agent_tool(agent, tool).agent)
+            inner.plan = found.plan.scope(agent, tool) or found.plan
+            inner._tools = (*found._tools, (agent, tool))
             found = inner
         return found
+
+    def pinned(self, plan: Plan) -> AdkRegistry:
+        """Return the registry of an invocation: today's code in the tree, and with the plain values, of its plan."""
+        if plan.digest == self.plan.digest:
+            return self
+        key = (self._tools, plan.digest)
+        if key not in self._pinned:
+            found = copy(self)
+            root = pinned_tree(plan.root, self._agents)
+            found._agents = self._agents | (_by_name(root) if root is not None else {})
+            self._pinned[key] = found
+            if len(self._pinned) > _MOST_PINNED:
+                self._pinned.popitem(last=False)
+        return self._pinned[key]
 
     def agent_tool(self, agent: str, tool: str) -> AgentTool:
         """Return an agent's tool that runs another agent.
@@ -89,24 +112,3 @@ class AdkRegistry:
         if not isinstance(found, LlmAgent):
             raise DefinitionError(f"agent {name!r} has no model")
         return found
-
-    def llm_agent(self, node: LlmNode) -> LlmAgent:
-        """Return a plan's agent, with the plain values that the plan has pinned.
-
-        Raises:
-            NotRegistered: The app has no such agent here.
-            DefinitionError: It has no model.
-        """
-        agent = self.llm_agent_named(node.name)
-        pinned: dict[str, object] = {}
-        if (
-            isinstance(agent.instruction, str)
-            and not node.dynamic_instruction
-            and agent.instruction != node.instruction
-        ):
-            pinned["instruction"] = node.instruction
-        if agent.description != node.description:
-            pinned["description"] = node.description
-        if isinstance(agent.model, str) and agent.model and agent.model != node.model:
-            pinned["model"] = node.model
-        return agent.model_copy(update=pinned) if pinned else agent

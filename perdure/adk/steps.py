@@ -29,7 +29,6 @@ from perdure.errors import DefinitionError, error_text
 from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import Event
 from perdure.journal.tool_output import ToolOutput
-from perdure.plan.nodes import LlmNode
 from perdure.steps.base import (
     Callback,
     ModelCall,
@@ -67,13 +66,11 @@ class AdkSteps:
 
     async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         """Ask an agent's model, with the callbacks around that."""
-        _, node = llm_node(session.projection, at, call.plan)
-        return await self._code.run_async(self._ask(at, session, call, node, writer))
+        llm_node(session.projection, at, call.plan)
+        return await self._code.run_async(self._ask(at, session, call, writer))
 
-    async def _ask(
-        self, at: Place, session: Snapshot, call: ModelCall, node: LlmNode, writer: Writer | None
-    ) -> StepOutput:
-        agent = self._agents(session).llm_agent(node)
+    async def _ask(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
+        agent = self._agents(at, session, call.plan).llm_agent_named(at.agent)
         key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
         step, context = await self._begin(at, session, agent, key, streams=writer is not None)
         said = self._said(agent, session, at, call.begun_with)
@@ -128,7 +125,7 @@ class AdkSteps:
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
-        agent = self._agents(session).agent(at.agent)
+        agent = self._agents(at, session).agent(at.agent)
         key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
         step, context = await self._begin(at, session, agent, key)
         try:
@@ -149,7 +146,7 @@ class AdkSteps:
         ADK: `Runner._handle_new_message`, `Runner._exec_with_plugin`. An answer stays as the person gave it.
         """
         key = f"{at.invocation_id}:begin:{len(session.projection.entries)}"
-        step, context = await self._begin(at, session, self._agents(session).agent(at.agent), key)
+        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
         invocation = session.projection.invocations[at.invocation_id]
         answer = session.projection.loggable_answer(invocation)
         given = answer or (invocation.message if invocation.agent is None else None)
@@ -176,7 +173,7 @@ class AdkSteps:
     async def _end_turn(self, at: Place, session: Snapshot) -> StepOutput:
         """Have plugins look at a turn that has ended, and compact the log."""
         key = f"{at.invocation_id}:end:{len(session.projection.entries)}"
-        step, context = await self._begin(at, session, self._agents(session).agent(at.agent), key)
+        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
         try:
             await context.plugin_manager.run_after_run_callback(invocation_context=context)
         except Exception as error:
@@ -197,7 +194,7 @@ class AdkSteps:
     async def _run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         session = call.session
         assert session is not None, "a google.adk tool is given its session"
-        agent = self._agents(session).llm_agent_named(at.agent)
+        agent = self._agents(at, session).llm_agent_named(at.agent)
         key = f"{call.key}{':confirmed' if call.confirmation is not None else ':authorized' if call.authorized else ''}"
         step, context = await self._begin(at, session, agent, key)
         calling = to_adk(_event_of(session, call))
@@ -229,7 +226,7 @@ class AdkSteps:
 
     async def _authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
         key = f"{at.invocation_id}:{at.agent}:authorize:{','.join(requests)}"
-        step, context = await self._begin(at, session, self._agents(session).agent(at.agent), key)
+        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
         asked = {call.id: call for call in credential_requests(session.projection.events)}
         for request_id in requests:
             credential = parse_credential(session.projection.answer_to(request_id) or {})
@@ -253,8 +250,12 @@ class AdkSteps:
             tools[call.tool] = agent_tools.answered(tool, scope, at.invocation_id)
             agent_tools.without_before(context)
 
-    def _agents(self, session: Snapshot) -> AdkRegistry:
-        return self._registry.within(session.projection.tools)
+    def _agents(self, at: Place, session: Snapshot, plan: str | None = None) -> AdkRegistry:
+        """Return the agents of an invocation; `plan` is its digest, where the journal does not name it."""
+        projection = session.projection
+        today = self._registry.within(projection.tools)
+        pinned = projection.plans.get(plan or projection.invocations[at.invocation_id].plan or "")
+        return today.pinned(pinned) if pinned is not None else today
 
     def _runner(self, session: Snapshot) -> Runner:
         tools = session.projection.tools

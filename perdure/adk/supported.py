@@ -16,8 +16,10 @@ from google.adk.agents.parallel_agent import ParallelAgent
 from google.adk.agents.sequential_agent import SequentialAgent
 from google.adk.apps.app import App
 from google.adk.models.base_llm import BaseLlm
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
 
-__all__ = ["HONOURED", "Problem", "children_of", "model_name", "problem_of_agent", "problem_of_app"]
+__all__ = ["HONOURED", "Problem", "children_of", "model_name", "problem_of_agent", "problem_of_app", "tool_name"]
 
 _RUN = ("run_async", "_run_async_impl", "_run_impl", "run")
 """The methods by which an agent of google.adk's runs: whoever overrides one runs code of its own."""
@@ -116,6 +118,15 @@ def _problem_of_model(agent: LlmAgent) -> Problem | None:
     except Exception as error:
         return Problem(f"it has no model: {error}", "give it one, or a sub-agent of an agent that has one")
     return None
+
+
+def tool_name(given: object) -> str:
+    """Return the name by which a model knows what an agent has as a tool; of a toolset, its class's."""
+    if isinstance(given, BaseTool):
+        return given.name
+    if isinstance(given, BaseToolset):
+        return type(given).__name__
+    return getattr(given, "__name__", None) or getattr(given, "name", None) or type(given).__name__
 
 
 def model_name(agent: LlmAgent) -> str:

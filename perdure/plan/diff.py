@@ -60,7 +60,7 @@ def _agent(before: Plan, after: Plan, name: str) -> Iterator[Change]:
         yield from _instruction(old, new)
         yield from _tools(old, new)
         yield from _agents_of_tools(before, after, old, new)
-    yield from _changed("agent", name, _options(old, _OWN_LINE), _options(new, _OWN_LINE))
+    yield from _changed("agent", name, _agent_options(old), _agent_options(new))
 
 
 def _moved(before: Plan, after: Plan, name: str) -> Iterator[Change]:
@@ -126,6 +126,12 @@ def _changed(
 
 def _options(model: BaseModel, without: set[str] | frozenset[str]) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(without))
+
+
+def _agent_options(node: Node) -> dict[str, Any]:
+    """Return a node's fields, its further values beside the others."""
+    fields = _options(node, _OWN_LINE)
+    return fields | fields.pop("values", {})
 
 
 def _tool_options(tool: ToolPlan) -> dict[str, Any]:

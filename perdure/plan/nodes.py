@@ -169,6 +169,11 @@ class LlmNode(_Node):
     model_options: ToolOptions = MODEL_OPTIONS
     """How its model calls are timed and tried again."""
 
+    values: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=_is_unset)
+    """Of google.adk's agents: plain values of further fields, as JSON; a field that is not here was not set."""
+    code: tuple[str, ...] = Field(default=(), exclude_if=_is_unset)
+    """And the further fields that held code, by name."""
+
     def tool(self, name: str) -> ToolPlan | None:
         """Return the agent's tool of this name, if it has one."""
         return next((tool for tool in self.tools if tool.name == name), None)
