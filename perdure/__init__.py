@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load_artifacts,
         transfer_to_agent,
     )
+    from perdure.agents.durable import durable
     from perdure.agents.expiry import (
         AnswerError,
         AnswerWith,
@@ -184,6 +185,7 @@ __all__ = [
     "__version__",
     "connect",
     "create_workers",
+    "durable",
     "exit_loop",
     "load_artifacts",
     "run_workers",
@@ -211,6 +213,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "perdure.journal.events": ("Event", "EventActions", "ToolConfirmation"),
     "perdure.journal.open_calls": ("PendingCall",),
+    "perdure.agents.durable": ("durable",),
     "perdure.agents.expiry": ("AnswerError", "AnswerWith", "FailInvocation"),
     "perdure.messages.session": ("Effect", "InvocationResult", "InvocationView", "SessionView"),
     "perdure.models.base": ("BaseLlm", "LlmRequest", "LlmResponse"),

@@ -16,9 +16,6 @@ from perdure.rules.failures import reference
 
 _log = get_logger("perdure.worker")
 
-ATTEMPTS_OF_DEFECTS = 3
-"""How often a step is taken that fails of the app's own code, or of what its toolsets connect to."""
-
 _BEAT_SECONDS = 1.0
 _BEATS_PER_TIMEOUT = 3.5
 

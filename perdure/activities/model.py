@@ -10,7 +10,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.attempts import ATTEMPTS_OF_DEFECTS, beating, telling
+from perdure.activities.attempts import beating, telling
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
@@ -23,7 +23,7 @@ from perdure.messages.rollout import Rollout
 from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput, StepLog
 from perdure.plan.nodes import LlmNode
 from perdure.rules.model_answers import derived_id, logged_size
-from perdure.steps.base import ModelCall, ModelFailed, Place, Snapshot, Steps, llm_node
+from perdure.steps.base import ATTEMPTS_OF_DEFECTS, ModelCall, ModelFailed, Place, Snapshot, Steps, llm_node
 from perdure.steps.model_call import NoResponse
 from perdure.streams.hub import Draft, TokenHub, Writer
 from perdure.telemetry.step import tell

@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.attempts import ATTEMPTS_OF_DEFECTS, beating, handing_in_until, telling
+from perdure.activities.attempts import beating, handing_in_until, telling
 from perdure.activities.claims import ClaimDesk
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES, check_size, not_registered, step_log, told
@@ -35,8 +35,8 @@ class _AnyInput(RootModel[ToolInput | CodeInput]):
 
 
 def _is_final(error: StepRefused) -> bool:
-    again = isinstance(error, ToolFailed) and error.retryable
-    return not again or activity.info().attempt >= ATTEMPTS_OF_DEFECTS
+    most = error.attempts if isinstance(error, ToolFailed) else 1
+    return most is not None and activity.info().attempt >= most
 
 
 class _Timer:

@@ -24,6 +24,7 @@ from perdure.adk import internals
 from perdure.adk.pinning import plain_values
 from perdure.adk.supported import children_of, model_name, problem_of_agent, problem_of_app, tool_name
 from perdure.agents.adk_app import AdkApp
+from perdure.agents.durable import Durability, durability_of
 from perdure.compiler.check.findings import Part, Seen, UserCode
 from perdure.compiler.check.hazards import coarser_tool
 from perdure.errors import DefinitionError
@@ -226,13 +227,18 @@ class _Look:
             remedy = "give it as an agent of its own, or as a function"
             reason = f"agent {agent.name!r}: tool {name!r} is a {type(given).__name__}, which is not supported yet"
             part = part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": remedy})
+        elif (reason := _unfit(agent, given, part.name)) is not None:
+            remedy = "give durable a LongRunningFunctionTool, or leave it out"
+            part = part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": remedy})
         elif self.closely:
             part = self._read(agent, given, part)
         self.seen.parts.insert(at, part)
         if isinstance(given, BaseToolset) or part.verdict == "refused":
             return None
         kind = "long_running" if isinstance(given, BaseTool) and given.is_long_running else "function"
-        return ToolPlan(name=name, kind=kind, declaration=types.FunctionDeclaration(name=name), options=_ONCE, **inner)
+        plan = ToolPlan(name=name, kind=kind, declaration=types.FunctionDeclaration(name=name), options=_ONCE, **inner)
+        durability = durability_of(given)
+        return plan if durability is None else _durable(plan, durability)
 
     def _read(self, agent: LlmAgent, given: object, part: Part) -> Part:
         """Read what a tool does, as far as its source tells."""
@@ -270,6 +276,29 @@ class _Look:
         self.seen.remembers += look.seen.remembers
         self.seen.asks_credentials += look.seen.asks_credentials
         return part, {"agent": node, "plugins": plugins}
+
+
+def _unfit(agent: LlmAgent, given: object, name: str) -> str | None:
+    """Return why a tool cannot have what `durable` gave it."""
+    durability = durability_of(given)
+    long_running = isinstance(given, BaseTool) and given.is_long_running
+    if durability is None or durability.plan().kind != "long_running" or long_running:
+        return None
+    return f"agent {agent.name!r}: tool {name!r} is not long-running, so its answer cannot expire"
+
+
+def _durable(plan: ToolPlan, durability: Durability) -> ToolPlan:
+    """Return a tool with what `durable` gave it."""
+    given = durability.plan()
+    update = {
+        name: getattr(given, name) for name in ("at_most_once", "on_failure", "expiry", "response_schema", "local")
+    }
+    if durability.retries or given.at_most_once:
+        update["options"] = given.options
+    else:
+        # What is not said of retries is as for other tools.
+        update["options"] = given.options.model_copy(update={"max_attempts": _ONCE.max_attempts})
+    return plan.model_copy(update=update | {"retries": durability.retries})
 
 
 def _one_step(part: Part, why: str) -> Part:

@@ -30,6 +30,7 @@ from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import Event
 from perdure.journal.tool_output import ToolOutput
 from perdure.steps.base import (
+    ATTEMPTS_OF_DEFECTS,
     Callback,
     ModelCall,
     ModelFailed,
@@ -201,12 +202,13 @@ class AdkSteps:
         decision = None
         if call.confirmation is not None:
             decision = AdkConfirmation.model_validate(call.confirmation.model_dump(by_alias=True))
+        planned = llm_node(session.projection, at, None)[1].tool(call.tool)
         try:
             tools = await internals.tools_of(agent, context)
             if call.tool not in tools:
                 toolsets.check(agent.name)
             self._set_apart(at, session, call, context, tools)
-            await call.begin(False)
+            await call.begin(planned is not None and planned.at_most_once)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
             output = await self._response(agent, call.tool, step, context, event)
             return await self._services.credentials.tool(at.key, output, at.agent, call.tool)
@@ -215,10 +217,12 @@ class AdkSteps:
         except Exception as error:
             # ADK tries no tool again; what died with its worker is, and what was not begun.
             await internals.tell_failure(agent, context, error)
-            again = isinstance(error, ToolsetDown)
+            attempts: int | None = ATTEMPTS_OF_DEFECTS if isinstance(error, ToolsetDown) else 1
+            if planned is not None and planned.retries:
+                attempts = None
             left = await self._left(at, agent, step, error)
             text = f"{error}{callback_returns.noted()}"
-            raise ToolFailed(type(error).__name__, text, left, retryable=again) from error
+            raise ToolFailed(type(error).__name__, text, left, attempts=attempts) from error
 
     async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
         """Have ADK take up the credentials that a person gave: authorization codes become tokens here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from google.genai import types
 from pydantic import Field, field_validator
@@ -12,7 +12,7 @@ from temporalio.common import RetryPolicy
 
 from perdure.agents.context import ReadonlyContext
 from perdure.agents.custom import BaseAgent
-from perdure.agents.tools import FunctionTool
+from perdure.agents.foreign_tools import taken
 from perdure.agents.validation import Definition
 from perdure.errors import DefinitionError
 from perdure.journal.events import USER
@@ -31,8 +31,8 @@ class LlmAgent(BaseAgent):
     instruction: str | InstructionProvider = ""
     """What the model is told to do; `{key}` and `{key?}` stand for session state. The text of a function is taken as
     it is."""
-    tools: list[FunctionTool | Callable[..., Any]] = Field(default_factory=list["FunctionTool | Callable[..., Any]"])
-    """What the model may call; plain functions become `FunctionTool`s."""
+    tools: list[Any] = Field(default_factory=list[Any])
+    """What the model may call: functions, which become `FunctionTool`s, tools, and tools of google.adk's."""
     output_key: str | None = None
     """Key of session state that takes the text of the agent's answer."""
     include_contents: Literal["default", "none"] = "default"
@@ -49,6 +49,12 @@ class LlmAgent(BaseAgent):
     """How a model call is tried again that its provider may answer later. Default: as the app says."""
     model_timeout: timedelta | None = None
     """Time of one attempt of a model call. Default: as the app says."""
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _take_tools(cls, tools: object) -> object:
+        """Take google.adk's tools, too, and functions that `durable` has marked."""
+        return [taken(tool) for tool in cast("list[object]", tools)] if isinstance(tools, list) else tools
 
     def resolved_model(self) -> str | BaseLlm:
         """Return the agent's model, or else that of the nearest LLM agent above that has one.

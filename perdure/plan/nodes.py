@@ -113,6 +113,8 @@ class ToolPlan(BaseModel):
     """JSON schema of a long-running call's answer, where the tool declares one; forms are made from it."""
     local: bool = False
     """Runs as a local activity, in the worker that has the session, without a round trip through the server."""
+    retries: bool = Field(default=False, exclude_if=_is_unset)
+    """Of google.adk's tools: what raised is tried again, as `options` say; google.adk itself tries nothing again."""
     agent: Node | None = Field(default=None, exclude_if=_is_unset)
     """Of google.adk's `AgentTool`: the agent that it runs, in a scope of its own under the call."""
     plugins: bool = Field(default=False, exclude_if=_is_unset)

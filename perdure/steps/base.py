@@ -117,6 +117,10 @@ Callback = Literal["before", "after", "begin", "end"]
 """Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
 
 
+ATTEMPTS_OF_DEFECTS = 3
+"""How often a step is taken that fails of the app's own code, or of what its toolsets connect to."""
+
+
 class StepRefused(PerdureError):
     """Code has run, and what it returned cannot be used. Running it again would not help."""
 
@@ -136,13 +140,13 @@ class ModelFailed(ModelError):
 
 
 class ToolFailed(StepRefused):
-    """A tool step failed, and says what it leaves in the log. It is tried again twice, or not at all."""
+    """A tool step failed, and says what it leaves in the log."""
 
-    def __init__(self, kind: str, message: str, left: StepOutput, *, retryable: bool = False) -> None:
-        """Say why, what is left, and whether the tool was not even begun."""
+    def __init__(self, kind: str, message: str, left: StepOutput, *, attempts: int | None = 1) -> None:
+        """Say why, what is left, and how often it is tried at the most; `None` is as the tool's options say."""
         super().__init__(kind, message)
         self.left = left
-        self.retryable = retryable
+        self.attempts = attempts
 
 
 class Steps(Protocol):

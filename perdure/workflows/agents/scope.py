@@ -194,6 +194,10 @@ class Scope:
         """Return what the session's journal gained since the last slice, and remember that it is on its way."""
         return self.carrier.slice(self.session)
 
+    def whole(self) -> JournalSlice:
+        """Return all of the session's journal, for a step within a workflow task, which cannot ask for any."""
+        return JournalSlice(offset=0, entries=tuple(self.session.entries))
+
     def name_of(self, run: AgentRun) -> str:
         """Return the path of an agent run in the journal: none, unless a custom agent may begin several at once."""
         return run.path if self._names_runs else ""
