@@ -23,7 +23,6 @@ from perdure.activities.plan import PlanActivities, SearchAttributes
 from perdure.activities.tools import ToolActivity
 from perdure.agents.adk_app import AnyApp
 from perdure.artifacts.sealing import SealedArtifacts
-from perdure.artifacts.service import ArtifactService
 from perdure.compiler.registry import AnyRegistry, Registry, register
 from perdure.config import WorkerConfig
 from perdure.credentials.sealing import cipher_of, encrypted_store
@@ -108,7 +107,7 @@ class _BringsSteps(Protocol):
     def steps(
         self,
         code: CodeRunner,
-        artifacts: ArtifactService | None,
+        artifacts: SealedArtifacts | None,
         credentials: CredentialStore | None,
         *,
         encrypted: bool,

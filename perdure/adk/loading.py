@@ -17,7 +17,7 @@ from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.steps import AdkSteps
 from perdure.agents.adk_app import AdkApp
-from perdure.artifacts.service import ArtifactService
+from perdure.artifacts.sealing import SealedArtifacts
 from perdure.credentials.store import CredentialStore
 from perdure.steps.base import Steps
 from perdure.steps.user_code import CodeRunner
@@ -36,7 +36,7 @@ class AdkCode(AdkRegistry):
     def steps(
         self,
         code: CodeRunner,
-        artifacts: ArtifactService | None,
+        artifacts: SealedArtifacts | None,
         credentials: CredentialStore | None,
         *,
         encrypted: bool,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from google.adk.apps.app import App
 from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
 from google.adk.runners import Runner
@@ -12,8 +10,10 @@ from google.adk.tools.agent_tool import AgentTool
 
 from perdure.adk.artifacts import StepArtifacts
 from perdure.adk.credentials import StepCredentials
+from perdure.adk.memory import KeptMemory
 from perdure.agents.adk_app import AdkApp
-from perdure.artifacts.service import ArtifactService
+from perdure.artifacts.memories import Memories
+from perdure.artifacts.sealing import SealedArtifacts
 
 
 class Services:
@@ -22,16 +22,15 @@ class Services:
     def __init__(
         self,
         app: AdkApp,
-        artifacts: ArtifactService | None = None,
-        memory: Any = None,
+        artifacts: SealedArtifacts | None = None,
         credentials: StepCredentials | None = None,
     ) -> None:
         """Make them.
 
         Args:
             app: The app.
-            artifacts: Where its artifacts are. Default: nowhere; ADK tells code that wants some.
-            memory: Its memory. Default: ADK's own, which is gone with the process.
+            artifacts: Where its artifacts and memories are. Default: nowhere; then memory is ADK's, and gone with the
+                process.
             credentials: Where the secrets of its credentials are. Default: nowhere: nobody can be asked for any.
         """
         self.credentials = credentials or StepCredentials(None, encrypted=False)
@@ -41,7 +40,7 @@ class Services:
             app_name=app.name,
             # Each step has a session service of its own.
             session_service=InMemorySessionService(),
-            memory_service=memory or InMemoryMemoryService(),
+            memory_service=KeptMemory(Memories(artifacts)) if artifacts is not None else InMemoryMemoryService(),
             credential_service=self.credentials.service,
         )
 

@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from perdure.agents.adk_app import AnyApp
-from perdure.api.adk import artifacts, run, sessions
+from perdure.api.adk import artifacts, memory, run, sessions
 from perdure.api.auth import sign_in
 from perdure.api.auth.access import check_users
 from perdure.api.auth.middleware import OPEN_PATHS, Authentication
@@ -74,7 +74,7 @@ def create_app(
         ],
     )
     app.state.backend = backend
-    for part in (service, health, sessions, artifacts, run, v1, pages):
+    for part in (service, health, sessions, artifacts, memory, run, v1, pages):
         app.include_router(part.router)
     if watch is not None:
         app.asks_for_credentials = True

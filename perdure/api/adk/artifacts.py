@@ -36,10 +36,15 @@ class _Artifacts:
 def _artifacts(key: KeyOf, backend: BackendOf) -> _Artifacts:
     """Return the artifacts of a session, which need not exist, after the checks that all routes make."""
     backend.runner_of(key)
-    return _Artifacts(_service(backend), {"app_name": key.app, **key.arguments})
+    return _Artifacts(service_of(backend), {"app_name": key.app, **key.arguments})
 
 
-def _service(backend: Backend) -> ArtifactService:
+def service_of(backend: Backend) -> SealedArtifacts:
+    """Return where artifacts are kept.
+
+    Raises:
+        HTTPException: The server was not told.
+    """
     service = backend.config.artifacts
     if service is None:
         raise HTTPException(

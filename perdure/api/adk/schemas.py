@@ -113,6 +113,12 @@ class StateBody(RootModel[dict[str, Any]]):
         return value if isinstance(value, cls) else _storable(value)
 
 
+class UpdateMemoryRequest(Body):
+    """Gives a session to its user's memory."""
+
+    session_id: str
+
+
 class CreateSessionRequest(Body):
     """Creates a session."""
 

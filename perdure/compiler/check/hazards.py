@@ -38,8 +38,9 @@ def _memory(where: str, how: str) -> Hazard:
     return Hazard(
         kind="in_memory_memory",
         where=where,
-        words=f"{how}, google.adk's InMemoryMemoryService: each worker has one of its own, and loses it when it ends",
-        remedy="keep what must last in user: state, or ask a service of your own in a tool",
+        words=f"{how}, which is kept where artifacts are; without such a place each worker has a memory of its own, and"
+        " loses it when it ends",
+        remedy="give --artifacts to workers and the HTTP API (`perdure dev` has a place of its own)",
     )
 
 
