@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 from google.adk.events.event import Event as AdkEvent
@@ -20,41 +21,58 @@ _REFUSED = (
 )
 
 
+@dataclass
+class SharedState:
+    """The state that steps see which run at the same time: each what the others have written, as in ADK."""
+
+    state: dict[str, Any]
+    """What it is now."""
+    expected: dict[str, Any]
+    """What it was, with what deltas tell of since."""
+    at_work: int = 0
+    """Steps that have begun, and have not ended."""
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> SharedState:
+        """Return the state of steps that are to begin."""
+        return cls(copy.deepcopy(state), copy.deepcopy(state))
+
+
 class StepSession(BaseSessionService):
     """Serves one step its session, and gathers what the step logs. Nothing else is there to be read or changed."""
 
-    def __init__(self, key: SessionKey, projection: Projection, state: dict[str, Any], events: AdkEvents) -> None:
+    def __init__(self, key: SessionKey, projection: Projection, shared: SharedState, events: AdkEvents) -> None:
         """Take the session as an invocation's code sees it, with the state that it sees."""
-        state = copy.deepcopy(state)
         self.session = AdkSession(
             id=key.session,
             app_name=key.app,
             user_id=key.user,
-            state=state,
             events=events.of(projection.own_events, f"{key.app}/{key.user}/{key.session}"),
             last_update_time=projection.events[-1].timestamp if projection.events else 0.0,
         )
         self.logged: list[Event] = []
         """What the step adds to the log."""
-        self._expected = copy.deepcopy(state)
+        # Set behind its making, which would take a copy.
+        self.session.state = shared.state
+        self._shared = shared
 
     async def append_event(self, session: AdkSession, event: AdkEvent) -> AdkEvent:
         """Log an event; `temp:` keys stay in the session's state and leave the event, as in ADK."""
         if event.partial or session is not self.session:
             return await super().append_event(session, event)
         self.logged.append(from_adk(event))
-        self._expected |= copy.deepcopy(event.actions.state_delta)
+        self._shared.expected |= copy.deepcopy(event.actions.state_delta)
         return await super().append_event(session, event)
 
     def see(self, event: AdkEvent) -> None:
         """Let the step's code see an event that the workflow logs."""
         self.session.events.append(event)
-        self._expected |= copy.deepcopy(event.actions.state_delta)
+        self._shared.expected |= copy.deepcopy(event.actions.state_delta)
         self.session.state.update(event.actions.state_delta)
 
     def returned(self, event: AdkEvent) -> Event:
         """Return an event as the log takes it that the step gives back instead of logging it."""
-        self._expected |= copy.deepcopy(event.actions.state_delta)
+        self._shared.expected |= copy.deepcopy(event.actions.state_delta)
         self.session.state.update(event.actions.state_delta)
         return from_adk(event)
 
@@ -66,9 +84,14 @@ class StepSession(BaseSessionService):
         Raises:
             NotPlain: A value is no JSON.
         """
-        known = self._expected | (pending or {})
+        if self._shared.at_work > 1:
+            # The last one of them tells: what the others write into deltas is not known yet.
+            return {}
+        known = self._shared.expected | (pending or {})
         state = self.session.state
-        return plain_state({key: value for key, value in state.items() if key not in known or known[key] != value})
+        written = plain_state({key: value for key, value in state.items() if key not in known or known[key] != value})
+        self._shared.expected |= copy.deepcopy(written)
+        return written
 
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +24,7 @@ from perdure.adk.events import AdkEvents, from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
-from perdure.adk.session_service import StepSession
+from perdure.adk.session_service import SharedState, StepSession
 from perdure.adk.tool_responses import as_result, make_plain
 from perdure.adk.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
@@ -45,6 +47,9 @@ from perdure.steps.base import (
 from perdure.steps.user_code import CodeRunner
 from perdure.streams.hub import Piece, Writer
 
+_MOST_SHARED = 200
+"""Answers whose calls share the state that they write, in one process."""
+
 MAX_FAILURE_TEXT = 4_000
 """Characters of an error's text in the log."""
 
@@ -64,6 +69,8 @@ class AdkSteps:
         self._code = code
         self._services = services
         self._events = AdkEvents()
+        self._shared: OrderedDict[tuple[object, ...], SharedState] = OrderedDict()
+        """What the calls of one answer have written, while they run."""
 
     async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         """Ask an agent's model, with the callbacks around that."""
@@ -197,8 +204,17 @@ class AdkSteps:
         assert session is not None, "a google.adk tool is given its session"
         agent = self._agents(at, session).llm_agent_named(at.agent)
         key = f"{call.key}{':confirmed' if call.confirmation is not None else ':authorized' if call.authorized else ''}"
-        step, context = await self._begin(at, session, agent, key)
         calling = to_adk(_event_of(session, call))
+        async with self._sharing(at, session, calling.id) as shared:
+            step, context = await self._begin(at, session, agent, key, shared=shared)
+            return await self._call_tool(at, call, calling, step, context)
+
+    async def _call_tool(
+        self, at: Place, call: ToolCall, calling: AdkEvent, step: StepSession, context: InvocationContext
+    ) -> ToolOutput:
+        session, agent = call.session, context.agent
+        assert session is not None, "a google.adk tool is given its session"
+        assert isinstance(agent, LlmAgent), "what has tools is an LLM agent"
         decision = None
         if call.confirmation is not None:
             decision = AdkConfirmation.model_validate(call.confirmation.model_dump(by_alias=True))
@@ -309,12 +325,44 @@ class AdkSteps:
         output = StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
         return await self._services.credentials.step(at.key, output, at.agent)
 
+    async def _state(self, at: Place, session: Snapshot) -> dict[str, Any]:
+        return await self._services.credentials.state(at.key, session.projection, at.invocation_id)
+
+    @asynccontextmanager
+    async def _sharing(self, at: Place, session: Snapshot, calling: str) -> AsyncGenerator[SharedState]:
+        """Share the state with the other calls of an answer that run here at the same time."""
+        key = (at.key, at.scope, calling, len(session.projection.entries))
+        if key not in self._shared:
+            state = await self._state(at, session)
+            # Another one may have been quicker.
+            self._shared.setdefault(key, SharedState.of(state))
+        shared = self._shared[key]
+        while len(self._shared) > _MOST_SHARED:
+            self._shared.popitem(last=False)
+        shared.at_work += 1
+        try:
+            yield shared
+        except BaseException:
+            # What it wrote is not kept: who is tried again is not to see it.
+            self._shared.pop(key, None)
+            raise
+        finally:
+            shared.at_work -= 1
+
     async def _begin(
-        self, at: Place, session: Snapshot, agent: BaseAgent, key: str, *, streams: bool = False
+        self,
+        at: Place,
+        session: Snapshot,
+        agent: BaseAgent,
+        key: str,
+        *,
+        streams: bool = False,
+        shared: SharedState | None = None,
     ) -> tuple[StepSession, InvocationContext]:
         """Return the session and the context that a step's code gets."""
-        state = await self._services.credentials.state(at.key, session.projection, at.invocation_id)
-        step = StepSession(at.key, session.projection, state, self._events)
+        if shared is None:
+            shared = SharedState.of(await self._state(at, session))
+        step = StepSession(at.key, session.projection, shared, self._events)
         message = session.projection.invocations[at.invocation_id].message
         key = ":".join((*at.scope, key))
         context = internals.new_context(
