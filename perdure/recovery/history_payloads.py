@@ -12,11 +12,12 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Input
 
 from perdure.errors import LogError
+from perdure.messages.callbacks import CALL_BACK, CallbackInput
 from perdure.messages.large_requests import MAY_BE_AHEAD, SEND_AHEAD, RequestsAhead, SentAhead
 from perdure.messages.session import CALL_MODEL, CodeInput, ModelInput, SessionInput, ToolInput
 from perdure.messages.shared_state import SHARE_STATE, ShareStateInput
 
-Step = ModelInput | ToolInput | CodeInput
+Step = ModelInput | ToolInput | CodeInput | CallbackInput
 
 
 def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
@@ -82,6 +83,8 @@ def _call(name: str, data: Payloads) -> Step | None:
     """Return what an activity was given, if it is a step of an agent."""
     if name == CALL_MODEL:
         return ModelInput.model_validate(read_json(data))
+    if name == CALL_BACK:
+        return CallbackInput.model_validate(read_json(data))
     found: Any = read_json(data) if data.payloads else None
     if not isinstance(found, Mapping) or ":" in name:
         return None
@@ -98,6 +101,8 @@ def step_key(call: Step) -> tuple[str, ...]:
             return ("model", *call.scope, call.invocation_id, call.agent, call.branch or "")
         case ToolInput():
             return ("tool", call.function_call_id)
+        case CallbackInput():
+            return ("callback", call.which, *call.scope, call.invocation_id, call.agent, call.branch or "", call.run)
         case CodeInput():
             return ("code", call.invocation_id or "", call.agent or "", call.branch or "", str(call.index))
 

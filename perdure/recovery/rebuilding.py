@@ -12,6 +12,7 @@ from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     ActivityKept,
     AnswerAccepted,
+    CallbackRan,
     CallExpired,
     CallReminded,
     Entry,
@@ -34,6 +35,7 @@ from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.no_answers import judge
 from perdure.journal.projection import Call, Invocation, Projection, shared_part, split_state_delta
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
+from perdure.messages.callbacks import AgentCallback, CallbackInput
 from perdure.messages.session import (
     AnswerInput,
     CodeInput,
@@ -171,6 +173,39 @@ class Rebuilder:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=step.state))
         for event in step.events:
             self.log(event, invocation_id, time)
+
+    def called_back(self, call: CallbackInput, step: StepLog, length: int, time: float) -> None:
+        """Log what callbacks before or after an agent left, or take up credentials, unless that was done.
+
+        What plugins did around a turn is done again: no entry says that it was. `length` is how long the journal was,
+        at least, when they were called.
+        """
+        invocation = self.projection.invocations[call.invocation_id]
+        if call.which in ("before", "after"):
+            self._log_callback(call, call.which, step, length, time)
+        elif call.which == "authorize" and not invocation.authorized.issuperset(call.requests):
+            taken = TempStateSet(invocation_id=invocation.id, delta=step.state, authorized=tuple(call.requests))
+            self._apply(taken)
+
+    def _log_callback(self, call: CallbackInput, which: AgentCallback, step: StepLog, length: int, time: float) -> None:
+        # A loop's agent is called back in each round.
+        at = len(self.projection.entries)
+        ids = tuple(
+            derived_id(self._seed, "callback", at, call.agent, call.branch, which, call.run, index)
+            for index in range(len(step.events))
+        )
+        ran = CallbackRan(
+            invocation_id=call.invocation_id, agent=call.agent, branch=call.branch, which=which, ids=ids, run=call.run
+        )
+        known = (entry for entry in self.projection.entries[length:] if isinstance(entry, CallbackRan))
+        if any(entry.model_copy(update={"ids": ids}) == ran for entry in known):
+            return
+        self._apply(ran)
+        given = [
+            event.model_copy(update={"id": id, "author": event.author or call.agent, "branch": call.branch})
+            for event, id in zip(step.events, ids, strict=True)
+        ]
+        self._log_step(call.invocation_id, StepLog(events=tuple(given), state=step.state), time)
 
     def tool_started(self, call: ToolInput, time: float) -> None:
         """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""
@@ -310,6 +345,8 @@ class Rebuilder:
         for event in (request, response):
             if event is not None:
                 self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+        for output in outputs.values():
+            self._log_step(invocation.id, StepLog(events=output.after, state=output.state), time)
 
     def _output(self, invocation: Invocation, node: LlmNode, call: types.FunctionCall) -> ToolOutput | None:
         plan = self.projection.plan_of(invocation)

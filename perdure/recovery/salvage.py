@@ -19,6 +19,7 @@ from perdure.journal.entries import Entry, Failure, InvocationSettled, SessionCr
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import unpack
 from perdure.journal.projection import Invocation, Projection
+from perdure.messages.callbacks import CALLBACK_NAMES, CallbackInput
 from perdure.messages.session import (
     FUNCTION_RESPONSE,
     RESPOND,
@@ -34,6 +35,7 @@ from perdure.messages.session import (
     ModelInput,
     ModelOutput,
     SessionInput,
+    StepLog,
     ToolInput,
 )
 from perdure.messages.shared_state import CHANGE_STATE, StateChangeInput
@@ -154,7 +156,7 @@ class _Reader:
         """Read what stands in history as it was."""
         for event in self._history:
             call = self._calls.get(event.event_id)
-            part = call.journal if isinstance(call, ModelInput | CodeInput) else None
+            part = call.journal if call is not None else None
             if part is not None:
                 self._extend(part)
                 self._told = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
@@ -301,7 +303,7 @@ class _Reader:
         if invocation is None or invocation.status == "finished":
             return
         data = read_json(result)
-        scope = self.journal.within(call.scope) if isinstance(call, ModelInput | ToolInput) else self.journal
+        scope = self.journal if isinstance(call, CodeInput) else self.journal.within(call.scope)
         if scope is None:
             return
         if isinstance(call, ModelInput):
@@ -313,6 +315,8 @@ class _Reader:
                 # It asks for a confirmation, or the model's arguments do not fit.
                 self._starts.not_started(scheduled)
             scope.tool_returned(call, output, time)
+        elif isinstance(call, CallbackInput):
+            scope.called_back(call, StepLog.model_validate(data), self._lengths[scheduled], time)
         else:
             self.journal.code_returned(call, CodeOutput.model_validate(data), self._lengths[scheduled])
 
@@ -387,7 +391,15 @@ def _waits(projection: Projection, invocation: Invocation) -> bool:
 
 
 def _failed(call: Step, failure: FailureProto) -> Failure:
-    step = "model" if isinstance(call, ModelInput) else call.tool if isinstance(call, ToolInput) else call.name
+    match call:
+        case ModelInput():
+            step = "model"
+        case ToolInput():
+            step = call.tool
+        case CallbackInput():
+            step = CALLBACK_NAMES[call.which]
+        case CodeInput():
+            step = call.name
     return Failure(agent=call.agent or "?", step=step, cause=failure_text(failure))
 
 

@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from perdure.journal.entries import Entry, SessionCreated
 from perdure.journal.packing import unpack
+from perdure.messages.callbacks import CALL_BACK
 from perdure.messages.session import (
     CALL_MODEL,
     EXTEND_JOURNAL,
@@ -91,7 +92,7 @@ class _Reader:
             return page.offset, page.entries
         if name == LOAD_JOURNAL:
             self._loads.add(event.event_id)
-        elif name == CALL_MODEL or not name.startswith("perdure:"):
+        elif name in (CALL_MODEL, CALL_BACK) or not name.startswith("perdure:"):
             part = (await self._decode(scheduled.input, _Told)).journal
             return (part.offset, part.unpacked()) if part is not None else None
         return None

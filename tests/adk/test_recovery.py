@@ -1,0 +1,125 @@
+"""What Temporal's history tells of google.adk's agents: journals rebuilt from it hold callbacks and hooks, too."""
+
+# google.adk 2 calls its composite agents deprecated; apps are made of them.
+# pyright: reportDeprecated=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from google.adk.agents import SequentialAgent
+from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools import LongRunningFunctionTool, ToolContext
+from google.genai import types
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from perdure.journal.entries import CallbackRan
+from perdure.journal.fold import fold_journal
+from perdure.messages.callbacks import CALL_BACK, CallbackInput
+from perdure.recovery.salvage import salvage
+from tests.adk.support import agent, call, make_app, say
+from tests.workflows.support import User, serving
+
+pytestmark = pytest.mark.server
+
+
+def look_up(city: str, tool_context: ToolContext) -> str:
+    """Look the weather up."""
+    tool_context.state["city"] = city
+    return "rain"
+
+
+def ask_manager() -> None:
+    """Ask the manager."""
+
+
+def greet(callback_context: CallbackContext) -> types.Content | None:
+    callback_context.state["greeted"] = True
+    callback_context.session.state["beside"] = "kept for the turn"
+    return None
+
+
+def bye(callback_context: CallbackContext) -> types.Content:
+    return types.Content(role="model", parts=[types.Part(text=f"bye from {callback_context.agent_name}")])
+
+
+class Hooks(BasePlugin):
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        invocation_context.session.state["began"] = True
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        return None
+
+
+LOG = ["user: To Oslo", "clerk: booked", "clerk: bye from clerk", "writer: bye from writer", "root: bye from root"]
+
+
+def made(app_name: str) -> Any:
+    clerk = agent("clerk", call("look_up", city="Oslo"), call("ask_manager"), say("booked"))
+    clerk.tools = [look_up, LongRunningFunctionTool(func=ask_manager)]
+    clerk.before_agent_callback = greet
+    clerk.after_agent_callback = bye
+    writer = agent("writer", say("written"), before_agent_callback=bye)
+    root = SequentialAgent(name="root", sub_agents=[clerk, writer], after_agent_callback=bye)
+    return make_app(app_name, root, resumable=True, plugins=[Hooks(name="hooks")])
+
+
+async def told(user: User) -> list[str]:
+    [history] = await user.histories()
+    rebuilt = fold_journal(salvage(history.events, goes_on=False))
+    return [f"{event.author}: {event.text}" for event in rebuilt.events if event.text]
+
+
+async def test_a_journal_is_rebuilt_with_what_callbacks_left(client: Client, app_name: str) -> None:
+    async with serving(client, made(app_name)) as user:
+        await user.create()
+        waiting = await user.run("To Oslo")
+        assert await told(user) == ["user: To Oslo"]
+        await user.answered({waiting.pending[0].id: {"approved": True}})
+        log = [line for line in await user.log() if ": " in line]
+        assert log == LOG
+        assert await told(user) == log
+        [history] = await user.histories()
+        real = await user.journal()
+        rebuilt = fold_journal(salvage(history.events))
+        assert rebuilt.state == real.state
+        assert rebuilt.model_calls == real.model_calls
+        check_each_beginning(history.events)
+
+
+def check_each_beginning(events: Sequence[HistoryEvent]) -> None:
+    """Check that wherever a history ends, no callback that came back is called again."""
+    calls: dict[int, CallbackInput] = {}
+    ran: list[tuple[str, str]] = []
+    for end, event in enumerate(events, 1):
+        scheduled = event.activity_task_scheduled_event_attributes
+        if scheduled.activity_type.name == CALL_BACK:
+            calls[event.event_id] = CallbackInput.model_validate_json(scheduled.input.payloads[0].data)
+        call = calls.get(event.activity_task_completed_event_attributes.scheduled_event_id)
+        if call is not None and call.which in ("before", "after"):
+            ran.append((call.agent, call.which))
+        entries = salvage(events[:end])
+        assert [(entry.agent, entry.which) for entry in entries if isinstance(entry, CallbackRan)] == ran
+    assert len(ran) == 4
+
+
+@pytest.mark.parametrize("when", ["waiting", "ended"])
+async def test_a_terminated_session_goes_on_without_calling_back_again(
+    client: Client, app_name: str, when: str
+) -> None:
+    async with serving(client, made(app_name)) as user:
+        await user.create()
+        waiting = await user.run("To Oslo")
+        if when == "ended":
+            await user.answered({waiting.pending[0].id: {"approved": True}})
+        await user.workflow.terminate()
+        if when == "waiting":
+            assert (await user.answered({waiting.pending[0].id: {"approved": True}})).status == "finished"
+        assert [line for line in await user.log() if ": " in line] == LOG
+        ran = [(e.agent, e.which) for e in (await user.journal()).entries if isinstance(e, CallbackRan)]
+    assert ran == [("clerk", "before"), ("clerk", "after"), ("writer", "before"), ("root", "after")]
