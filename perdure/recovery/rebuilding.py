@@ -188,22 +188,14 @@ class Rebuilder:
             self._apply(taken)
 
     def _log_callback(self, call: CallbackInput, which: AgentCallback, step: StepLog, length: int, time: float) -> None:
-        # A loop's agent is called back in each round.
-        at = len(self.projection.entries)
-        ids = tuple(
-            derived_id(self._seed, "callback", at, call.agent, call.branch, which, call.run, index)
-            for index in range(len(step.events))
-        )
-        ran = CallbackRan(
-            invocation_id=call.invocation_id, agent=call.agent, branch=call.branch, which=which, ids=ids, run=call.run
-        )
+        ran = _callback_ran(call, which, self._seed, len(self.projection.entries), len(step.events))
         known = (entry for entry in self.projection.entries[length:] if isinstance(entry, CallbackRan))
-        if any(entry.model_copy(update={"ids": ids}) == ran for entry in known):
+        if any(entry.model_copy(update={"ids": ran.ids}) == ran for entry in known):
             return
         self._apply(ran)
         given = [
             event.model_copy(update={"id": id, "author": event.author or call.agent, "branch": call.branch})
-            for event, id in zip(step.events, ids, strict=True)
+            for event, id in zip(step.events, ran.ids, strict=True)
         ]
         self._log_step(call.invocation_id, StepLog(events=tuple(given), state=step.state), time)
 
@@ -428,6 +420,19 @@ def _overdue(projection: Projection, time: float) -> list[Call]:
         and call.pending.deadline <= time
         and projection.takes_answers(call.pending.invocation_id)
     ]
+
+
+def _callback_ran(call: CallbackInput, which: AgentCallback, seed: str, at: int, events: int) -> CallbackRan:
+    """Return the entry of callbacks that came back; `at` tells the rounds of a loop apart."""
+    place = (call.agent, call.branch, which, call.run)
+    return CallbackRan(
+        invocation_id=call.invocation_id,
+        agent=call.agent,
+        branch=call.branch,
+        which=which,
+        ids=tuple(derived_id(seed, "callback", at, *place, index) for index in range(events)),
+        run=call.run,
+    )
 
 
 def _is_same_start(known: Entry, entry: ToolStarted) -> bool:

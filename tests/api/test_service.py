@@ -77,6 +77,7 @@ async def test_the_document_names_every_route_and_no_page_is_loaded_from_elsewhe
     session = "/v1/apps/{app_name}/users/{user_id}/sessions/{session_id}"
     assert set(document["paths"]) == {
         "/apps/{app_name}/app-info",
+        "/apps/{app_name}/users/{user_id}/memory",
         "/apps/{app_name}/users/{user_id}/sessions",
         "/apps/{app_name}/users/{user_id}/sessions/{session_id}",
         "/health",
