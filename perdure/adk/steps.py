@@ -29,7 +29,7 @@ from perdure.adk.tool_responses import as_result, make_plain
 from perdure.adk.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
 from perdure.journal.credentials import credential_requests, parse_credential
-from perdure.journal.events import Event
+from perdure.journal.events import USER, Event
 from perdure.journal.tool_output import ToolOutput
 from perdure.steps.base import (
     ATTEMPTS_OF_DEFECTS,
@@ -116,14 +116,16 @@ class AdkSteps:
         return await self._services.credentials.step(at.key, StepOutput(events=tuple(events)), at.agent)
 
     def _said(self, agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:
-        """Return what the agent said since its run began, as its `output_key` gathers it."""
+        """Return what the agent said in its run since the user last answered, as its `output_key` gathers it."""
         said = ""
         if begun_with is None:
             return said
         events = session.projection.events
         first = next((index for index, event in enumerate(events) if event.id == begun_with), len(events))
         for event in events[first:]:
-            if event.author == agent.name and event.branch == at.branch and event.invocation_id == at.invocation_id:
+            if event.author == USER and event.invocation_id == at.invocation_id:
+                said = ""
+            elif event.author == agent.name and event.branch == at.branch and event.invocation_id == at.invocation_id:
                 said = internals.accumulate_output(agent, to_adk(event), said)
         return said
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from temporalio.common import RetryPolicy
 
+from perdure.agents.adk_app import AdkApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, ResumabilityConfig, SequentialAgent
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext, exit_loop
@@ -42,6 +44,8 @@ _TYPES: dict[str, Any] = {
     "boolean": bool,
     "object": dict[str, Any],
 }
+MadeApp = TypeVar("MadeApp", App, AdkApp)
+
 _NO_RETRY = RetryPolicy(maximum_attempts=1)
 _RETRY_DEATHS = RetryPolicy(
     initial_interval=timedelta(milliseconds=50), maximum_attempts=3, non_retryable_error_types=["RuntimeError"]
@@ -55,6 +59,9 @@ class ScenarioError(Exception):
 
 class RecordingModel(ScriptedModel):
     """A scripted model that keeps the contents of every call in normal form, failing calls included."""
+
+    by_id = True
+    """Calls and responses come with ids; google.adk takes its own out."""
 
     def __init__(self, agent: str, steps: Sequence[dict[str, Any]]) -> None:
         super().__init__(steps)
@@ -71,7 +78,7 @@ class RecordingModel(ScriptedModel):
             self.problems.append(f"model call {number} of {self.agent} got step {llm_request.call_index + 1}")
         if number > len(self.steps):
             self.problems.append(f"{self.agent} made model call {number}, but its script has {len(self.steps)} steps")
-        self.problems += refusals(llm_request.contents, by_id=True)
+        self.problems += refusals(llm_request.contents, by_id=self.by_id)
         self.keep(llm_request.call_index + 1, copy.deepcopy(normalize_request(llm_request.contents)))
         async for response in super().generate_content_async(llm_request, stream):
             yield response
@@ -97,8 +104,13 @@ class LedgerModel(RecordingModel):
         self._ledger.note(agent=self.agent, call=number, request=request)
 
 
-class ScenarioApp:
-    """A scenario's app, and what its models and tools saw."""
+class ScenarioParts(ABC, Generic[MadeApp]):
+    """The app of a scenario, and what its models and tools saw. How agents are made is a subclass's."""
+
+    _context: type[Any]
+    """What tools get that look at it."""
+    _exit_loop: Any
+    """The tool that ends a loop."""
 
     def __init__(self, scenario: Scenario, app_name: str, ledger: Ledger | None = None) -> None:
         """Build the app.
@@ -118,10 +130,75 @@ class ScenarioApp:
         self._ledger = ledger
         self._retry = _NO_RETRY if ledger is None else _RETRY_DEATHS
         self._specs = scenario.tools
+        self.app: MadeApp = self._app(scenario, app_name)
+
+    @abstractmethod
+    def _app(self, scenario: Scenario, app_name: str) -> MadeApp:
+        """Return the app."""
+
+    @abstractmethod
+    def _made(self, spec: ToolSpec, function: Callable[..., Any]) -> Any:
+        """Return the tool of a function."""
+
+    def _model(self, spec: LlmSpec) -> RecordingModel:
+        if self._ledger is None:
+            model = RecordingModel(spec.name, spec.script)
+        else:
+            model = LedgerModel(spec.name, spec.script, self._ledger)
+        self.models[spec.name] = model
+        return model
+
+    def _tool(self, name: str) -> Any:
+        if name == EXIT_LOOP:
+            return self._exit_loop
+        spec = self._specs.get(name)
+        if spec is None:
+            raise ScenarioError(f"an agent has the tool {name!r}, which the scenario does not describe under `tools`")
+        if spec.long_running and spec.confirm:
+            raise ScenarioError(f"tool {name!r} is long_running and has confirm, which ADK does not offer together")
+        return self._made(spec, self._function(name, spec))
+
+    def _function(self, name: str, spec: ToolSpec) -> Callable[..., Any]:
+        """Return a function that does what the scenario says, with the signature that it says."""
+
+        def tool(**kwargs: Any) -> Any:
+            with self._lock:
+                self.tool_runs[name] += 1
+                # In a proof a run that is repeated after a kill is the same run.
+                run = self.tool_runs[name] if self._ledger is None else run_number.get()
+            if run <= spec.fail_first:
+                raise RuntimeError(f"run {run} of {name} fails, as the scenario says")
+            context = kwargs.get("tool_context")
+            if isinstance(context, self._context):
+                _act(spec, context)
+            return copy.deepcopy(spec.returns)
+
+        annotations = {parameter: _TYPES[kind] for parameter, kind in spec.parameters.items()}
+        if spec.state_delta or spec.escalate or spec.skip_summarization or spec.transfer_to_agent:
+            annotations["tool_context"] = self._context
+        tool.__name__ = tool.__qualname__ = name
+        tool.__doc__ = f"Does what the scenario says of {name}."
+        tool.__annotations__ = annotations
+        tool.__dict__["__signature__"] = inspect.Signature(
+            [
+                inspect.Parameter(parameter, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+                for parameter, annotation in annotations.items()
+            ]
+        )
+        return tool
+
+
+class ScenarioApp(ScenarioParts[App]):
+    """A scenario's app of Perdure's agents."""
+
+    _context = ToolContext
+    _exit_loop = staticmethod(exit_loop)
+
+    def _app(self, scenario: Scenario, app_name: str) -> App:
         root = self._agent(scenario.app.root)
         config = ResumabilityConfig(is_resumable=scenario.app.resumable)
         activities = [succeed, fail] if any(isinstance(agent, ProgramSpec) for agent in scenario.agents) else []
-        self.app = App(name=app_name, root_agent=root, resumability_config=config, activities=activities)
+        return App(name=app_name, root_agent=root, resumability_config=config, activities=activities)
 
     def _agent(self, spec: AgentSpec) -> BaseAgent:
         fields: dict[str, Any] = {
@@ -144,14 +221,9 @@ class ScenarioApp:
                 return ProgramAgent(**fields, program=list(spec.program))
 
     def _llm_agent(self, spec: LlmSpec, fields: dict[str, Any]) -> LlmAgent:
-        if self._ledger is None:
-            model = RecordingModel(spec.name, spec.script)
-        else:
-            model = LedgerModel(spec.name, spec.script, self._ledger)
-        self.models[spec.name] = model
         return LlmAgent(
             **fields,
-            model=model,
+            model=self._model(spec),
             instruction=spec.instruction,
             # Every agent that can transfer gets that tool anyway.
             tools=[self._tool(name) for name in spec.tools if name != TRANSFER],
@@ -161,50 +233,13 @@ class ScenarioApp:
             disallow_transfer_to_peers=spec.disallow_transfer_to_peers,
         )
 
-    def _tool(self, name: str) -> FunctionTool | Callable[..., Any]:
-        if name == EXIT_LOOP:
-            return exit_loop
-        spec = self._specs.get(name)
-        if spec is None:
-            raise ScenarioError(f"an agent has the tool {name!r}, which the scenario does not describe under `tools`")
-        if spec.long_running and spec.confirm:
-            raise ScenarioError(f"tool {name!r} is long_running and has confirm, which ADK does not offer together")
-        function = self._function(name, spec)
+    def _made(self, spec: ToolSpec, function: Callable[..., Any]) -> Any:
         if spec.long_running:
             return LongRunningFunctionTool(function, retry=self._retry)
         return FunctionTool(function, retry=self._retry, require_confirmation=spec.confirm)
 
-    def _function(self, name: str, spec: ToolSpec) -> Callable[..., Any]:
-        """Return a function that does what the scenario says, with the signature that it says."""
 
-        def tool(**kwargs: Any) -> Any:
-            with self._lock:
-                self.tool_runs[name] += 1
-                # In a proof a run that is repeated after a kill is the same run.
-                run = self.tool_runs[name] if self._ledger is None else run_number.get()
-            if run <= spec.fail_first:
-                raise RuntimeError(f"run {run} of {name} fails, as the scenario says")
-            context = kwargs.get("tool_context")
-            if isinstance(context, ToolContext):
-                _act(spec, context)
-            return copy.deepcopy(spec.returns)
-
-        annotations = {parameter: _TYPES[kind] for parameter, kind in spec.parameters.items()}
-        if spec.state_delta or spec.escalate or spec.skip_summarization or spec.transfer_to_agent:
-            annotations["tool_context"] = ToolContext
-        tool.__name__ = tool.__qualname__ = name
-        tool.__doc__ = f"Does what the scenario says of {name}."
-        tool.__annotations__ = annotations
-        tool.__dict__["__signature__"] = inspect.Signature(
-            [
-                inspect.Parameter(parameter, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
-                for parameter, annotation in annotations.items()
-            ]
-        )
-        return tool
-
-
-def _act(spec: ToolSpec, context: ToolContext) -> None:
+def _act(spec: ToolSpec, context: Any) -> None:
     for key, value in spec.state_delta.items():
         context.state[key] = copy.deepcopy(value)
     if spec.escalate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
@@ -21,12 +21,16 @@ from perdure.journal.events import USER, Event, user_content
 from perdure.messages.session import Trial
 from perdure.prove.scenario import Answer, Turn
 from perdure.worker import create_workers
-from tests.conformance.build import ScenarioApp, ScenarioError
+from tests.conformance.build import ScenarioApp, ScenarioError, ScenarioParts
 from tests.conformance.normal_form import FAILED, Item, call_ids, diff, normalize_log
 from tests.conformance.scenario import Scenario
 
 Mode = Literal["live", "re-enter"]
 """`re-enter` drops an invocation's coroutines at every pause."""
+
+AnyScenarioApp = ScenarioParts[Any]
+Build = Callable[[Scenario, str], AnyScenarioApp]
+"""Makes an app of a scenario, under a name."""
 
 TIMEOUT = 60.0
 """Seconds that a scenario may take. One that hangs has failed."""
@@ -48,17 +52,21 @@ class Outcome:
     """What went wrong beside the log: a script not used up, a turn that could not be taken, a time-out."""
 
 
-async def run_scenario(scenario: Scenario, client: Client, *, mode: Mode = "live", cached: bool = True) -> list[str]:
+async def run_scenario(
+    scenario: Scenario, client: Client, *, mode: Mode = "live", cached: bool = True, build: Build = ScenarioApp
+) -> list[str]:
     """Run a scenario and return how it differs from what it expects: lines of a readable diff, empty if it does not.
 
     Raises:
         ScenarioError: The scenario cannot be built.
         DefinitionError: Perdure does not take its agent tree.
     """
-    return compare(scenario, await play(scenario, client, mode=mode, cached=cached))
+    return compare(scenario, await play(scenario, client, mode=mode, cached=cached, build=build))
 
 
-async def play(scenario: Scenario, client: Client, *, mode: Mode = "live", cached: bool = True) -> Outcome:
+async def play(
+    scenario: Scenario, client: Client, *, mode: Mode = "live", cached: bool = True, build: Build = ScenarioApp
+) -> Outcome:
     """Run a scenario and return what it left behind.
 
     Args:
@@ -66,9 +74,10 @@ async def play(scenario: Scenario, client: Client, *, mode: Mode = "live", cache
         client: A client of the server.
         mode: Whether pauses are live awaits or re-entries.
         cached: Keep workflows in memory; if not, each of their tasks replays the whole history.
+        build: Makes the app; by default of Perdure's own agents.
     """
     # Names of apps are those of task queues, which scenarios that run at the same time must not share.
-    built = ScenarioApp(scenario, f"{scenario.app.name}_{next(_numbers)}")
+    built = build(scenario, f"{scenario.app.name}_{next(_numbers)}")
     worker = _worker(built, client, cached=cached)
     session = _Session(built, Runner(built.app.name, client, trial=Trial(reenter=mode == "re-enter")))
     try:
@@ -86,7 +95,7 @@ async def play(scenario: Scenario, client: Client, *, mode: Mode = "live", cache
     return outcome
 
 
-def _worker(built: ScenarioApp, client: Client, *, cached: bool) -> Worker:
+def _worker(built: AnyScenarioApp, client: Client, *, cached: bool) -> Worker:
     config = WorkerConfig() if cached else WorkerConfig(max_cached_workflows=0)
     with warnings.catch_warnings():
         # A scenario's loop may well have no exit but its script.
@@ -98,7 +107,7 @@ def _worker(built: ScenarioApp, client: Client, *, cached: bool) -> Worker:
 class _Session:
     """The user of a scenario, and what that user sees."""
 
-    def __init__(self, built: ScenarioApp, runner: Runner) -> None:
+    def __init__(self, built: AnyScenarioApp, runner: Runner) -> None:
         self.outcome = Outcome()
         self._built = built
         self._runner = runner
