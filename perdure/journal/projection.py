@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from perdure.journal.entries import Entry, ScopeBegan
-from perdure.journal.events import USER, Event
+from perdure.journal.events import QUESTIONS, USER, Event
 from perdure.journal.invocations import Call, Invocation, Turn
 from perdure.journal.live_events import live_events
 from perdure.journal.open_calls import PendingCall
@@ -138,6 +139,29 @@ class Projection:
         """Return whether open calls of the invocation can be answered: not when a resumable one has finished."""
         invocation = self.invocations.get(invocation_id)
         return invocation is None or invocation.status != "finished" or not self.is_resumable(invocation)
+
+    def takes_more(self, call: Call, response: Mapping[str, Any]) -> bool:
+        """Return whether an answered call takes another answer: progress is told so to google.adk's agents.
+
+        Where nothing pauses, each answer begins a turn. The same answer again is a request that was sent twice.
+        """
+        invocation = self.invocations.get(call.pending.invocation_id)
+        plan = self.plan_of(invocation) if invocation is not None else None
+        if invocation is None or plan is None or plan.adk is None or call.pending.name in QUESTIONS:
+            return False
+        return not self.is_resumable(invocation) and self._newest_answer(call.pending.id) != response
+
+    def _newest_answer(self, call_id: str) -> dict[str, Any] | None:
+        """Return what answered a call last, logged or not."""
+        sent = [
+            (invocation.message.timestamp, response.response or {})
+            for invocation in self.invocations.values()
+            for response in invocation.message.get_function_responses()
+            if response.id == call_id
+        ]
+        if sent:
+            return max(sent, key=itemgetter(0))[1]
+        return self.answer_to(call_id)
 
     def loggable_answer(self, invocation: Invocation) -> Event | None:
         """Return the first accepted answer that may be logged: never before the response event of its own call."""

@@ -183,7 +183,7 @@ def _check_response(projection: Projection, response: types.FunctionResponse) ->
     call = projection.calls.get(response.id or "")
     if call is None:
         raise CallNotFound(f"the session made no long-running call {response.id!r}; see its pending calls")
-    if call.answer != "open":
+    if call.answer != "open" and not projection.takes_more(call, response.response or {}):
         raise CallAnswered(f"call {response.id!r} of {call.pending.name!r} is answered already; the first answer wins")
     if not projection.takes_answers(call.pending.invocation_id):
         raise CallAnswered(

@@ -14,6 +14,7 @@ from temporalio.client import Client
 
 from perdure.adk import internals
 from perdure.client import Runner
+from perdure.errors import CallAnswered
 from perdure.messages.session import Trial
 from tests.adk.support import agent, call, make_app, say
 from tests.workflows.support import User, serving
@@ -107,3 +108,58 @@ async def test_what_a_turn_kept_is_gone_in_its_answers_turn(client: Client, app_
         events = await user.events()
     seen = [one.response for event in events for one in event.get_function_responses() if one.name == "remember"]
     assert seen == [{"seen": 1}, {"seen": 2}, {"seen": 1}]
+
+
+async def test_progress_is_told_again_and_again(client: Client, app_name: str) -> None:
+    """ADK's documents have clients answer a long-running call with what is done so far; each begins a turn."""
+    clerk = agent("clerk", call("ask_manager"), say("I wait"), say("Half"), say("Done"))
+    clerk.tools = [LongRunningFunctionTool(func=ask_manager)]
+    async with serving(client, make_app(app_name, clerk)) as user:
+        user.tells_progress = True
+        await user.create()
+        (asked,) = (await user.run("hi")).pending
+        half, done = {"status": "half"}, {"status": "done"}
+        await user.answered({asked.id: half})
+        with pytest.raises(CallAnswered, match="answered already"):
+            await user.answer({asked.id: half})
+        await user.answered({asked.id: done})
+        with pytest.raises(CallAnswered, match="answered already"):
+            await user.answer({asked.id: done})
+        assert (await user.log())[-3:] == ["clerk: Half", "user answers ask_manager", "clerk: Done"]
+
+
+async def test_progress_is_told_while_its_agent_is_at_work(client: Client, app_name: str) -> None:
+    clerk = agent("clerk", call("ask_manager"), say("I wait"), *(say(f"{n} of 5") for n in range(5)))
+    clerk.tools = [LongRunningFunctionTool(func=ask_manager)]
+    async with serving(client, make_app(app_name, clerk)) as user:
+        user.tells_progress = True
+        await user.create()
+        (asked,) = (await user.run("hi")).pending
+        sent = [await user.answer({asked.id: {"done": number}}) for number in range(5)]
+        for one in sent:
+            assert (await user.settled(one.id)).status == "finished"
+        assert [line for line in await user.log() if " of 5" in line] == [
+            f"clerk: {number} of 5" for number in range(5)
+        ]
+
+
+async def test_confirmations_that_are_answered_one_by_one_run_each_call_once(client: Client, app_name: str) -> None:
+    paid: list[int] = []
+
+    def pay_once(amount: int) -> dict[str, Any]:
+        """Pay."""
+        paid.append(amount)
+        return {"paid": amount}
+
+    both = [*call("pay_once", amount=1), *call("pay_once", amount=2)]
+    clerk = agent("clerk", both, say("One."), say("Both."))
+    clerk.tools = [FunctionTool(pay_once, require_confirmation=True)]
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        first, second = (await user.run("pay")).pending
+        await user.answered({first.id: {"confirmed": True}})
+        assert paid == [1]
+        await user.answered({second.id: {"confirmed": True}})
+        assert paid == [1, 2]
+        responses = [event.get_function_responses() for event in await user.events() if event.author == "clerk"]
+    assert [[one.response for one in some] for some in responses if some][-2:] == [[{"paid": 1}], [{"paid": 2}]]

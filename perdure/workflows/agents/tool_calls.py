@@ -146,11 +146,8 @@ class ToolCalls:
         Raises:
             EffectFailed: ADK's code, or a tool, failed.
         """
-        given = [
-            request.id or ""
-            for request in credential_requests(step.requests)
-            if self._scope.projection.answer_to(request.id or "") is not None
-        ]
+        asked = [request.id or "" for request in credential_requests(step.requests)]
+        given = [id for id in asked if self._answer(id) is not None]
         await authorize(self._scope, self._agent_run, given)
         targets = credential_targets(step.requests, self._told(calling, step))
         wanted = {call_id for request_id in given for call_id in targets[request_id]} - _ran_again(step)
@@ -179,7 +176,7 @@ class ToolCalls:
         """
         decisions: dict[str, ToolConfirmation] = {}
         for request_id, call_id in confirmation_targets(step.requests).items():
-            answer = self._scope.projection.answer_to(request_id)
+            answer = self._answer(request_id)
             if answer is not None:
                 decisions[call_id] = self._decision(request_id, answer)
         await self._run_again([call for call in calling.get_function_calls() if call.id in decisions], decisions, step)
@@ -195,6 +192,13 @@ class ToolCalls:
         if response is not None:
             step.responses.append(await self._log(response))
         await self._log_behind(outputs)
+
+    def _answer(self, request_id: str) -> Mapping[str, Any] | None:
+        """Return the answer that counts now: where nothing pauses, only what this turn's message answers."""
+        if self._scope.plan.resumable:
+            return self._scope.projection.answer_to(request_id)
+        answers = self._scope.invocation.message.get_function_responses()
+        return next((one.response or {} for one in answers if one.id == request_id), None)
 
     def _decision(self, request_id: str, answer: Mapping[str, Any]) -> ToolConfirmation:
         try:
