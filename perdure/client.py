@@ -28,9 +28,10 @@ from perdure.views.explanation import EXPLAINED, SessionExplanation
 class Runner:
     """Starts, answers, resumes, stops and follows the invocations of one app. ADK: `runners.py`.
 
-    `user_id` and `session_id` say whose session is meant, and which; calls with the same `request_id` count once. Every
-    method but `create_session` raises `SessionNotFound` if there is no such session, and brings a session back whose
-    workflow was terminated, timed out or failed, with its whole journal.
+    `user_id` and `session_id` say whose session is meant, and which; calls with the same `request_id` count once. With
+    `streaming`, a message, an answer or a resume has google.adk's agents answer piece by piece, whoever listens (ADK:
+    `RunConfig.streaming_mode`). Every method but `create_session` raises `SessionNotFound` if there is no such session,
+    and brings a session back whose workflow was terminated, timed out or failed, with its whole journal.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class Runner:
         request_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         max_llm_calls: int | CallLimit | None = None,
+        streaming: bool = False,
     ) -> InvocationResult:
         """Accept a message, which starts an invocation when its turn comes; returns at once.
 
@@ -175,7 +177,12 @@ class Runner:
             RequestIdTaken: Another message, answer or resume had the request id.
         """
         return await self._door.session(user_id, session_id).send(
-            message, state_delta=state_delta, request_id=request_id, metadata=metadata, max_llm_calls=max_llm_calls
+            message,
+            state_delta=state_delta,
+            request_id=request_id,
+            metadata=metadata,
+            max_llm_calls=max_llm_calls,
+            streaming=streaming,
         )
 
     async def respond(
@@ -187,6 +194,7 @@ class Runner:
         invocation_id: str | None = None,
         request_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        streaming: bool = False,
     ) -> InvocationResult:
         """Answer open calls, all of one invocation; returns at once.
 
@@ -203,7 +211,7 @@ class Runner:
             RequestIdTaken: Another message, answer or resume had the request id.
         """
         return await self._door.session(user_id, session_id).respond(
-            responses, invocation_id=invocation_id, request_id=request_id, metadata=metadata
+            responses, invocation_id=invocation_id, request_id=request_id, metadata=metadata, streaming=streaming
         )
 
     async def resume(
@@ -215,6 +223,7 @@ class Runner:
         fresh: bool = False,
         request_id: str | None = None,
         max_llm_calls: int | CallLimit | None = None,
+        streaming: bool = False,
     ) -> InvocationResult:
         """Run a failed or stopped invocation on, or one that has made as many model calls as it may; returns at once.
 
@@ -231,7 +240,7 @@ class Runner:
             NotResumable: The app is not resumable.
         """
         return await self._door.session(user_id, session_id).resume(
-            invocation_id, fresh=fresh, request_id=request_id, max_llm_calls=max_llm_calls
+            invocation_id, fresh=fresh, request_id=request_id, max_llm_calls=max_llm_calls, streaming=streaming
         )
 
     async def stop(
@@ -326,15 +335,11 @@ class Runner:
         """Return a session: its state, its invocations and their status."""
         return await self._door.session(user_id, session_id).view()
 
-    session = get_session
-
     async def list_sessions(
         self, *, user_id: str | None = None, status: Collection[SessionStatus] = ()
     ) -> list[ListedSession]:
         """Return the app's sessions, or one user's, or those of some statuses; listings may be a moment behind."""
         return await self._door.list(user_id, status)
-
-    sessions = list_sessions
 
     async def invocation(self, *, user_id: str, session_id: str, invocation_id: str) -> InvocationView:
         """Return an invocation.
@@ -406,9 +411,8 @@ class Runner:
         An empty batch comes after `patience` seconds of silence. With `streaming`, `partial` events come in between, as
         in `run_async`, and each such follower works for itself.
         """
-        return self._door.session(user_id, session_id).event_batches(
-            since=since, patience=patience, streaming=streaming
-        )
+        session = self._door.session(user_id, session_id)
+        return session.event_batches(since=since, patience=patience, streaming=streaming)
 
     async def event_count(self, *, user_id: str, session_id: str, at_least: int = 0) -> int:
         """Return the number of events in a session's log; where a follower here knows of `at_least` so many, theirs."""
@@ -428,17 +432,15 @@ class Runner:
 
         Args:
             streaming: Also yield `partial` events, which are not in the log: see `run_async`.
-            live: Yield events as they are logged. Else all of them as the agents come to rest: the session itself says
-                when, by an update. That costs its worker one look instead of one for each step, and its history five
-                events or so. Where the session does not say it (more than five wait for it, the connection breaks),
-                and with `streaming`, events come as they are logged.
+            live: Yield events as they are logged. Else, unless `streaming`, all of them as the agents come to rest: the
+                session itself says when, by an update (if at most five wait for it). That costs its worker one look
+                instead of one for each step, and its history five events or so.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.
         """
-        return self._door.session(user_id, session_id).follow(
-            invocation_id, since=since, streaming=streaming, live=live
-        )
+        session = self._door.session(user_id, session_id)
+        return session.follow(invocation_id, since=since, streaming=streaming, live=live)
 
     def expect_tokens(self, *, user_id: str, session_id: str) -> Callable[[], None]:
         """Ask workers to stream what the session's models write: for half a minute, until `follow` or `events` reads.

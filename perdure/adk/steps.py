@@ -80,7 +80,7 @@ class AdkSteps:
     async def _ask(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         agent = self._agents(at, session, call.plan).llm_agent_named(at.agent)
         key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
-        step, context = await self._begin(at, session, agent, key, streams=writer is not None)
+        step, context = await self._begin(at, session, agent, key, streams=_streams(at, session, writer))
         said = self._said(agent, session, at, call.begun_with)
         model_step.set(ModelStep(at.agent, call.index))
         try:
@@ -379,6 +379,11 @@ class AdkSteps:
         context.branch = at.branch
         context.agent = callback_returns.watched(agent)
         return step, context
+
+
+def _streams(at: Place, session: Snapshot, writer: Writer | None) -> bool:
+    """Return whether the model answers piece by piece: by what was asked for, since listeners go with a process."""
+    return writer is not None or session.projection.invocations[at.invocation_id].streaming
 
 
 def _event_of(session: Snapshot, call: ToolCall) -> Event:

@@ -74,6 +74,8 @@ class MessageAccepted(_Entry):
     event: Event
     request_id: str | None = None
     max_llm_calls: CallLimit | None = None
+    streaming: bool = Field(default=False, exclude_if=unsaid)
+    """Whoever sent it asked for the models' answers piece by piece."""
 
 
 class AnswerAccepted(_Entry):
@@ -82,6 +84,7 @@ class AnswerAccepted(_Entry):
     kind: Literal["answer"] = "answer"
     event: Event
     request_id: str | None = None
+    streaming: bool = Field(default=False, exclude_if=unsaid)
 
 
 class AnswerLogged(_Entry):
@@ -99,6 +102,7 @@ class ResumeAccepted(_Entry):
     invocation_id: str
     request_id: str | None = None
     max_llm_calls: CallLimit | None = None
+    streaming: bool = Field(default=False, exclude_if=unsaid)
 
 
 class InvocationStarted(_Entry):

@@ -171,7 +171,7 @@ def _show(projection: Projection, event: Event) -> None:
 def _resume(projection: Projection, entry: ResumeAccepted) -> None:
     invocation = projection.invocations[entry.invocation_id]
     projection.turns.append(Turn("resume", invocation.id))
-    invocation.status, invocation.granted = "queued", entry.max_llm_calls
+    invocation.status, invocation.granted, invocation.streaming = "queued", entry.max_llm_calls, entry.streaming
     invocation.model_calls.clear()
     if entry.request_id:
         projection.requests[entry.request_id] = invocation.id
@@ -188,11 +188,14 @@ def _accept(projection: Projection, entry: MessageAccepted | AnswerAccepted) -> 
             # A person's answer lets the imported call run that it is about; answers in the import are data.
             _unblock(projection, _asked_about(projection.calls[response.id].pending))
     if isinstance(entry, MessageAccepted):
-        projection.invocations[event.invocation_id] = Invocation(event.invocation_id, event, asked=entry.max_llm_calls)
+        projection.invocations[event.invocation_id] = Invocation(
+            event.invocation_id, event, asked=entry.max_llm_calls, streaming=entry.streaming
+        )
         projection.turns.append(Turn("message", event.invocation_id))
         return
     invocation = projection.invocations[event.invocation_id]
     invocation.answers.append(event)
+    invocation.streaming = entry.streaming
     if invocation.status in ("waiting", "failed"):
         projection.turns.append(Turn("answer", event.invocation_id))
         invocation.status = "queued"

@@ -59,6 +59,8 @@ class Invocation:
     """How many model calls its message allows."""
     granted: CallLimit | None = None
     """How many its last resume allows."""
+    streaming: bool = False
+    """Its models answer piece by piece, as whoever wrote last asked for it."""
     model_calls: Counter[str] = field(default_factory=Counter[str])
     """Model calls by agent that came back since its start, or since its last resume."""
     entries: list[RunEntry] = field(default_factory=list["RunEntry"])

@@ -107,6 +107,8 @@ class MessageInput(_Message):
     """Becomes the event's `custom_metadata`."""
     max_llm_calls: CallLimit | None = None
     """Model calls of the invocation. Default: as the app says."""
+    streaming: bool = Field(default=False, exclude_if=unsaid)
+    """google.adk's agents answer piece by piece, whoever listens. ADK: `RunConfig.streaming_mode`."""
 
 
 class AnswerInput(_Message):
@@ -119,6 +121,8 @@ class AnswerInput(_Message):
     request_id: str | None = None
     metadata: dict[str, Any] | None = None
     """Becomes the event's `custom_metadata`: who answered, and why."""
+    streaming: bool = Field(default=False, exclude_if=unsaid)
+    """As of a message, from now on."""
 
 
 class InvocationInput(_Message):
@@ -130,6 +134,8 @@ class InvocationInput(_Message):
     """Of a resume: a second one of one request id runs nothing on, and is told the same."""
     max_llm_calls: CallLimit | None = None
     """Of a resume: model calls from then on. Default: as many as the message, or else the app, says."""
+    streaming: bool = Field(default=False, exclude_if=unsaid)
+    """Of a resume: as of a message, from then on."""
 
 
 class InvocationView(_Message):

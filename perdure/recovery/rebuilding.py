@@ -96,8 +96,8 @@ class Rebuilder:
         content = message.content.model_copy(update={"role": USER})
         event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
         event = event.model_copy(update={"custom_metadata": message.metadata})
-        accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
-        self._apply(accepted)
+        asked: dict[str, Any] = {"max_llm_calls": message.max_llm_calls, "streaming": message.streaming}
+        self._apply(MessageAccepted(event=event, request_id=message.request_id, **asked))
         if temp:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=temp))
 
@@ -117,14 +117,14 @@ class Rebuilder:
             again = invocation is not None and projection.begins_again(invocation)
             id = invocation.id if invocation is not None and again else invocation_id
             event = self._event(time, USER, id, content=content).model_copy(update=update)
-            self._apply(MessageAccepted(event=event, request_id=answer.request_id))
+            self._apply(MessageAccepted(event=event, request_id=answer.request_id, streaming=answer.streaming))
             return
         late = next((call for call in calls if call.expired is not None), None)
         if late is not None:
             self._fail(invocation, late)
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
-            self._apply(AnswerAccepted(event=event, request_id=answer.request_id))
+            self._apply(AnswerAccepted(event=event, request_id=answer.request_id, streaming=answer.streaming))
 
     def state_changed(self, change: StateChangeInput, time: float) -> None:
         """Log a change of the session's state, unless that was done."""

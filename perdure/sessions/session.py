@@ -168,18 +168,26 @@ class Session:
             if new_message is None:
                 if invocation_id is None:
                     raise InvalidMessage("give a new_message, or the invocation_id of an invocation to resume")
-                result = await self.resume(invocation_id, request_id=request_id, max_llm_calls=max_llm_calls)
+                result = await self.resume(
+                    invocation_id, request_id=request_id, max_llm_calls=max_llm_calls, streaming=streaming
+                )
             else:
                 content = user_content(new_message) if isinstance(new_message, str) else new_message
                 if any(part.function_response for part in content.parts or []):
                     if max_llm_calls is not None:
                         raise InvalidMessage("max_llm_calls goes with a message, or with a resume")
-                    result = await self.respond(content, invocation_id=invocation_id, request_id=request_id)
+                    result = await self.respond(
+                        content, invocation_id=invocation_id, request_id=request_id, streaming=streaming
+                    )
                 elif invocation_id is not None:
                     raise InvalidMessage("an invocation_id goes with function responses, or with no message to resume")
                 else:
                     result = await self.send(
-                        content, state_delta=state_delta, request_id=request_id, max_llm_calls=max_llm_calls
+                        content,
+                        state_delta=state_delta,
+                        request_id=request_id,
+                        max_llm_calls=max_llm_calls,
+                        streaming=streaming,
                     )
             unless_sent.pop_all()
         follow = self.follow(result.invocation.id, since=result.offset, streaming=streaming, live=live)
@@ -195,6 +203,7 @@ class Session:
         request_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         max_llm_calls: int | CallLimit | None = None,
+        streaming: bool = False,
     ) -> InvocationResult:
         """Accept a message."""
         request = MessageInput(
@@ -203,6 +212,7 @@ class Session:
             request_id=request_id or str(uuid.uuid4()),
             metadata=dict(metadata) if metadata is not None else None,
             max_llm_calls=_call_limit(max_llm_calls),
+            streaming=streaming,
         )
         try:
             return await self._calls.update(self.key, SEND_MESSAGE, request)
@@ -221,6 +231,7 @@ class Session:
         invocation_id: str | None = None,
         request_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        streaming: bool = False,
     ) -> InvocationResult:
         """Answer open calls."""
         if not isinstance(responses, types.Content):
@@ -232,6 +243,7 @@ class Session:
             invocation_id=invocation_id,
             request_id=request_id,
             metadata=dict(metadata) if metadata is not None else None,
+            streaming=streaming,
         )
         return await self._calls.update(self.key, RESPOND, request)
 
@@ -255,10 +267,15 @@ class Session:
         fresh: bool = False,
         request_id: str | None = None,
         max_llm_calls: int | CallLimit | None = None,
+        streaming: bool = False,
     ) -> InvocationResult:
         """Run an invocation on."""
-        allowed = _call_limit(max_llm_calls)
-        request = InvocationInput(invocation_id=invocation_id, request_id=request_id, max_llm_calls=allowed)
+        request = InvocationInput(
+            invocation_id=invocation_id,
+            request_id=request_id,
+            max_llm_calls=_call_limit(max_llm_calls),
+            streaming=streaming,
+        )
         if not fresh:
             return await self._calls.update(self.key, RESUME, request)
         await self._lifecycle.take_over(self.key)

@@ -103,7 +103,12 @@ class SessionRequests:
         delta, temp = split_state_delta(message.state_delta)
         event = user_event(invocation_id, message.content, EventActions(state_delta=delta), None)
         event = event.model_copy(update={"custom_metadata": message.metadata})
-        accepted = MessageAccepted(event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls)
+        accepted = MessageAccepted(
+            event=event,
+            request_id=message.request_id,
+            max_llm_calls=message.max_llm_calls,
+            streaming=message.streaming,
+        )
         self._log.append(accepted)
         if temp:
             self._log.append(TempStateSet(invocation_id=invocation_id, delta=temp))
@@ -150,12 +155,12 @@ class SessionRequests:
             id = invocation.id if invocation is not None and again else new_invocation_id()
             event = user_event(id, content, EventActions(), None)
             event = event.model_copy(update={"custom_metadata": answer.metadata})
-            self._log.append(MessageAccepted(event=event, request_id=answer.request_id))
+            self._log.append(MessageAccepted(event=event, request_id=answer.request_id, streaming=answer.streaming))
             return event.invocation_id
         for branch, part_of in intake.by_branch(content, calls):
             event = user_event(invocation.id, part_of, EventActions(), branch)
             event = event.model_copy(update={"custom_metadata": answer.metadata})
-            self._log.append(AnswerAccepted(event=event, request_id=answer.request_id))
+            self._log.append(AnswerAccepted(event=event, request_id=answer.request_id, streaming=answer.streaming))
         return invocation.id
 
     async def resume(self, request: InvocationInput) -> InvocationResult:
@@ -168,9 +173,13 @@ class SessionRequests:
             invocation = intake.check_resume(projection, request)
         offset = len(projection.events)
         if invocation.status in ("failed", "stopped") or is_at_limit(invocation):
-            allowed = request.max_llm_calls
             self._log.append(
-                ResumeAccepted(invocation_id=invocation.id, request_id=request.request_id, max_llm_calls=allowed)
+                ResumeAccepted(
+                    invocation_id=invocation.id,
+                    request_id=request.request_id,
+                    max_llm_calls=request.max_llm_calls,
+                    streaming=request.streaming,
+                )
             )
         return self._result(invocation.id, offset)
 

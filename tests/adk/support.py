@@ -22,6 +22,7 @@ class Script(BaseLlm):
 
     _answers: list[list[types.Part]] = PrivateAttr()
     _requests: list[LlmRequest] = PrivateAttr(default_factory=list[LlmRequest])
+    _streamed: list[bool] = PrivateAttr(default_factory=list[bool])
 
     def __init__(self, *answers: list[types.Part]) -> None:
         super().__init__(model="script")
@@ -31,10 +32,21 @@ class Script(BaseLlm):
     def requests(self) -> list[LlmRequest]:
         return self._requests
 
+    @property
+    def answers(self) -> list[list[types.Part]]:
+        """What it will say."""
+        return self._answers
+
+    @property
+    def streamed(self) -> list[bool]:
+        """Whether each request asked for its answer piece by piece."""
+        return self._streamed
+
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         self._requests.append(llm_request)
+        self._streamed.append(stream)
         yield LlmResponse(content=types.Content(role="model", parts=self._answers.pop(0)))
 
 

@@ -53,6 +53,39 @@ async def test_a_paused_turn_goes_on_with_its_answer(client: Client, app_name: s
     assert "The end was: booked" in writer.model.requests[0].model_dump_json()
 
 
+@pytest.mark.parametrize("resumable", [True, False])
+async def test_models_stream_as_the_last_request_asks(client: Client, app_name: str, resumable: bool) -> None:
+    """Nobody listens here: what was asked for is in the journal, and outlives who asked."""
+    clerk = agent("clerk", call("ask_manager"), call("ask_manager"), say("done"))
+    clerk.tools = [LongRunningFunctionTool(func=ask_manager)]
+    model = clerk.model
+    assert isinstance(model, Script)
+    async with serving(client, make_app(app_name, clerk, resumable=resumable)) as user:
+        await user.create()
+        runner, who = user.runner, user.who
+        sent = await runner.send_message(**who, message="go", streaming=True)
+        (asked,) = (await user.settled(sent.invocation.id)).pending
+        (asked,) = (await user.answered({asked.id: {"ok": 1}})).pending
+        sent = await runner.respond(**who, responses={asked.id: {"ok": 2}}, streaming=True)
+        await user.settled(sent.invocation.id)
+    assert model.streamed == [True, False, True]
+
+
+async def test_a_resume_streams_as_it_asks(client: Client, app_name: str) -> None:
+    clerk = agent("clerk")
+    model = clerk.model
+    assert isinstance(model, Script)
+    async with serving(client, make_app(app_name, clerk, resumable=True)) as user:
+        await user.create()
+        failed = await user.run("go")
+        assert failed.status == "failed"
+        model.answers.append(say("done"))
+        sent = await user.runner.resume(**user.who, invocation_id=failed.id, streaming=True)
+        assert (await user.settled(sent.invocation.id)).status == "finished"
+    assert model.streamed[-1] is True
+    assert not any(model.streamed[:-1])
+
+
 class Hooks(BasePlugin):
     """Keeps what it is shown, and changes the message."""
 

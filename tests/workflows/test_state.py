@@ -171,7 +171,7 @@ async def test_any_text_is_a_session_id(client: Client, app_name: str, session_i
         assert (await user.view()).id == session_id
 
         async def listed() -> bool:
-            found = await user.runner.sessions(user_id=session_id)
+            found = await user.runner.list_sessions(user_id=session_id)
             return [(session.user_id, session.id, session.status) for session in found] == [
                 (session_id, session_id, "idle")
             ]
@@ -224,7 +224,7 @@ async def test_a_deleted_session_is_gone_and_its_id_is_free(client: Client, app_
 
 
 async def _unlisted(user: User) -> bool:
-    return await user.runner.sessions() == []
+    return await user.runner.list_sessions() == []
 
 
 @pytest.mark.parametrize("how", ["terminated", "taken over"])

@@ -100,7 +100,7 @@ async def test_search_attributes_come_back_with_a_session(client: Client, app_na
         assert (await user.resumed(waiting.id)).status == "waiting"
 
         async def listed() -> bool:
-            found = await user.runner.sessions()
+            found = await user.runner.list_sessions()
             return [(session.status, session.closed, session.pending_tools) for session in found] == [
                 ("waiting", False, ("pick",))
             ]
@@ -117,7 +117,7 @@ async def test_a_server_without_room_for_search_attributes_will_do(
         waiting = await user.run("a")
 
         async def listed() -> bool:
-            found = await user.runner.sessions()
+            found = await user.runner.list_sessions()
             return [(s.id, s.status, s.pending_tools, s.closed) for s in found] == [("s", None, None, False)]
 
         await eventually(listed)

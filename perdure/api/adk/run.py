@@ -57,10 +57,11 @@ class _Started:
 
 @dataclass(frozen=True)
 class _Sender:
-    """The sender of a request, and the key by which it is known if it comes again."""
+    """The sender of a request, the key by which it is known if it comes again, and how its answer is to come."""
 
     identity: Identity
     key: str | None
+    streaming: bool = False
 
     def attributed(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
         """Add who answers to an answer's metadata, where somebody has to say who they are."""
@@ -99,12 +100,12 @@ async def run_sse(
     """Run, and stream the events as they are logged. Whoever leaves does not stop the run."""
     if body.streaming and body.service_tier == "deferred":
         raise HTTPException(422, "the service tier 'deferred' cannot stream")
-    turn = await _begin(body, backend, _Sender(identity, idempotency_key), streaming=body.streaming)
+    turn = await _begin(body, backend, _Sender(identity, idempotency_key, body.streaming))
     frames = _frames(turn, backend, whole=body.function_call_event_id is not None, standing=standing)
     return StreamingResponse(frames, media_type="text/event-stream")
 
 
-async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, streaming: bool = False) -> _Started:
+async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender) -> _Started:
     app = body.app_name or backend.default_app
     if not app:
         raise HTTPException(400, "app_name is required when ADK_DEFAULT_APP_NAME is not set")
@@ -115,7 +116,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
     runner = backend.runner_of(key, deed=deed, as_adk=True)
     check_state(sender.identity, body.state_delta)
     with ExitStack() as unless_sent:
-        if streaming:
+        if sender.streaming:
             unless_sent.callback(runner.expect_tokens(**key.arguments))
         try:
             async with backend.patience():
@@ -124,7 +125,7 @@ async def _begin(body: RunAgentRequest, backend: Backend, sender: _Sender, *, st
         except SessionNotFound as error:
             raise HTTPException(404, f"Session not found: {key.session}") from error
         unless_sent.pop_all()
-    return _Started(runner, key, result, streaming)
+    return _Started(runner, key, result, sender.streaming)
 
 
 def _only_answers(message: types.Content | None) -> bool:
@@ -147,6 +148,7 @@ async def _send(body: RunAgentRequest, runner: Runner, key: SessionKey, sender: 
             metadata=body.custom_metadata,
             request_id=sender.key,
             max_llm_calls=call_limit(sender.identity, body.max_llm_calls),
+            streaming=sender.streaming,
         )
     return await _answer(body, runner, key, message, answers, sender)
 
@@ -171,6 +173,7 @@ async def _answer(
         responses=message,
         request_id=sender.key,
         metadata=sender.attributed(body.custom_metadata),
+        streaming=sender.streaming,
     )
 
 
@@ -184,6 +187,7 @@ async def _resume(body: RunAgentRequest, runner: Runner, key: SessionKey, sender
         invocation_id=body.invocation_id,
         request_id=sender.key,
         max_llm_calls=call_limit(sender.identity, body.max_llm_calls),
+        streaming=sender.streaming,
     )
     if result.invocation.status == "finished":
         raise InvocationFinished(f"invocation {body.invocation_id!r} has finished; send a new message")
