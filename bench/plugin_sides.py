@@ -2,9 +2,10 @@
 
     python plugin_sides.py temporal ADDRESS | dbos FOLDER
 
-For each line of standard input, a JSON object with `rounds` and `result_bytes`, it runs one turn and prints a line of
-JSON with its `seconds` and, on Temporal, the `history_bytes`. With `"keep_session": true`, on DBOS, ADK's session is in
-a database, too, as it has to be if another process is to take the next turn. It imports nothing of Perdure.
+For each line of standard input, a JSON object with `rounds` and `result_bytes`, it runs one turn, or as many at once as
+`sessions` says, and prints a line of JSON with the `seconds` and, on Temporal, the `history_bytes` of one. With
+`"keep_session": true`, on DBOS, ADK's session is in a database, too, as it has to be if another process is to take the
+next turn. It imports nothing of Perdure.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
@@ -16,7 +17,6 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,9 @@ from typing import Any
 from temporalio import activity, workflow
 
 with workflow.unsafe.imports_passed_through():
+    from adk_agents import TEXT, ScriptedLlm
     from google.adk.agents import LlmAgent
-    from google.adk.models import BaseLlm, LLMRegistry
-    from google.adk.models.llm_request import LlmRequest
-    from google.adk.models.llm_response import LlmResponse
+    from google.adk.models import LLMRegistry
     from google.adk.runners import InMemoryRunner, Runner
     from google.adk.sessions import InMemorySessionService
     from google.genai import types
@@ -35,27 +34,6 @@ with workflow.unsafe.imports_passed_through():
     from temporalio.google_adk.workflow import activity_as_tool
 
 QUEUE = "bench_plugins_temporal"
-TEXT = " ".join((Path(__file__).parents[1] / "LICENSE").read_text().split())
-
-
-class ScriptedLlm(BaseLlm):
-    """Calls the tool as often as its name says, and then says that it is done."""
-
-    @classmethod
-    def supported_models(cls) -> list[str]:
-        return [r"scripted-\d+-\d+"]
-
-    async def generate_content_async(
-        self, llm_request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse, None]:
-        _, rounds, size = (llm_request.model or self.model).split("-")
-        parts = [part for content in llm_request.contents for part in content.parts or []]
-        done = sum(part.function_response is not None for part in parts)
-        if done < int(rounds):
-            part = types.Part(function_call=types.FunctionCall(name="look_up", args={"size": int(size)}))
-        else:
-            part = types.Part(text="done")
-        yield LlmResponse(content=types.Content(role="model", parts=[part]))
 
 
 LLMRegistry.register(ScriptedLlm)
@@ -145,7 +123,11 @@ async def dbos(folder: str) -> None:
 async def _take_turns(turn: Any) -> None:
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
-        print(json.dumps(await turn(**json.loads(line))), flush=True)
+        asked = json.loads(line)
+        sessions = asked.pop("sessions", 1)
+        start = time.perf_counter()
+        done = await asyncio.gather(*(turn(**asked) for _ in range(sessions)))
+        print(json.dumps(done[0] | {"seconds": time.perf_counter() - start}), flush=True)
 
 
 if __name__ == "__main__":
