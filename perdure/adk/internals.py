@@ -50,20 +50,24 @@ _WITHOUT_MODEL = ("auth_preprocessor", "request_confirmation", "_confirmation")
 _FOR_TOOLS = ("basic", "agent_transfer", "_agent_transfer", "_output_schema_processor", "_schema")
 """Request processors that bring tools, or what tools look at."""
 
-_EXPECTED: dict[Any, tuple[str, ...]] = {
-    BaseLlmFlow: (
-        "_preprocess_async",
-        "_call_llm_async",
-        "_postprocess_async",
-        "_postprocess_handle_function_calls_async",
-    ),
-    LlmAgent: ("_llm_flow", "_LlmAgent__maybe_save_output_to_state"),
-    BaseAgent: ("_handle_before_agent_callback", "_handle_after_agent_callback"),
-    Runner: ("_new_invocation_context", "_get_output_event"),
-    functions: ("handle_function_calls_async",),
-    auth_preprocessor: ("_store_auth_and_collect_resume_targets",),
-    function_tool: ("_use_sync_callable_runner",),
+EXPECTED: dict[Any, dict[str, tuple[str, ...]]] = {
+    BaseLlmFlow: {
+        "_preprocess_async": (),
+        "_call_llm_async": (),
+        "_postprocess_async": (),
+        "_postprocess_handle_function_calls_async": (),
+    },
+    LlmAgent: {"_llm_flow": (), "_LlmAgent__maybe_save_output_to_state": ()},
+    BaseAgent: {"_handle_before_agent_callback": (), "_handle_after_agent_callback": ()},
+    Runner: {
+        "_new_invocation_context": ("new_message", "run_config", "invocation_id"),
+        "_get_output_event": ("original_event", "modified_event", "run_config"),
+    },
+    functions: {"handle_function_calls_async": ("filters", "tool_confirmation_dict")},
+    auth_preprocessor: {"_store_auth_and_collect_resume_targets": ()},
+    function_tool: {"_use_sync_callable_runner": ()},
 }
+"""What Perdure stands on: names, and the parameters that it passes by name."""
 
 
 def check_installed() -> None:
@@ -73,16 +77,23 @@ def check_installed() -> None:
         DefinitionError: It lacks something.
     """
     missing = [
-        f"{getattr(owner, '__name__', owner)}.{name}"
-        for owner, names in _EXPECTED.items()
-        for name in names
-        if not hasattr(owner, name)
+        f"{getattr(owner, '__name__', owner)}.{what}"
+        for owner, names in EXPECTED.items()
+        for name, parameters in names.items()
+        for what in _missing(owner, name, parameters)
     ]
     if missing:
         raise DefinitionError(
             f"google-adk {__version__} is not supported: it has no {', '.join(missing)}; install a version that the"
             " extra perdure[adk] allows"
         )
+
+
+def _missing(owner: Any, name: str, parameters: tuple[str, ...]) -> list[str]:
+    found = getattr(owner, name, None)
+    if found is None:
+        return [name]
+    return [f"{name}({parameter}=)" for parameter in parameters if not takes(found, parameter)]
 
 
 async def model_step(agent: LlmAgent, context: InvocationContext) -> AsyncGenerator[Event, None]:

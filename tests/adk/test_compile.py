@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -149,9 +150,35 @@ def test_an_agent_without_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         plan_of(LlmAgent(name="root"))
 
 
-def test_a_version_that_moved_a_name_is_refused_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(LlmAgent, "_llm_flow")
-    with pytest.raises(DefinitionError, match=r"google-adk .* is not supported: it has no LlmAgent\._llm_flow"):
+_STANDS_ON = [
+    (owner, name, parameters) for owner, names in internals.EXPECTED.items() for name, parameters in names.items()
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "_"), _STANDS_ON, ids=[name for _, name, _ in _STANDS_ON])
+def test_a_version_that_moved_a_name_is_refused_by_it(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, _: tuple[str, ...]
+) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(DefinitionError, match=rf"google-adk .* is not supported: it has no .*\.{name}; install"):
+        plan_of(llm("root"))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "parameter"),
+    [(owner, name, parameter) for owner, name, parameters in _STANDS_ON for parameter in parameters],
+)
+def test_a_version_that_renamed_a_parameter_is_refused_by_it(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, parameter: str
+) -> None:
+    signature = inspect.signature(getattr(owner, name))
+    others = [one for one in signature.parameters.values() if one.name != parameter]
+
+    def renamed() -> None: ...
+
+    setattr(renamed, "__signature__", signature.replace(parameters=others))  # noqa: B010
+    monkeypatch.setattr(owner, name, renamed)
+    with pytest.raises(DefinitionError, match=rf"it has no .*\.{name}\({parameter}=\); install"):
         plan_of(llm("root"))
 
 
