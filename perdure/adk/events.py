@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from google.adk.events.event import Event as AdkEvent
 from google.adk.events.event_actions import EventActions as AdkActions
+from pydantic import BaseModel
 
 from perdure.journal.events import Event, EventActions
 from perdure.steps.plain_values import NotPlain, to_plain
@@ -92,8 +94,13 @@ def _plain(key: str, value: Any) -> Any:
         raise NotPlain(f"the state key {key!r} got what is no JSON: {error}") from error
 
 
-def _known_fields(data: dict[str, Any], model: type[Any]) -> dict[str, Any]:
+def _known_fields(data: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     if model.model_config.get("extra") == "allow":
         return data
-    names = {name for field, info in model.model_fields.items() for name in (field, info.alias or field)}
+    names = _names_of(model)
     return {key: value for key, value in data.items() if key in names}
+
+
+@cache
+def _names_of(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(name for field, info in model.model_fields.items() for name in (field, info.alias or field))

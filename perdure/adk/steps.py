@@ -11,7 +11,6 @@ from typing import Any
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
-from google.adk.agents.run_config import RunConfig, StreamingMode  # pyright: ignore[reportPrivateImportUsage] -- no other place in 1.x
 from google.adk.events.event import Event as AdkEvent
 from google.adk.runners import Runner
 from google.adk.tools.agent_tool import AgentTool
@@ -23,6 +22,7 @@ from perdure.adk import agent_tools, callback_returns, internals, toolsets
 from perdure.adk.events import AdkEvents, from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
+from perdure.adk.run_configs import run_config
 from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
 from perdure.adk.tool_responses import as_result, make_plain
@@ -118,7 +118,7 @@ class AdkSteps:
     def _said(self, agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:
         """Return what the agent said in its run since the user last answered, as its `output_key` gathers it."""
         said = ""
-        if begun_with is None:
+        if begun_with is None or not agent.output_key:
             return said
         events = session.projection.events
         first = next((index for index, event in enumerate(events) if event.id == begun_with), len(events))
@@ -371,7 +371,7 @@ class AdkSteps:
             self._runner(session),
             session=step.session,
             new_message=message.content.model_copy(deep=True) if message.content is not None else None,
-            run_config=RunConfig(streaming_mode=StreamingMode.SSE if streams else StreamingMode.NONE),
+            run_config=run_config(streams=streams),
             invocation_id=at.invocation_id,
         )
         context.session_service = step
