@@ -45,7 +45,7 @@ class CallbackActivity:
                 if call.which == "authorize":
                     output = await self._steps.authorize(at, snapshot, call.requests)
                 else:
-                    output = await self._steps.callback(at, snapshot, call.which)
+                    output = await self._steps.callback(at, snapshot, call.which, call.event)
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
             except Exception as error:

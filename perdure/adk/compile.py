@@ -117,6 +117,7 @@ def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
         major=2 if internals.MAJOR >= 2 else 1,
         logs_failures=internals.MAJOR >= 2 and isinstance(root, LlmAgent),
         begins=hooks.has("on_user_message_callback") or hooks.has("before_run_callback"),
+        watches=hooks.has("on_event_callback"),
         ends=hooks.has("after_run_callback") or app.app.events_compaction_config is not None,
     )
 

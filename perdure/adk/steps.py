@@ -81,7 +81,7 @@ class AdkSteps:
         agent = self._agents(at, session, call.plan).llm_agent_named(at.agent)
         key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
         step, context = await self._begin(at, session, agent, key, streams=_streams(at, session, writer))
-        said = self._said(agent, session, at, call.begun_with)
+        said = _said(agent, session, at, call.begun_with)
         model_step.set(ModelStep(at.agent, call.index))
         try:
             async for event in internals.model_step(agent, context):
@@ -115,22 +115,13 @@ class AdkSteps:
             events.append(Event(**failed, node_info={"path": agent.name}))
         return await self._services.credentials.step(at.key, StepOutput(events=tuple(events)), at.agent)
 
-    def _said(self, agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:
-        """Return what the agent said in its run since the user last answered, as its `output_key` gathers it."""
-        said = ""
-        if begun_with is None or not agent.output_key:
-            return said
-        events = session.projection.events
-        first = next((index for index, event in enumerate(events) if event.id == begun_with), len(events))
-        for event in events[first:]:
-            if event.author == USER and event.invocation_id == at.invocation_id:
-                said = ""
-            elif event.author == agent.name and event.branch == at.branch and event.invocation_id == at.invocation_id:
-                said = internals.accumulate_output(agent, to_adk(event), said)
-        return said
+    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
+        """Run the callbacks before or after an agent, those of plugins first; or those of plugins around a turn.
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
-        """Run the callbacks before or after an agent, those of plugins first; or those of plugins around a turn."""
+        Or have plugins look at an `event` that the workflow made.
+        """
+        if event is not None:
+            return await self._code.run_async(self._show(at, session, event))
         running = {"begin": self._begin_turn, "end": self._end_turn}.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
@@ -194,6 +185,12 @@ class AdkSteps:
             await internals.compact(app, step.session, step)
         return replace(await self._output(at, step, context), ended=False)
 
+    async def _show(self, at: Place, session: Snapshot, event: Event) -> StepOutput:
+        key = f"{at.invocation_id}:{at.agent}:event:{len(session.projection.entries)}"
+        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
+        await step.append_event(step.session, await self._seen(context, to_adk(event)))
+        return await self._output(at, step, context)
+
     async def _seen(self, context: InvocationContext, event: AdkEvent) -> AdkEvent:
         return await internals.seen_by_plugins(self._services.runner, context, event)
 
@@ -225,10 +222,10 @@ class AdkSteps:
             tools = await internals.tools_of(agent, context)
             if call.tool not in tools:
                 toolsets.check(agent.name)
-            self._set_apart(at, session, call, context, tools)
+            _set_apart(at, session, call, context, tools)
             await call.begin(planned is not None and planned.at_most_once)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
-            output = await self._response(agent, call.tool, step, context, event)
+            output = await self._response(agent, call.tool, step, context, event, shown_later=_shown_later(at, session))
             return await self._services.credentials.tool(at.key, output, at.agent, call.tool)
         except agent_tools.Asks as asks:
             return await self._services.credentials.tool(at.key, ToolOutput(asks=asks.asked), at.agent, call.tool)
@@ -257,21 +254,6 @@ class AdkSteps:
                 await internals.store_credential(context, request_id, config)
         return await self._output(at, step, context)
 
-    def _set_apart(
-        self, at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tools: dict[str, BaseTool]
-    ) -> None:
-        """Where the call's tool runs an agent that the plan has, let it run without: the workflow runs the agent."""
-        node = llm_node(session.projection, at, None)[1]
-        planned, tool = node.tool(call.tool), tools.get(call.tool)
-        if planned is None or planned.agent is None or not isinstance(tool, AgentTool):
-            return
-        scope = session.projection.scopes.get(call.id)
-        if scope is None:
-            tools[call.tool] = agent_tools.asking(tool, plain_state(context.session.state))
-        else:
-            tools[call.tool] = agent_tools.answered(tool, scope, at.invocation_id)
-            agent_tools.without_before(context)
-
     def _agents(self, at: Place, session: Snapshot, plan: str | None = None) -> AdkRegistry:
         """Return the agents of an invocation; `plan` is its digest, where the journal does not name it."""
         projection = session.projection
@@ -289,12 +271,20 @@ class AdkSteps:
         return await self._code.run(fn, **kwargs)
 
     async def _response(
-        self, agent: LlmAgent, tool: str, step: StepSession, context: InvocationContext, event: AdkEvent | None
+        self,
+        agent: LlmAgent,
+        tool: str,
+        step: StepSession,
+        context: InvocationContext,
+        event: AdkEvent | None,
+        *,
+        shown_later: bool,
     ) -> ToolOutput:
         if event is None:
             return ToolOutput(state=step.written_past_deltas(), ends_agent=context.end_invocation)
         internals.save_output(agent, event)
-        event = await self._seen(context, event)
+        if not shown_later:
+            event = await self._seen(context, event)
         state = make_plain(tool, event, step)
         response = step.returned(event)
         after: list[Event] = []
@@ -384,6 +374,43 @@ class AdkSteps:
 def _streams(at: Place, session: Snapshot, writer: Writer | None) -> bool:
     """Return whether the model answers piece by piece: by what was asked for, since listeners go with a process."""
     return writer is not None or session.projection.invocations[at.invocation_id].streaming
+
+
+def _said(agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:
+    """Return what the agent said in its run since the user last answered, as its `output_key` gathers it."""
+    said = ""
+    if begun_with is None or not agent.output_key:
+        return said
+    events = session.projection.events
+    first = next((index for index, event in enumerate(events) if event.id == begun_with), len(events))
+    for event in events[first:]:
+        if event.author == USER and event.invocation_id == at.invocation_id:
+            said = ""
+        elif event.author == agent.name and event.branch == at.branch and event.invocation_id == at.invocation_id:
+            said = internals.accumulate_output(agent, to_adk(event), said)
+    return said
+
+
+def _set_apart(
+    at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tools: dict[str, BaseTool]
+) -> None:
+    """Where the call's tool runs an agent that the plan has, let it run without: the workflow runs the agent."""
+    node = llm_node(session.projection, at, None)[1]
+    planned, tool = node.tool(call.tool), tools.get(call.tool)
+    if planned is None or planned.agent is None or not isinstance(tool, AgentTool):
+        return
+    scope = session.projection.scopes.get(call.id)
+    if scope is None:
+        tools[call.tool] = agent_tools.asking(tool, plain_state(context.session.state))
+    else:
+        tools[call.tool] = agent_tools.answered(tool, scope, at.invocation_id)
+        agent_tools.without_before(context)
+
+
+def _shown_later(at: Place, session: Snapshot) -> bool:
+    """Return whether plugins look at a tool's response once the workflow has merged it with those of its siblings."""
+    plan = session.projection.plan_of(session.projection.invocations[at.invocation_id])
+    return plan is not None and plan.adk is not None and plan.adk.watches
 
 
 def _event_of(session: Snapshot, call: ToolCall) -> Event:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.journal.compact_json import unsaid
+from perdure.journal.events import Event
 from perdure.journal.run_paths import RunPath
 from perdure.messages.session import JournalSlice
 
@@ -15,15 +16,16 @@ CALL_BACK = "perdure:callback"
 AgentCallback = Literal["before", "after"]
 """Which of an agent's callbacks: before its run begins, or behind its end."""
 
-Callback = Literal[AgentCallback, "begin", "end", "authorize"]
-"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn; or
-ADK's own code that takes up a credential."""
+Callback = Literal[AgentCallback, "begin", "end", "event", "authorize"]
+"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn, or
+of an event that the workflow made; or ADK's own code that takes up a credential."""
 
 CALLBACK_NAMES: dict[Callback, str] = {
     "before": "before_agent_callback",
     "after": "after_agent_callback",
     "begin": "before_run_callback",
     "end": "after_run_callback",
+    "event": "on_event_callback",
     "authorize": "auth_preprocessor",
 }
 """What people know them by: ADK's names."""
@@ -43,4 +45,6 @@ class CallbackInput(BaseModel):
     """The calls of tools that run the agent, outermost first."""
     requests: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """The answered questions for credentials, by id."""
+    event: Event | None = Field(default=None, exclude_if=unsaid)
+    """What plugins are to look at before it is logged."""
     journal: JournalSlice

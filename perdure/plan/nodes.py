@@ -134,6 +134,8 @@ class AdkRules(BaseModel):
     """Plugins look at a user's message, or at a turn before it begins, in a step of its own."""
     ends: bool = Field(default=False, exclude_if=_is_unset)
     """Plugins look at a turn that has ended, or the log is compacted then, in a step of its own."""
+    watches: bool = Field(default=False, exclude_if=_is_unset)
+    """Plugins look at each event before it is logged; at what the workflow makes, in a step of its own."""
 
 
 class _Node(BaseModel):

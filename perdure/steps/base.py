@@ -113,7 +113,7 @@ class StepOutput:
     """What the user's message is to be, if plugins changed it."""
 
 
-Callback = Literal["before", "after", "begin", "end"]
+Callback = Literal["before", "after", "begin", "end", "event"]
 """Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
 
 
@@ -168,8 +168,10 @@ class Steps(Protocol):
         """
         ...
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
         """Run the callbacks before or after an agent, or those around a turn, of which `at` names the first agent.
+
+        Or have plugins look at an `event` that is to be logged; returns it as they want it.
 
         Raises:
             NotRegistered: This process lacks the agent.

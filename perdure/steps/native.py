@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.artifacts.service import ArtifactService
 from perdure.compiler.registry import Registry
+from perdure.journal.events import Event
 from perdure.journal.tool_output import ToolOutput
 from perdure.steps.base import Callback, ModelCall, Place, Snapshot, StepOutput, ToolCall
 from perdure.steps.model_call import ModelCalls
@@ -35,7 +36,7 @@ class NativeSteps:
         """Ask an agent's model."""
         return await self._models.call(at, session, call, writer)
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
         """Run none: Perdure's own agents have no callbacks, so the plan is one of other code.
 
         Raises:

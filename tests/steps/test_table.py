@@ -54,7 +54,7 @@ class TableSteps:
         assert session.projection.events[-1].content is not None
         return StepOutput(events=(self._take("model", at.agent, str(call.index)),))
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
+    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
         return self._take(which, at.agent, which)
 
     async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:

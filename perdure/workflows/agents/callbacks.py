@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun
 from perdure.messages.callbacks import AgentCallback, Callback, CallbackInput
 from perdure.messages.session import StepLog
@@ -73,6 +74,28 @@ async def end_turn(scope: Scope, agent: str) -> None:
         await scope.log_beside(await _run_step(scope, agent, "end"))
 
 
+async def shown_to_plugins(scope: Scope, run: AgentRun, event: Event) -> Event:
+    """Have plugins look at an event of a run that is to be logged; returns it as they want it.
+
+    What tools returned for it is in the journal by then, so none of them runs again if this fails.
+
+    Args:
+        scope: The invocation.
+        run: The agent run.
+        event: The event, with its author.
+
+    Raises:
+        EffectFailed: A plugin raised.
+    """
+    if scope.plan.adk is None or not scope.plan.adk.watches:
+        return event
+    scope.keep_unlogged()
+    step = await _run_step(scope, run.agent, "event", branch=run.branch, run=scope.name_of(run), event=event)
+    if step.state:
+        scope.keep_state(step.state)
+    return step.events[0].model_copy(update={"author": event.author, "branch": event.branch})
+
+
 async def authorize(scope: Scope, run: AgentRun, requests: Sequence[str]) -> None:
     """Have ADK take up the credentials that a person gave, each once: an authorization code is good for one exchange.
 
@@ -108,6 +131,7 @@ async def _run_step(
     branch: str | None = None,
     run: str = "",
     requests: tuple[str, ...] = (),
+    event: Event | None = None,
 ) -> StepLog:
     call = CallbackInput(
         which=which,
@@ -117,6 +141,7 @@ async def _run_step(
         run=run,
         scope=scope.calls,
         requests=requests,
+        event=event,
         journal=scope.slice(),
     )
     with scope.slice_under_way(call.journal) as witness:

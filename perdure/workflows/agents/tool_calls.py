@@ -30,7 +30,7 @@ from perdure.rules.tool_responses import (
 )
 from perdure.workflows.agents.agent_tools import run_agent_tool
 from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_once
-from perdure.workflows.agents.callbacks import authorize
+from perdure.workflows.agents.callbacks import authorize, shown_to_plugins
 from perdure.workflows.agents.large_responses import fit
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import is_told, told_doubt, told_failure
@@ -117,7 +117,7 @@ class ToolCalls:
             self.ends_agent |= output.ends_agent
             for event in output.after:
                 self.ends_turn = True
-                await self._log(event)
+                await self._log(event, shown=True)
 
     async def ask_to_confirm(self, calling: Event, step: Standing) -> None:
         """Ask what the responses tell of, where the questions are missing: a log was cut there."""
@@ -335,10 +335,12 @@ class ToolCalls:
             return refused_transfer(self._scope.plan, tool.name, output)
         return output
 
-    async def _log(self, event: Event) -> Event:
+    async def _log(self, event: Event, *, shown: bool = False) -> Event:
+        event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
+        if not shown:
+            event = await shown_to_plugins(self._scope, self._agent_run, event)
         for response in event.get_function_responses():
             self._scope.progress.logged(response.id or "")
-        event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
         return await self._scope.log_event(event, self._agent_run)
 
 
