@@ -33,10 +33,12 @@ DEFAULT_DATA_FILE = Path(".perdure") / "temporal.db"
 """Where `perdure dev` keeps its data, seen from the working directory."""
 
 # The poll rate: as it comes, the server may hold a step back for 50 ms. Eager activities: what a workflow task starts
-# comes to its worker with the answer to the task, as in Temporal's cloud, and in servers from 1.32 on.
+# comes to its worker with the answer to the task, as in Temporal's cloud, and in servers from 1.32 on. The visibility
+# rate: as it comes, the server lists ten times a second, and a few open pages ask for more.
 _TUNING = (
     ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=10000"),
     ("--dynamic-config-value", "system.enableActivityEagerExecution=true"),
+    ("--dynamic-config-value", "frontend.namespaceRPS.visibility=1000"),
     ("--sqlite-pragma", "journal_mode=WAL"),
     ("--sqlite-pragma", "synchronous=OFF"),
     ("--ui-disable-news-fetch", None),
@@ -44,7 +46,8 @@ _TUNING = (
     ("--dynamic-config-value", 'frontend.httpAllowedHosts=["localhost:*","127.0.0.1:*","[::1]:*"]'),
 )
 _POLL_SECONDS = 0.05
-_NO_LISTENER = b"Failed to start gRPC listener"
+_NO_LISTENER = (b"Failed to start gRPC listener", b"address already in use")
+"""What its log tells where somebody else has taken a port that it had found free for itself."""
 _INNER_PORT_TRIES = 3
 _LOG_TAIL = 2000
 
@@ -218,11 +221,12 @@ class DevServer:
     def _lost_inner_port(self, begin: int) -> bool:
         """Return whether the log, from that byte on, tells that somebody else took a port of the inner services.
 
-        The server looks for free ones by itself and opens them a moment later.
+        The server looks for free ones by itself, of its HTTP API, too, and opens them a moment later.
         """
         assert self._log is not None
         self._log.seek(begin)
-        return _NO_LISTENER in self._log.read()
+        log = self._log.read()
+        return any(told in log for told in _NO_LISTENER)
 
     def _command(self) -> list[str]:
         config = self._config

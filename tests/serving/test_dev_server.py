@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 import urllib.request
 import uuid
 from datetime import timedelta
@@ -129,17 +130,18 @@ async def test_activities_come_with_the_task_that_starts_them(client: Client) ->
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("told", ["panic: Failed to start gRPC listener", "listen tcp: bind: address already in use"])
 @pytest.mark.parametrize("losses", [1, 3])
 async def test_a_server_whose_inner_port_was_taken_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: int, told: str
 ) -> None:
-    """It picks ports for its inner services by itself, and panics if another program opens one first."""
+    """It picks ports for its inner services and its HTTP API by itself, and ends if another program opens one first."""
     program = tmp_path / "temporal"
     program.write_text(
         f"""#!/bin/sh
         echo start >> {tmp_path}/starts
         if [ $(wc -l < {tmp_path}/starts) -gt {losses} ]; then exec {find_temporal()} "$@"; fi
-        echo 'panic: Failed to start gRPC listener'
+        echo '{told}'
         exit 2
         """
     )
@@ -152,6 +154,14 @@ async def test_a_server_whose_inner_port_was_taken_is_started_again(
         with pytest.raises(ConnectionFailed, match="ended at once"):
             await DevServer().__aenter__()
     assert len((tmp_path / "starts").read_text().splitlines()) == min(losses + 1, 3)
+
+
+@pytest.mark.server
+async def test_a_server_lists_for_many_pages_at_once(client: Client) -> None:
+    """As it comes, it refuses what is asked for more often than ten times a second."""
+    begun = time.monotonic()
+    await asyncio.gather(*(client.count_workflows("WorkflowId = 'none'") for _ in range(100)))
+    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.server
