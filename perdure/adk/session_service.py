@@ -71,9 +71,13 @@ class StepSession(BaseSessionService):
         self.session.state.update(event.actions.state_delta)
 
     def returned(self, event: AdkEvent) -> Event:
-        """Return an event as the log takes it that the step gives back instead of logging it."""
-        self._shared.expected |= copy.deepcopy(event.actions.state_delta)
-        self.session.state.update(event.actions.state_delta)
+        """Return an event as the log takes it that the step gives back instead of logging it.
+
+        What another call of the answer has written since stays as that one has written it.
+        """
+        for key, value in event.actions.state_delta.items():
+            if self.session.state.setdefault(key, value) == value:
+                self._shared.expected[key] = copy.deepcopy(value)
         return from_adk(event)
 
     def written_past_deltas(self, pending: dict[str, Any] | None = None) -> dict[str, Any]:
