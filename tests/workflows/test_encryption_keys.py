@@ -36,13 +36,11 @@ async def client_with(address: str, *keys: Key) -> Client:
     return await connect(ConnectionConfig(address=address, namespace="default", tls=False, payload_codec=codec))
 
 
-def failing(name: str, *, local: bool = False) -> FunctionTool:
-    """A tool that fails once, and says the word."""
-    runs: list[int] = []
+def failing(name: str, broken: set[str], *, local: bool = False) -> FunctionTool:
+    """A tool that fails as long as it is broken, and says the word."""
 
     def run(tool_context: ToolContext, what: str = "") -> Any:
-        runs.append(1)
-        if len(runs) == 1:
+        if name in broken:
             raise RuntimeError(f"no {WORD} left")
         tool_context.state["user:likes"] = WORD
         return {WORD: what}
@@ -95,14 +93,18 @@ async def history(client: Client, workflow_id: str) -> list[HistoryEvent]:
 async def test_no_history_shows_what_was_said_done_or_failed(temporal_server: str, app_name: str) -> None:
     """Messages, arguments, results, answers, states, reasons, errors of tools and of local tools, summaries."""
     script = [calls("work", what=WORD), calls("note", what=WORD), calls("ask", what=WORD), text(f"Here is {WORD}.")]
-    clerk = agent("clerk", script, [failing("work"), failing("note", local=True), long_running("ask", {"was": WORD})])
+    broken = {"work", "note"}
+    tools = [failing("work", broken), failing("note", broken, local=True), long_running("ask", {"was": WORD})]
+    clerk = agent("clerk", script, tools)
     client = await client_with(temporal_server, OLD)
     async with serving(client, make_app(app_name, clerk), cached=0) as user:
         await user.create(word=WORD)
         failed = await user.run(f"I want {WORD}", state_delta={"user:wants": WORD})
         assert failed.failures[0].cause == f"RuntimeError: no {WORD} left"
+        broken.remove("work")
         again = await user.resumed(failed.id)
         assert (again.status, again.failures[0].step) == ("failed", "note")
+        broken.remove("note")
         waiting = await user.resumed(failed.id)
         assert waiting.status == "waiting"
         await user.stop(failed.id, reason=f"too much {WORD}")
