@@ -66,8 +66,13 @@ EXPECTED: dict[Any, dict[str, tuple[str, ...]]] = {
     functions: {"handle_function_calls_async": ("filters", "tool_confirmation_dict")},
     auth_preprocessor: {"_store_auth_and_collect_resume_targets": ()},
     function_tool: {"_use_sync_callable_runner": ()},
+    _schema: {"get_structured_model_response": (), "create_final_model_response_event": ()},
 }
 """What Perdure stands on: names, and the parameters that it passes by name."""
+
+if MAJOR >= 2:
+    EXPECTED[BaseAgent] |= {"_handle_agent_error_callback": ()}
+    EXPECTED[_runner_utils] = {"_notify_run_error": ()}
 
 
 def check_installed() -> None:

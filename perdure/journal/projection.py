@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 from perdure.journal.entries import Entry, ScopeBegan
-from perdure.journal.events import QUESTIONS, USER, Event
+from perdure.journal.events import USER, Event
 from perdure.journal.invocations import Call, Invocation, Turn
 from perdure.journal.live_events import live_events
 from perdure.journal.open_calls import PendingCall
@@ -33,6 +32,14 @@ def stored_part(state: Mapping[str, Any]) -> dict[str, Any]:
 def split_state_delta(delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a state delta into what an event may log and the `temp:` keys."""
     return stored_part(delta), {key: value for key, value in delta.items() if key.startswith(TEMP)}
+
+
+def response_in(event: Event, call_id: str) -> dict[str, Any] | None:
+    """Return the response to a call that an event holds, if it holds one."""
+    for response in event.get_function_responses():
+        if response.id == call_id:
+            return response.response or {}
+    return None
 
 
 @dataclass
@@ -140,28 +147,14 @@ class Projection:
         invocation = self.invocations.get(invocation_id)
         return invocation is None or invocation.status != "finished" or not self.is_resumable(invocation)
 
-    def takes_more(self, call: Call, response: Mapping[str, Any]) -> bool:
-        """Return whether an answered call takes another answer: progress is told so to google.adk's agents.
-
-        Where nothing pauses, each answer begins a turn. The same answer again is a request that was sent twice.
-        """
-        invocation = self.invocations.get(call.pending.invocation_id)
-        plan = self.plan_of(invocation) if invocation is not None else None
-        if invocation is None or plan is None or plan.adk is None or call.pending.name in QUESTIONS:
-            return False
-        return not self.is_resumable(invocation) and self._newest_answer(call.pending.id) != response
-
-    def _newest_answer(self, call_id: str) -> dict[str, Any] | None:
-        """Return what answered a call last, logged or not."""
+    def newest_answer(self, call_id: str) -> Event | None:
+        """Return the event that answered a call last, logged or not."""
         sent = [
-            (invocation.message.timestamp, response.response or {})
+            invocation.message
             for invocation in self.invocations.values()
-            for response in invocation.message.get_function_responses()
-            if response.id == call_id
+            if response_in(invocation.message, call_id) is not None
         ]
-        if sent:
-            return max(sent, key=itemgetter(0))[1]
-        return self.answer_to(call_id)
+        return max(sent, key=lambda event: event.timestamp, default=None) or self._logged_answer(call_id)
 
     def loggable_answer(self, invocation: Invocation) -> Event | None:
         """Return the first accepted answer that may be logged: never before the response event of its own call."""
@@ -173,12 +166,12 @@ class Projection:
 
     def answer_to(self, call_id: str) -> dict[str, Any] | None:
         """Return the user's logged response to a call, if there is one."""
-        for event in reversed(self.events):
-            if event.author == USER:
-                for response in event.get_function_responses():
-                    if response.id == call_id:
-                        return response.response or {}
-        return None
+        event = self._logged_answer(call_id)
+        return None if event is None else response_in(event, call_id)
+
+    def _logged_answer(self, call_id: str) -> Event | None:
+        said = (event for event in reversed(self.events) if event.author == USER)
+        return next((event for event in said if response_in(event, call_id) is not None), None)
 
     def responses_to(self, call_id: str) -> list[dict[str, Any]]:
         """Return what the agents logged as a call's responses: two, where its tool ran once it was confirmed."""

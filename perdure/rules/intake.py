@@ -23,6 +23,7 @@ from perdure.errors import (
 )
 from perdure.journal.credentials import parse_credential
 from perdure.journal.events import (
+    QUESTIONS,
     REQUEST_CONFIRMATION,
     REQUEST_CREDENTIAL,
     REQUEST_RECONCILE,
@@ -31,7 +32,7 @@ from perdure.journal.events import (
     EventActions,
 )
 from perdure.journal.open_calls import PendingCall
-from perdure.journal.projection import Call, Invocation, Projection, split_state_delta
+from perdure.journal.projection import Call, Invocation, Projection, response_in, split_state_delta
 from perdure.journal.questions import parse_confirmation, parse_verdict
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
@@ -47,6 +48,9 @@ _SAID_BY_USERS = frozenset(
 
 TOOL_FAILED = "perdure_tool_failed"
 """Key of the metadata of the session's answer to a long-running call whose tool failed."""
+
+_EXPIRED = "expired"
+"""Key of the metadata of the session's answer to a call at its deadline."""
 
 
 def check_message(message: MessageInput) -> None:
@@ -183,7 +187,7 @@ def _check_response(projection: Projection, response: types.FunctionResponse) ->
     call = projection.calls.get(response.id or "")
     if call is None:
         raise CallNotFound(f"the session made no long-running call {response.id!r}; see its pending calls")
-    if call.answer != "open" and not projection.takes_more(call, response.response or {}):
+    if call.answer != "open" and not _takes_more(projection, call, response.response or {}):
         raise CallAnswered(f"call {response.id!r} of {call.pending.name!r} is answered already; the first answer wins")
     if not projection.takes_answers(call.pending.invocation_id):
         raise CallAnswered(
@@ -199,6 +203,21 @@ def _check_response(projection: Projection, response: types.FunctionResponse) ->
     if call.pending.name == REQUEST_RECONCILE:
         parse_verdict(response.response or {})
     return call
+
+
+def _takes_more(projection: Projection, call: Call, response: Mapping[str, Any]) -> bool:
+    """Return whether an answered call takes another answer: progress is told so to google.adk's agents.
+
+    Where nothing pauses, each answer begins a turn. The same answer again is a request that was sent twice, and behind
+    an answer of the session's own nobody else's counts.
+    """
+    invocation, last = projection.invocations.get(call.pending.invocation_id), projection.newest_answer(call.pending.id)
+    plan = projection.plan_of(invocation) if invocation is not None else None
+    if invocation is None or last is None or plan is None or plan.adk is None or call.pending.name in QUESTIONS:
+        return False
+    if (last.custom_metadata or {}).keys() & {_EXPIRED, TOOL_FAILED} or projection.is_resumable(invocation):
+        return False
+    return response_in(last, call.pending.id) != response
 
 
 def named(content: types.Content, calls: list[Call]) -> types.Content:
@@ -338,7 +357,7 @@ def expired_answer(call: Call) -> AnswerInput | None:
     if expiry is None or expiry.how == "fail":
         return None
     content = types.Content(role="user", parts=[response_part(pending.id, expiry.answer)])
-    return AnswerInput(content=content, metadata={"expired": True, "deadline": pending.deadline})
+    return AnswerInput(content=content, metadata={_EXPIRED: True, "deadline": pending.deadline})
 
 
 def failed_answer(call: types.FunctionCall, told: Any) -> AnswerInput:

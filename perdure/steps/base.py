@@ -114,7 +114,9 @@ class StepOutput:
 
 
 Callback = Literal["before", "after", "begin", "end", "event"]
-"""Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn."""
+"""Which callbacks: before an agent's run begins, or behind its end; those of plugins around an invocation's turn; or
+plugins' look at an event.
+"""
 
 
 ATTEMPTS_OF_DEFECTS = 3

@@ -35,6 +35,7 @@ from perdure import (
 from perdure.adk.compile import compile_adk_app
 from perdure.agents.durable import durability_of
 from perdure.compiler.compile import compile_app
+from perdure.errors import CallAnswered
 from perdure.plan.nodes import LlmNode, ToolPlan
 from tests.adk.support import agent, call, make_app, say
 from tests.workflows.support import serving
@@ -133,6 +134,23 @@ async def test_an_answer_expires(client: Client, app_name: str) -> None:
         while done.status == "waiting":
             done = await user.settled(waiting.id)
         assert done.status == "finished"
+        assert (await user.log())[-1] == "clerk: refused"
+
+
+@pytest.mark.server
+async def test_where_nothing_pauses_no_late_answer_counts_behind_the_deadlines(client: Client, app_name: str) -> None:
+    tool = durable(
+        AdkLongRunningTool(func=ask_manager),
+        expires_in=timedelta(seconds=1),
+        on_expiry=AnswerWith({"approved": False}),
+    )
+    clerk = agent("clerk", call("ask_manager"), say("refused"), say("what?"), tools=[tool])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        (asked,) = (await user.run("ask")).pending
+        await user.logged("clerk: refused")
+        with pytest.raises(CallAnswered):
+            await user.answered({asked.id: {"approved": True}})
         assert (await user.log())[-1] == "clerk: refused"
 
 
