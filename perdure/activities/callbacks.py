@@ -1,21 +1,23 @@
-"""The activity of steps that are no model call and no tool: callbacks around google.adk's agents, credentials."""
+"""The activity of steps that are no model call and no tool: google.adk's callbacks, custom agents, credentials."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from perdure.activities.attempts import beating, telling
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
+from perdure.errors import message_of
 from perdure.logs import bound
 from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
 from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import StepLog
-from perdure.steps.base import Place, Steps
+from perdure.messages.step_log import StepLog
+from perdure.steps.base import CodeFailed, Place, Steps
 from perdure.telemetry.step import tell
 
 
@@ -29,7 +31,7 @@ class CallbackActivity:
 
     @activity.defn(name=CALL_BACK)
     async def call(self, call: CallbackInput) -> StepLog:
-        """Run the callbacks before or after an agent, or those around a turn; or take up credentials.
+        """Run the callbacks around an agent, or those around a turn; a custom agent's code; or take up credentials.
 
         Raises:
             ApplicationError: One raised. Not retried, as in ADK.
@@ -48,8 +50,11 @@ class CallbackActivity:
                     output = await self._steps.callback(at, snapshot, call.which, call.event)
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
+            except CodeFailed as error:
+                left = [step_log(error.left)] if error.left.events else []
+                raise ApplicationError(message_of(error), *left, type=error.kind, non_retryable=True) from error
             except Exception as error:
                 raise told(error, non_retryable=True) from error
         log = step_log(output)
-        check_size(log, f"what the callbacks of agent {call.agent!r} left")
+        check_size(log, f"what {CALLBACK_NAMES[call.which]} of agent {call.agent!r} left")
         return log

@@ -20,7 +20,8 @@ from perdure.journal.events import Event
 from perdure.logs import bound
 from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput, StepLog
+from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import LlmNode
 from perdure.rules.model_answers import derived_id, logged_size
 from perdure.steps.base import ATTEMPTS_OF_DEFECTS, ModelCall, ModelFailed, Place, Snapshot, Steps, llm_node

@@ -10,7 +10,8 @@ from perdure.compiler.registry import NotRegistered
 from perdure.errors import InvalidMessage, message_of
 from perdure.journal.compact_json import briefly
 from perdure.messages.rollout import Rollout
-from perdure.messages.session import NOT_REGISTERED, ModelOutput, StepLog
+from perdure.messages.session import NOT_REGISTERED, ModelOutput
+from perdure.messages.step_log import StepLog
 from perdure.rules.bounds import MAX_REQUEST_VALUES, MAX_RESULT_VALUES, check_parts, excess
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.base import StepOutput
@@ -54,7 +55,14 @@ def check_bytes(size: int, most: int, what: str) -> None:
 
 def step_log(output: StepOutput) -> StepLog:
     """Return what a step adds to the log, as it travels."""
-    return StepLog(events=tuple(output.events), state=dict(output.state), ended=output.ended, message=output.message)
+    return StepLog(
+        events=tuple(output.events),
+        state=dict(output.state),
+        ended=output.ended,
+        message=output.message,
+        agents=output.agents,
+        passes_on=output.passes_on,
+    )
 
 
 def told(error: Exception, *details: object, non_retryable: bool = False) -> ApplicationError:

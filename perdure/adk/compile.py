@@ -22,7 +22,15 @@ from google.genai import types
 
 from perdure.adk import internals
 from perdure.adk.pinning import plain_values
-from perdure.adk.supported import children_of, model_name, problem_of_agent, problem_of_app, tool_name
+from perdure.adk.supported import (
+    children_of,
+    is_custom,
+    model_name,
+    problem_of_agent,
+    problem_of_app,
+    runs_itself,
+    tool_name,
+)
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.durable import Durability, durability_of
 from perdure.compiler.check.findings import Part, Seen, UserCode
@@ -30,6 +38,7 @@ from perdure.compiler.check.hazards import coarser_tool
 from perdure.errors import DefinitionError
 from perdure.plan.nodes import (
     AdkRules,
+    CustomNode,
     LlmNode,
     LoopNode,
     Node,
@@ -151,10 +160,12 @@ class _Look:
     around: tuple[BaseAgent, ...] = ()
     """The agents whose tools run the tree."""
     seen: Seen = field(default_factory=Seen)
+    known: set[int] = field(default_factory=set[int])
+    """The agents that were found, by identity."""
 
     def tree(self, root: BaseAgent) -> Node:
         """Return the node of a tree's root."""
-        names = [agent.name for agent in walk(root)]
+        names = [agent.name for agent in {id(agent): agent for agent in walk(root)}.values()]
         node = self._node(root, self.path)
         for name in dict.fromkeys(name for name in names if names.count(name) > 1):
             reason = f"two agents are named {name!r}"
@@ -176,29 +187,42 @@ class _Look:
                     "remedy": problem.remedy,
                 }
             )
-        elif isinstance(agent, LlmAgent) and agent.code_executor is not None:
-            reason = "the code that its model writes runs in the model's step, which asks again if it is cut off"
-            part = part.model_copy(update={"verdict": "coarser", "reason": reason})
+        elif (coarser := _coarser(agent)) is not None:
+            part = part.model_copy(update={"verdict": "coarser", "reason": coarser})
         self.seen.parts.append(part)
         self._callbacks(agent, _AGENT_CALLBACKS)
         tools: tuple[ToolPlan, ...] = ()
-        if isinstance(agent, LlmAgent):
+        custom = is_custom(agent)
+        if custom and self.closely:
+            run = type(agent).run_async if runs_itself(agent) else getattr(type(agent), "_run_async_impl")  # noqa: B009
+            self.seen.code.append(UserCode("agent", f"the code of agent {agent.name!r}", run))
+        if isinstance(agent, LlmAgent) and not custom:
             self._callbacks(agent, _MODEL_CALLBACKS)
             tools = self._tools(agent, path)
         base: dict[str, Any] = {
             "name": agent.name,
             "description": agent.description,
-            "sub_agents": tuple(self._node(child, path) for child in children_of(agent)),
-            "before": bool(agent.before_agent_callback) or self.hooks.has("before_agent_callback"),
-            "after": bool(agent.after_agent_callback) or self.hooks.has("after_agent_callback"),
+            "sub_agents": tuple(self._node(child, path) for child in self._new_children(agent)),
         }
+        if not runs_itself(agent):
+            base["before"] = bool(agent.before_agent_callback) or self.hooks.has("before_agent_callback")
+            base["after"] = bool(agent.after_agent_callback) or self.hooks.has("after_agent_callback")
         if problem is not None:
             return RefusedNode(name=agent.name, step="compile", reason=part.reason or "")
+        if custom:
+            return CustomNode(**base, code=f"{type(agent).__module__}:{type(agent).__qualname__}")
         if isinstance(agent, LlmAgent):
             return _llm_node(agent, base, tools)
         if isinstance(agent, LoopAgent):
             return LoopNode(**base, max_iterations=agent.max_iterations or None)
         return (SequentialNode if isinstance(agent, SequentialAgent) else ParallelNode)(**base)
+
+    def _new_children(self, agent: BaseAgent) -> Iterator[BaseAgent]:
+        """Yield what is underneath an agent; what several custom agents hold is underneath the first of them."""
+        for child in children_of(agent):
+            if id(child) not in self.known:
+                self.known.add(id(child))
+                yield child
 
     def _callbacks(self, agent: BaseAgent, fields: Sequence[str]) -> None:
         for name in fields if self.closely else ():
@@ -277,6 +301,18 @@ class _Look:
         self.seen.remembers += look.seen.remembers
         self.seen.asks_credentials += look.seen.asks_credentials
         return part, {"agent": node, "plugins": plugins}
+
+
+def _coarser(agent: BaseAgent) -> str | None:
+    """Return how an agent is less durable than others, if it is."""
+    if is_custom(agent):
+        if isinstance(agent, LlmAgent):
+            return "its code is one step, its model calls and its tools with it: it runs again if it is cut off"
+        between = "between its sub-agents it is a step" if children_of(agent) else "it is one step"
+        return f"it runs code of its own: {between}, which runs again if it is cut off"
+    if isinstance(agent, LlmAgent) and agent.code_executor is not None:
+        return "the code that its model writes runs in the model's step, which asks again if it is cut off"
+    return None
 
 
 def _unfit(agent: LlmAgent, given: object, name: str) -> str | None:

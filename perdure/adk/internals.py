@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
@@ -202,6 +204,26 @@ async def after_agent(context: InvocationContext) -> Event | None:
 def _agent_of(context: InvocationContext) -> BaseAgent:
     assert isinstance(context.agent, BaseAgent), "a step has an agent"
     return context.agent
+
+
+_run_async = BaseAgent.run_async
+
+
+def route_agents(route: Callable[[BaseAgent, InvocationContext], AsyncGenerator[Event, None] | None]) -> None:
+    """Have each run of an agent ask first who runs it.
+
+    Args:
+        route: Returns the events of the agent's run in this context, or `None` to have google.adk run it.
+    """
+
+    @functools.wraps(_run_async)
+    async def run_async(self: BaseAgent, parent_context: InvocationContext) -> AsyncGenerator[Event, None]:
+        routed = route(self, parent_context)
+        async with aclosing(_run_async(self, parent_context) if routed is None else routed) as events:
+            async for event in events:
+                yield event
+
+    setattr(BaseAgent, "run_async", run_async)  # noqa: B010 -- its type says that it is final
 
 
 async def tell_failure(agent: BaseAgent, context: InvocationContext, error: Exception) -> None:

@@ -6,7 +6,7 @@ today's: functions, callbacks, schemas, planners.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import lru_cache
 from typing import Any, cast
@@ -18,8 +18,8 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_toolset import BaseToolset
 from pydantic import TypeAdapter
 
-from perdure.adk.supported import HONOURED, tool_name
-from perdure.plan.nodes import LlmNode, Node
+from perdure.adk.supported import HONOURED, children_of, held_by, tool_name
+from perdure.plan.nodes import CustomNode, LlmNode, Node
 
 __all__ = ["pinned_tree", "plain_values"]
 
@@ -94,7 +94,12 @@ def pinned_tree(root: Node, known: Mapping[str, BaseAgent]) -> BaseAgent | None:
     if agent is None:
         return None
     children = [child for node in root.sub_agents if (child := pinned_tree(node, known)) is not None]
-    update: dict[str, Any] = {"description": root.description, "sub_agents": children, "parent_agent": None}
+    update: dict[str, Any] = {"description": root.description, "parent_agent": None}
+    if isinstance(root, CustomNode):
+        held = {one.name for one in held_by(agent)}
+        update |= _fields_of(agent, {one.name: one for child in children for one in _walk(child)})
+        children = [child for child in children if child.name not in held]
+    update["sub_agents"] = children
     if isinstance(root, LlmNode) and isinstance(agent, LlmAgent):
         update |= _values(root, agent)
         update["tools"] = _tools(root, agent)
@@ -102,6 +107,18 @@ def pinned_tree(root: Node, known: Mapping[str, BaseAgent]) -> BaseAgent | None:
     for child in children:
         child.parent_agent = pinned
     return pinned
+
+
+def _walk(agent: BaseAgent) -> Iterator[BaseAgent]:
+    yield agent
+    for child in children_of(agent):
+        yield from _walk(child)
+
+
+def _fields_of(agent: BaseAgent, pinned: Mapping[str, BaseAgent]) -> dict[str, Any]:
+    """Return a custom agent's fields that hold an agent, with what is pinned in its place."""
+    held = {name: value for name, value in vars(agent).items() if isinstance(value, BaseAgent)}
+    return {name: pinned[value.name] for name, value in held.items() if value.name in pinned}
 
 
 def _values(node: LlmNode, agent: LlmAgent) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class AdkRegistry:
         self.app = app
         self.plan: Plan = compile_adk_app(app)
         self._agents = _by_name(app.app.root_agent)
+        self._today = self._agents
         self._pinned: OrderedDict[tuple[tuple[tuple[str, str], ...], str], AdkRegistry] = OrderedDict()
         self._tools: tuple[tuple[str, str], ...] = ()
 
@@ -53,7 +54,7 @@ class AdkRegistry:
         found = self
         for agent, tool in tools:
             inner = copy(found)
-            inner._agents = _by_name(found.agent_tool(agent, tool).agent)
+            inner._agents = inner._today = _by_name(found.agent_tool(agent, tool).agent)
             inner.plan = found.plan.scope(agent, tool) or found.plan
             inner._tools = (*found._tools, (agent, tool))
             found = inner
@@ -66,12 +67,19 @@ class AdkRegistry:
         key = (self._tools, plan.digest)
         if key not in self._pinned:
             found = copy(self)
+            found.plan = plan
             root = pinned_tree(plan.root, self._agents)
             found._agents = self._agents | (_by_name(root) if root is not None else {})
             self._pinned[key] = found
             if len(self._pinned) > _MOST_PINNED:
                 self._pinned.popitem(last=False)
         return self._pinned[key]
+
+    def runs_below(self, above: str, agent: BaseAgent) -> bool:
+        """Return whether an agent is one of the plan's, and underneath another: not a copy that code has made."""
+        name = agent.name
+        known = agent is self._agents.get(name) or agent is self._today.get(name)
+        return known and name != above and name in self.plan.nodes and above in self.plan.path(name)
 
     def agent_tool(self, agent: str, tool: str) -> AgentTool:
         """Return an agent's tool that runs another agent.

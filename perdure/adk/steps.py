@@ -8,23 +8,22 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.events.event import Event as AdkEvent
-from google.adk.runners import Runner
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 from google.genai import types
 
 from perdure.adk import agent_tools, callback_returns, internals, toolsets
-from perdure.adk.events import AdkEvents, from_adk, plain_state, to_adk
+from perdure.adk.custom_agents import CustomAgents
+from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
-from perdure.adk.run_configs import run_config
 from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
+from perdure.adk.step_contexts import StepContexts
 from perdure.adk.tool_responses import as_result, make_plain
 from perdure.adk.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
@@ -50,9 +49,6 @@ from perdure.streams.hub import Piece, Writer
 _MOST_SHARED = 200
 """Answers whose calls share the state that they write, in one process."""
 
-MAX_FAILURE_TEXT = 4_000
-"""Characters of an error's text in the log."""
-
 
 class AdkSteps:
     """Does the steps of one google.adk app. Implements `Steps`."""
@@ -68,7 +64,9 @@ class AdkSteps:
         self._registry = registry
         self._code = code
         self._services = services
-        self._events = AdkEvents()
+        self._contexts = StepContexts(registry, services)
+        self._custom = CustomAgents(self._contexts)
+        code.at_close(self._custom.close)
         self._shared: OrderedDict[tuple[object, ...], SharedState] = OrderedDict()
         """What the calls of one answer have written, while they run."""
 
@@ -78,42 +76,27 @@ class AdkSteps:
         return await self._code.run_async(self._ask(at, session, call, writer))
 
     async def _ask(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
-        agent = self._agents(at, session, call.plan).llm_agent_named(at.agent)
+        agent = self._contexts.agents(at, session, call.plan).llm_agent_named(at.agent)
         key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
-        step, context = await self._begin(at, session, agent, key, streams=_streams(at, session, writer))
+        step, context = await self._contexts.begin(at, session, agent, key, streams=_streams(at, session, writer))
         said = _said(agent, session, at, call.begun_with)
         model_step.set(ModelStep(at.agent, call.index))
         try:
             async for event in internals.model_step(agent, context):
                 if event.partial:
-                    _tell(writer, await self._seen(context, event))
+                    _tell(writer, await self._contexts.seen(context, event))
                     continue
                 internals.save_output(agent, event)
                 said = internals.accumulate_output(agent, event, said)
-                await step.append_event(step.session, await self._seen(context, event))
+                await step.append_event(step.session, await self._contexts.seen(context, event))
         except DefinitionError:
             raise
         except Exception as error:
             await internals.tell_failure(agent, context, error)
             again = isinstance(error, ToolsetDown)
             text = str(error) if again else error_text(error) + callback_returns.noted()
-            raise ModelFailed(text, await self._left(at, agent, step, error), retryable=again) from error
-        return await self._output(at, step, context)
-
-    async def _left(self, at: Place, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
-        """Return what a step that failed leaves in the log, as ADK does."""
-        events = list(step.logged)
-        if self._registry.plan.adk is not None and self._registry.plan.adk.logs_failures:
-            status = getattr(error, "status", None)
-            code = status if isinstance(status, str) else type(error).__name__
-            # The path tells a failure from a model's answer that is an error.
-            failed: dict[str, Any] = {
-                "author": agent.name,
-                "error_code": code,
-                "error_message": str(error)[:MAX_FAILURE_TEXT],
-            }
-            events.append(Event(**failed, node_info={"path": agent.name}))
-        return await self._services.credentials.step(at.key, StepOutput(events=tuple(events)), at.agent)
+            raise ModelFailed(text, await self._contexts.left(at, agent, step, error), retryable=again) from error
+        return await self._contexts.output(at, step, context)
 
     async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
         """Run the callbacks before or after an agent, those of plugins first; or those of plugins around a turn.
@@ -122,13 +105,13 @@ class AdkSteps:
         """
         if event is not None:
             return await self._code.run_async(self._show(at, session, event))
-        running = {"begin": self._begin_turn, "end": self._end_turn}.get(which)
+        running = {"begin": self._begin_turn, "end": self._end_turn, "run": self._custom.run}.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
-        agent = self._agents(at, session).agent(at.agent)
+        agent = self._contexts.agents(at, session).agent(at.agent)
         key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
-        step, context = await self._begin(at, session, agent, key)
+        step, context = await self._contexts.begin(at, session, agent, key)
         try:
             running = internals.before_agent if which == "before" else internals.after_agent
             event = await running(context)
@@ -138,8 +121,8 @@ class AdkSteps:
                 raise StepRefused(type(error).__name__, f"{error}{noted}") from error
             raise
         if event is not None:
-            await step.append_event(step.session, await self._seen(context, event))
-        return await self._output(at, step, context)
+            await step.append_event(step.session, await self._contexts.seen(context, event))
+        return await self._contexts.output(at, step, context)
 
     async def _begin_turn(self, at: Place, session: Snapshot) -> StepOutput:
         """Have plugins look at the message that begins a turn, and at the turn.
@@ -147,7 +130,7 @@ class AdkSteps:
         ADK: `Runner._handle_new_message`, `Runner._exec_with_plugin`. An answer stays as the person gave it.
         """
         key = f"{at.invocation_id}:begin:{len(session.projection.entries)}"
-        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
+        step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
         invocation = session.projection.invocations[at.invocation_id]
         answer = session.projection.loggable_answer(invocation)
         given = answer or (invocation.message if invocation.agent is None else None)
@@ -166,15 +149,15 @@ class AdkSteps:
         early = await context.plugin_manager.run_before_run_callback(invocation_context=context)
         if isinstance(early, types.Content):
             event = AdkEvent(invocation_id=at.invocation_id, author="model", content=early)
-            await step.append_event(step.session, await self._seen(context, event))
-        output = await self._output(at, step, context)
+            await step.append_event(step.session, await self._contexts.seen(context, event))
+        output = await self._contexts.output(at, step, context)
         ended = isinstance(early, types.Content)
         return replace(output, ended=ended, message=changed if answer is None else None)
 
     async def _end_turn(self, at: Place, session: Snapshot) -> StepOutput:
         """Have plugins look at a turn that has ended, and compact the log."""
         key = f"{at.invocation_id}:end:{len(session.projection.entries)}"
-        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
+        step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
         try:
             await context.plugin_manager.run_after_run_callback(invocation_context=context)
         except Exception as error:
@@ -183,16 +166,13 @@ class AdkSteps:
         app = self._registry.app.app
         if app.events_compaction_config is not None and not at.scope:
             await internals.compact(app, step.session, step)
-        return replace(await self._output(at, step, context), ended=False)
+        return replace(await self._contexts.output(at, step, context), ended=False)
 
     async def _show(self, at: Place, session: Snapshot, event: Event) -> StepOutput:
         key = f"{at.invocation_id}:{at.agent}:event:{len(session.projection.entries)}"
-        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
-        await step.append_event(step.session, await self._seen(context, to_adk(event)))
-        return await self._output(at, step, context)
-
-    async def _seen(self, context: InvocationContext, event: AdkEvent) -> AdkEvent:
-        return await internals.seen_by_plugins(self._services.runner, context, event)
+        step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
+        await step.append_event(step.session, await self._contexts.seen(context, to_adk(event)))
+        return await self._contexts.output(at, step, context)
 
     async def run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         """Run a tool, with the callbacks around it."""
@@ -201,11 +181,11 @@ class AdkSteps:
     async def _run_tool(self, at: Place, call: ToolCall) -> ToolOutput:
         session = call.session
         assert session is not None, "a google.adk tool is given its session"
-        agent = self._agents(at, session).llm_agent_named(at.agent)
+        agent = self._contexts.agents(at, session).llm_agent_named(at.agent)
         key = f"{call.key}{':confirmed' if call.confirmation is not None else ':authorized' if call.authorized else ''}"
         calling = to_adk(_event_of(session, call))
         async with self._sharing(at, session, calling.id) as shared:
-            step, context = await self._begin(at, session, agent, key, shared=shared)
+            step, context = await self._contexts.begin(at, session, agent, key, shared=shared)
             return await self._call_tool(at, call, calling, step, context)
 
     async def _call_tool(
@@ -235,7 +215,7 @@ class AdkSteps:
             attempts: int | None = ATTEMPTS_OF_DEFECTS if isinstance(error, ToolsetDown) else 1
             if planned is not None and planned.retries:
                 attempts = None
-            left = await self._left(at, agent, step, error)
+            left = await self._contexts.left(at, agent, step, error)
             text = f"{error}{callback_returns.noted()}"
             raise ToolFailed(type(error).__name__, text, left, attempts=attempts) from error
 
@@ -245,27 +225,14 @@ class AdkSteps:
 
     async def _authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:
         key = f"{at.invocation_id}:{at.agent}:authorize:{','.join(requests)}"
-        step, context = await self._begin(at, session, self._agents(at, session).agent(at.agent), key)
+        step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
         asked = {call.id: call for call in credential_requests(session.projection.events)}
         for request_id in requests:
             credential = parse_credential(session.projection.answer_to(request_id) or {})
             if credential is not None:
                 config = await self._services.credentials.config(at.key, asked[request_id].args or {}, credential)
                 await internals.store_credential(context, request_id, config)
-        return await self._output(at, step, context)
-
-    def _agents(self, at: Place, session: Snapshot, plan: str | None = None) -> AdkRegistry:
-        """Return the agents of an invocation; `plan` is its digest, where the journal does not name it."""
-        projection = session.projection
-        today = self._registry.within(projection.tools)
-        pinned = projection.plans.get(plan or projection.invocations[at.invocation_id].plan or "")
-        return today.pinned(pinned) if pinned is not None else today
-
-    def _runner(self, session: Snapshot) -> Runner:
-        tools = session.projection.tools
-        if not tools:
-            return self._services.runner
-        return self._services.runner_of(self._registry.within(tools[:-1]).agent_tool(*tools[-1]))
+        return await self._contexts.output(at, step, context)
 
     async def _run_sync(self, fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         return await self._code.run(fn, **kwargs)
@@ -284,14 +251,14 @@ class AdkSteps:
             return ToolOutput(state=step.written_past_deltas(), ends_agent=context.end_invocation)
         internals.save_output(agent, event)
         if not shown_later:
-            event = await self._seen(context, event)
+            event = await self._contexts.seen(context, event)
         state = make_plain(tool, event, step)
         response = step.returned(event)
         after: list[Event] = []
         final = internals.structured_answer(context, event)
         if final is not None:
             internals.save_output(agent, final)
-            after.append(step.returned(await self._seen(context, final)))
+            after.append(step.returned(await self._contexts.seen(context, final)))
         output = ToolOutput(
             content=response.content,
             actions=response.actions,
@@ -313,19 +280,12 @@ class AdkSteps:
         """Run nothing: google.adk's apps have no such functions."""
         raise StepRefused("DefinitionError", f"the app has no function {name!r}")
 
-    async def _output(self, at: Place, step: StepSession, context: InvocationContext) -> StepOutput:
-        output = StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
-        return await self._services.credentials.step(at.key, output, at.agent)
-
-    async def _state(self, at: Place, session: Snapshot) -> dict[str, Any]:
-        return await self._services.credentials.state(at.key, session.projection, at.invocation_id)
-
     @asynccontextmanager
     async def _sharing(self, at: Place, session: Snapshot, calling: str) -> AsyncGenerator[SharedState]:
         """Share the state with the other calls of an answer that run here at the same time."""
         key = (at.key, at.scope, calling, len(session.projection.entries))
         if key not in self._shared:
-            state = await self._state(at, session)
+            state = await self._contexts.state(at, session)
             # Another one may have been quicker.
             self._shared.setdefault(key, SharedState.of(state))
         shared = self._shared[key]
@@ -340,35 +300,6 @@ class AdkSteps:
             raise
         finally:
             shared.at_work -= 1
-
-    async def _begin(
-        self,
-        at: Place,
-        session: Snapshot,
-        agent: BaseAgent,
-        key: str,
-        *,
-        streams: bool = False,
-        shared: SharedState | None = None,
-    ) -> tuple[StepSession, InvocationContext]:
-        """Return the session and the context that a step's code gets."""
-        if shared is None:
-            shared = SharedState.of(await self._state(at, session))
-        step = StepSession(at.key, session.projection, shared, self._events)
-        message = session.projection.invocations[at.invocation_id].message
-        key = ":".join((*at.scope, key))
-        context = internals.new_context(
-            self._runner(session),
-            session=step.session,
-            new_message=message.content.model_copy(deep=True) if message.content is not None else None,
-            run_config=run_config(streams=streams),
-            invocation_id=at.invocation_id,
-        )
-        context.session_service = step
-        context.artifact_service = self._services.artifacts(key)
-        context.branch = at.branch
-        context.agent = callback_returns.watched(agent)
-        return step, context
 
 
 def _streams(at: Place, session: Snapshot, writer: Writer | None) -> bool:

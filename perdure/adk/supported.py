@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
@@ -19,10 +19,26 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
-__all__ = ["HONOURED", "Problem", "children_of", "model_name", "problem_of_agent", "problem_of_app", "tool_name"]
+__all__ = [
+    "HONOURED",
+    "Problem",
+    "children_of",
+    "held_by",
+    "is_custom",
+    "model_name",
+    "problem_of_agent",
+    "problem_of_app",
+    "runs_itself",
+    "tool_name",
+]
 
-_RUN = ("run_async", "_run_async_impl", "_run_impl", "run")
-"""The methods by which an agent of google.adk's runs: whoever overrides one runs code of its own."""
+_RUN = ("run_async", "_run_async_impl")
+"""The methods by which an agent of google.adk's runs: whoever overrides one runs code of its own, a custom agent."""
+
+_RUN_AS_NODE = ("_run_impl", "run")
+"""Those by which 2.x runs one as a node of a graph."""
+
+_NOT_YET = "is not supported yet"
 
 _EVERY_AGENT = frozenset(
     {"name", "description", "parent_agent", "sub_agents", "before_agent_callback", "after_agent_callback"}
@@ -64,7 +80,7 @@ def problem_of_app(name: str, app: App) -> Problem | None:
         kind = type(root).__name__
         return Problem(
             f"app {name!r}: its root is a {kind}; graphs are not supported yet",
-            "make it a tree of LlmAgent, SequentialAgent, LoopAgent and ParallelAgent",
+            "make it a tree of agents",
         )
     field = next(_unknown_fields(app, App), None)
     return None if field is None else Problem(f"app {name!r}: {_not_yet(field)}", "leave it out")
@@ -72,13 +88,13 @@ def problem_of_app(name: str, app: App) -> Problem | None:
 
 def problem_of_agent(agent: BaseAgent) -> Problem | None:
     """Return why an agent cannot be run, apart from its sub-agents and tools."""
-    cls = next((one for one in HONOURED if isinstance(agent, one)), None)
-    # By their code, not their class: what a subclass overrides is a custom agent's.
-    if cls is None or any(getattr(type(agent), name, None) is not getattr(cls, name, None) for name in _RUN):
-        return Problem(
-            f"{type(agent).__name__} runs code of its own, which Perdure does not run for google.adk's agents yet",
-            "use LlmAgent, SequentialAgent, LoopAgent or ParallelAgent",
-        )
+    if any(_overrides(agent, name, _class_of(agent) or BaseAgent) for name in _RUN_AS_NODE):
+        return Problem(f"{type(agent).__name__} runs as a node of a graph, {_NOT_YET}", "override _run_async_impl")
+    if is_custom(agent):
+        return _problem_of_children(agent)
+    cls = _class_of(agent)
+    if cls is None:
+        return Problem(f"{type(agent).__name__} {_NOT_YET}", "use LlmAgent, or an agent with code of your own")
     mode = str(getattr(agent, "mode", None) or "chat")
     if mode != "chat":
         return Problem(f"mode={mode!r} is not supported yet", "leave it out, and have the agent transferred to")
@@ -87,19 +103,62 @@ def problem_of_agent(agent: BaseAgent) -> Problem | None:
     field = next(_unknown_fields(agent, cls), None)
     if field is not None:
         return Problem(_not_yet(field), "leave it out")
-    if len(children_of(agent)) < len(agent.sub_agents):
-        return Problem("graph nodes among sub_agents are not supported yet", "make them agents")
-    return _problem_of_model(agent) if isinstance(agent, LlmAgent) else None
+    problem = _problem_of_children(agent)
+    return _problem_of_model(agent) if problem is None and isinstance(agent, LlmAgent) else problem
+
+
+def is_custom(agent: BaseAgent) -> bool:
+    """Return whether an agent is a custom one: its class, which is not google.adk's, says how it runs."""
+    cls = _class_of(agent) or BaseAgent
+    # By their code, not their class: what a subclass overrides is a custom agent's.
+    owner = next((one for one in type(agent).__mro__ if any(name in vars(one) for name in _RUN)), BaseAgent)
+    return any(_overrides(agent, name, cls) for name in _RUN) and not owner.__module__.startswith("google.adk.")
+
+
+def runs_itself(agent: BaseAgent) -> bool:
+    """Return whether a custom agent overrides all of a run, the callbacks around it, too."""
+    return _overrides(agent, "run_async", BaseAgent)
+
+
+def _class_of(agent: BaseAgent) -> type[Any] | None:
+    return next((one for one in HONOURED if isinstance(agent, one)), None)
+
+
+def _overrides(agent: BaseAgent, name: str, cls: type[Any]) -> bool:
+    return getattr(type(agent), name, None) is not getattr(cls, name, None)
 
 
 def children_of(agent: BaseAgent) -> list[BaseAgent]:
-    """Return an agent's sub-agents that are agents: 2.x takes nodes of graphs, too."""
-    given: list[Any] = [*agent.sub_agents]
+    """Return an agent's sub-agents that are agents: 2.x takes nodes of graphs, too. A custom agent may hold others."""
+    given: list[Any] = [*agent.sub_agents, *(held_by(agent) if is_custom(agent) else ())]
     return [child for child in given if isinstance(child, BaseAgent)]
 
 
+def held_by(agent: BaseAgent) -> list[BaseAgent]:
+    """Return the agents in no tree that a custom agent has beside its sub-agents: in fields of its own."""
+    fields = [value for name, value in vars(agent).items() if name not in ("sub_agents", "parent_agent")]
+    found = {id(one): one for one in _agents_in([*fields, *(agent.__pydantic_private__ or {}).values()])}
+    return [one for one in found.values() if one.parent_agent is None and one is not agent]
+
+
+def _agents_in(values: Iterable[Any]) -> Iterator[BaseAgent]:
+    for value in values:
+        if isinstance(value, BaseAgent):
+            yield value
+        elif isinstance(value, dict):
+            yield from _agents_in(cast("dict[Any, Any]", value).values())
+        elif isinstance(value, list | tuple):
+            yield from _agents_in(cast("list[Any]", value))
+
+
+def _problem_of_children(agent: BaseAgent) -> Problem | None:
+    if sum(isinstance(child, BaseAgent) for child in cast("list[object]", agent.sub_agents)) == len(agent.sub_agents):
+        return None
+    return Problem("graph nodes among sub_agents are not supported yet", "make them agents")
+
+
 def _not_yet(field: str) -> str:
-    return f"{field} is not supported yet"
+    return f"{field} {_NOT_YET}"
 
 
 def _unknown_fields(given: Any, cls: type[Any]) -> Iterator[str]:

@@ -192,7 +192,7 @@ class ModelCalled(_Entry):
 
 
 class RunBegan(_Entry):
-    """An agent that is shown its current turn only has begun to run: what others say from here on starts no turn."""
+    """An agent has begun to run that goes by that: it is shown its current turn only, or its code runs in steps."""
 
     kind: Literal["run_began"] = "run_began"
     invocation_id: str

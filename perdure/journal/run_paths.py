@@ -21,3 +21,8 @@ RunPath = Annotated[
 """The agent run that an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
 
 Empty where it is not told: no custom agent is in the plan, or the log was imported."""
+
+
+def agent_in(path: str) -> str:
+    """Return the agent whose run a path names; empty if it is."""
+    return path.rpartition("/")[2].partition("#")[0].partition("@")[0]

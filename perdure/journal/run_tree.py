@@ -8,8 +8,9 @@ from typing import assert_never
 
 from perdure.journal.entries import ActivityKept, CallbackRan, EventLogged, FailureCaught, RunBegan, RunEntry
 from perdure.journal.events import Event
+from perdure.journal.run_paths import agent_in
 from perdure.journal.runs import AgentRun, is_state, upwards
-from perdure.plan.nodes import CustomNode, LlmNode, Plan
+from perdure.plan.nodes import CustomNode, LlmNode, Node, Plan
 
 
 def build_runs(plan: Plan, root: str, entries: Iterable[RunEntry]) -> AgentRun:
@@ -61,13 +62,12 @@ class _NamedRuns:
         return run
 
     def _begin(self, parent: AgentRun, segment: str, branch: str | None, *, leaf: bool) -> AgentRun | None:
-        agent, _, nth = segment.partition("#")
-        agent = agent.partition("@")[0]
+        agent, nth = agent_in(segment), segment.partition("#")[2]
         node, above = self._plan.nodes.get(agent), self._plan.nodes.get(parent.agent)
         # Only a custom agent has others work before it has logged anything.
         if node is None or above is None or not (leaf or isinstance(node, CustomNode)):
             return None
-        if self._plan.parents.get(agent) is not above and not isinstance(above, LlmNode):
+        if not self._may_begin(above, agent):
             return None
         run = AgentRun(agent, branch, parent, path=f"{parent.path}/{segment}", nth=int(nth or 1))
         self._runs[run.path] = run
@@ -77,6 +77,11 @@ class _NamedRuns:
             if len(parent.children) > 1 and parent.children[-2].nth > run.nth:
                 parent.children.sort(key=lambda child: child.nth)
         return run
+
+    def _may_begin(self, above: Node, agent: str) -> bool:
+        if isinstance(above, CustomNode):
+            return above.name in self._plan.path(agent)[:-1]
+        return self._plan.parents.get(agent) is above or isinstance(above, LlmNode)
 
     def log(self, run: AgentRun, event: Event) -> None:
         """Take note of an event in a run that these hold, before it is recorded."""
@@ -88,7 +93,8 @@ class _NamedRuns:
                 up.ended, up.state = False, None
             below = up
         target = event.actions.transfer_to_agent
-        if target is not None and target in self._plan.nodes:
+        custom = isinstance(self._plan.nodes.get(run.agent), CustomNode)
+        if target is not None and target in self._plan.nodes and not custom:
             child = run.last_child(target) or self.add(run, target, run.branch)
             self._held.add(child)
             self._last[target, event.branch] = child
@@ -176,7 +182,7 @@ class _Builder:
 
     def _add_event(self, entry: EventLogged) -> None:
         event = entry.event
-        run = self._run_of(entry.run, event.author, event.branch)
+        run = self._run_of(entry.run, self._agent_of(entry), event.branch)
         if run is None:
             return
         for above in upwards(run):
@@ -194,6 +200,11 @@ class _Builder:
         else:
             self._record(run, event)
             self._move(run, event)
+
+    def _agent_of(self, entry: EventLogged) -> str:
+        """Return the agent that logged an event: a custom agent of google.adk's may give it another author."""
+        agent = agent_in(entry.run)
+        return agent if isinstance(self._plan.nodes.get(agent), CustomNode) else entry.event.author
 
     def _run_of(self, path: str, agent: str, branch: str | None) -> AgentRun | None:
         run = self._named.find(path, agent, branch) if path else self._named.find_last(agent, branch)

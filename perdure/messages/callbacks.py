@@ -1,4 +1,4 @@
-"""What a step is asked that is no model call and no tool: callbacks, and credentials that a person gave."""
+"""What a step is asked that is no model call and no tool: callbacks, custom agents' code, and credentials."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CALL_BACK = "perdure:callback"
 AgentCallback = Literal["before", "after"]
 """Which of an agent's callbacks: before its run begins, or behind its end."""
 
-Callback = Literal[AgentCallback, "begin", "end", "event", "authorize"]
+Callback = Literal[AgentCallback, "begin", "end", "event", "run", "authorize"]
 """Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn, or
-of an event that the workflow made; or ADK's own code that takes up a credential."""
+of an event that the workflow made; or a custom agent's own code; or ADK's that takes up a credential."""
 
 CALLBACK_NAMES: dict[Callback, str] = {
     "before": "before_agent_callback",
@@ -26,13 +26,14 @@ CALLBACK_NAMES: dict[Callback, str] = {
     "begin": "before_run_callback",
     "end": "after_run_callback",
     "event": "on_event_callback",
+    "run": "_run_async_impl",
     "authorize": "auth_preprocessor",
 }
 """What people know them by: ADK's names."""
 
 
 class CallbackInput(BaseModel):
-    """Activity `perdure:callback`: the callbacks before or after a google.adk agent, or around a turn; credentials."""
+    """Activity `perdure:callback`: callbacks around a google.adk agent or a turn; custom agents' code; credentials."""
 
     model_config = ConfigDict(frozen=True)
 

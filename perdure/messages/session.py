@@ -20,6 +20,7 @@ from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionSta
 from perdure.journal.packing import unpack
 from perdure.journal.run_paths import RunPath
 from perdure.journal.tool_runs import Outcome, idempotency_key
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import CallLimit, Plan
 
 LOAD_PLAN = "perdure:load_plan"
@@ -347,18 +348,6 @@ class ModelInput(_Message):
     scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """The calls of tools that run the agent, outermost first."""
     journal: JournalSlice
-
-
-class StepLog(_Message):
-    """What a step of a google.adk agent adds to the journal."""
-
-    events: tuple[Event, ...] = ()
-    state: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
-    """What its code wrote into the state by other ways than an event; it lasts as the invocation does."""
-    ended: bool = Field(default=False, exclude_if=unsaid)
-    """The agent's run, or the turn, ends behind the events."""
-    message: types.Content | None = Field(default=None, exclude_if=unsaid)
-    """What the user's message is to be, if plugins changed it."""
 
 
 class ModelOutput(_Message):

@@ -207,7 +207,7 @@ class CustomNode(_Node):
 
     kind: Literal["custom"] = "custom"
     code: str
-    """`MODULE:QUALNAME` of the class, which the workflow sandbox loads afresh."""
+    """`MODULE:QUALNAME` of the class. Of Perdure's own agents the workflow sandbox loads it afresh."""
 
 
 class RefusedNode(_Node):

@@ -21,12 +21,10 @@ from perdure.journal.entries import (
     InvocationResumed,
     InvocationSettled,
     MessageAccepted,
-    ModelCalled,
     StateChanged,
     TempStateSet,
     ToolKept,
     ToolRan,
-    ToolStarted,
     Within,
     payload_size,
 )
@@ -43,19 +41,17 @@ from perdure.messages.session import (
     MessageInput,
     ModelInput,
     ModelOutput,
-    StepLog,
     ToolInput,
 )
 from perdure.messages.shared_state import ShareStateInput, StateChangeInput
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import LlmNode, ToolPlan
+from perdure.recovery.rebuilt_entries import SAME_TIME, callback_ran, is_same_start, model_called, tool_start
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import by_branch, check_answer, expired_answer, named, state_event
 from perdure.rules.model_answers import call_ids, derived_id, instant_output, logged_events, model_event
 from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.views.pages import expired_cause
-
-_SAME_TIME = 0.002
-"""Seconds by which the journal's time of a workflow task may differ from history's."""
 
 
 class Rebuilder:
@@ -156,7 +152,7 @@ class Rebuilder:
         asked = invocation.asked_again if invocation is not None else {}
         if output.step is not None:
             self._apply(model_called(call))
-            self._log_step(call.invocation_id, output.step, time)
+            self._log_step(call.invocation_id, output.step, time, call.run)
             return
         judgment = judge(output.answer, asked.get((call.agent, call.branch, call.run), ()))
         self._apply(model_called(call, judgment.again))
@@ -168,14 +164,14 @@ class Rebuilder:
         logged = [self.log(part, call.invocation_id, time) for part in logged_events(event)]
         self._respond(next((part for part in logged if part.content is not None), logged[0]), time)
 
-    def _log_step(self, invocation_id: str, step: StepLog, time: float) -> None:
+    def _log_step(self, invocation_id: str, step: StepLog, time: float, run: str = "") -> None:
         if step.state:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=step.state))
         for event in step.events:
-            self.log(event, invocation_id, time)
+            self.log(event, invocation_id, time, run)
 
     def called_back(self, call: CallbackInput, step: StepLog, length: int, time: float) -> None:
-        """Log what callbacks before or after an agent left, or take up credentials, unless that was done.
+        """Log what callbacks around an agent left, or its own code, or take up credentials, unless that was done.
 
         What plugins did around a turn is done again: no entry says that it was. `length` is how long the journal was,
         at least, when they were called.
@@ -183,12 +179,21 @@ class Rebuilder:
         invocation = self.projection.invocations[call.invocation_id]
         if call.which in ("before", "after"):
             self._log_callback(call, call.which, step, length, time)
+        elif call.which == "run":
+            self._log_code(call, step, length, time)
         elif call.which == "authorize" and not invocation.authorized.issuperset(call.requests):
             taken = TempStateSet(invocation_id=invocation.id, delta=step.state, authorized=tuple(call.requests))
             self._apply(taken)
 
+    def _log_code(self, call: CallbackInput, step: StepLog, length: int, time: float) -> None:
+        """Log what a custom agent's code left, unless a slice tells of an event of it since then."""
+        since = self.projection.entries[0 if call.scope else length :]
+        own = [entry.event for entry in since if isinstance(entry, EventLogged) and entry.run == call.run]
+        if not step.events or all(event.content != step.events[0].content for event in own):
+            self._log_step(call.invocation_id, step, time, call.run)
+
     def _log_callback(self, call: CallbackInput, which: AgentCallback, step: StepLog, length: int, time: float) -> None:
-        ran = _callback_ran(call, which, self._seed, len(self.projection.entries), len(step.events))
+        ran = callback_ran(call, which, self._seed, len(self.projection.entries), len(step.events))
         known = (entry for entry in self.projection.entries[length:] if isinstance(entry, CallbackRan))
         if any(entry.model_copy(update={"ids": ran.ids}) == ran for entry in known):
             return
@@ -197,7 +202,7 @@ class Rebuilder:
             event.model_copy(update={"id": id, "author": event.author or call.agent, "branch": call.branch})
             for event, id in zip(step.events, ran.ids, strict=True)
         ]
-        self._log_step(call.invocation_id, StepLog(events=tuple(given), state=step.state), time)
+        self._log_step(call.invocation_id, StepLog(events=tuple(given), state=step.state), time, call.run)
 
     def tool_started(self, call: ToolInput, time: float) -> None:
         """Note that an at-most-once tool was started by the workflow task of this time, unless that was done."""
@@ -205,22 +210,15 @@ class Rebuilder:
         tool = tool_of(self.projection, invocation, call) if invocation is not None else None
         if invocation is None or tool is None or not tool.at_most_once:
             return
-        entry = ToolStarted(
-            invocation_id=invocation.id,
-            call_id=call.function_call_id,
-            agent=call.agent,
-            tool=call.tool,
-            idempotency_key=call.idempotency_key,
-            timestamp=time,
-        )
-        if not any(_is_same_start(known, entry) for known in self.projection.entries):
+        entry = tool_start(call, time)
+        if not any(is_same_start(known, entry) for known in self.projection.entries):
             self._apply(entry)
 
     def tool_not_started(self, call: ToolInput, time: float) -> None:
         """Note that what was noted at `time` did not start after all, unless that was done, or it was started again."""
         invocation = self.projection.invocations.get(call.invocation_id)
         noted = invocation.started.get(call.function_call_id) if invocation is not None else None
-        if noted is not None and abs(noted.timestamp - time) < _SAME_TIME:
+        if noted is not None and abs(noted.timestamp - time) < SAME_TIME:
             ran = ToolRan(
                 call_id=call.function_call_id,
                 key_salt=call.key_salt,
@@ -368,8 +366,8 @@ class Rebuilder:
         found = (write.write_id for write in self._writes if write.delta == shared and write.write_id not in known)
         return next(found, None) or derived_id(self._seed, "event", len(self.projection.entries))
 
-    def log(self, event: Event, invocation_id: str, time: float) -> Event:
-        """Log an agent's event, unless it is too large; returns it with its id and time."""
+    def log(self, event: Event, invocation_id: str, time: float, run: str = "") -> Event:
+        """Log an agent's event, of a run if it is known, unless it is too large; returns it with its id and time."""
         delta, temp = split_state_delta(event.actions.state_delta)
         if temp:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=temp))
@@ -378,7 +376,7 @@ class Rebuilder:
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:
-            self._apply(EventLogged(event=logged))
+            self._apply(EventLogged(event=logged, run=run))
         return logged
 
 
@@ -420,31 +418,3 @@ def _overdue(projection: Projection, time: float) -> list[Call]:
         and call.pending.deadline <= time
         and projection.takes_answers(call.pending.invocation_id)
     ]
-
-
-def _callback_ran(call: CallbackInput, which: AgentCallback, seed: str, at: int, events: int) -> CallbackRan:
-    """Return the entry of callbacks that came back; `at` tells the rounds of a loop apart."""
-    place = (call.agent, call.branch, which, call.run)
-    return CallbackRan(
-        invocation_id=call.invocation_id,
-        agent=call.agent,
-        branch=call.branch,
-        which=which,
-        ids=tuple(derived_id(seed, "callback", at, *place, index) for index in range(events)),
-        run=call.run,
-    )
-
-
-def _is_same_start(known: Entry, entry: ToolStarted) -> bool:
-    return (
-        isinstance(known, ToolStarted)
-        and known.call_id == entry.call_id
-        and abs(known.timestamp - entry.timestamp) < _SAME_TIME
-    )
-
-
-def model_called(call: ModelInput, again: str | None = None) -> ModelCalled:
-    """Return the entry of a model call that came back; `again` says why it is made once more."""
-    return ModelCalled(
-        agent=call.agent, invocation_id=call.invocation_id, branch=call.branch, run=call.run, again=again
-    )

@@ -35,13 +35,14 @@ from perdure.messages.session import (
     ModelInput,
     ModelOutput,
     SessionInput,
-    StepLog,
     ToolInput,
 )
 from perdure.messages.shared_state import CHANGE_STATE, StateChangeInput
+from perdure.messages.step_log import StepLog
 from perdure.recovery.doubt_questions import Questions
 from perdure.recovery.history_payloads import Step, read_json, requests, start_of, step_key, steps, writes_of
-from perdure.recovery.rebuilding import Rebuilder, model_called
+from perdure.recovery.rebuilding import Rebuilder
+from perdure.recovery.rebuilt_entries import model_called
 from perdure.recovery.rebuilt_failures import tool_failed
 from perdure.recovery.starts import DeadlineTimers, Starts, is_beside
 from perdure.rules.failures import failure_text

@@ -19,6 +19,7 @@ from perdure.journal.projection import Projection
 from perdure.journal.run_paths import RunPath
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.keys import SessionKey
+from perdure.messages.step_log import NextAgent
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.prompt import PromptMemo
@@ -47,10 +48,12 @@ class Snapshot:
     projection: Projection
     memo: PromptMemo
     """For prompts of this session."""
+    around: Projection | None = None
+    """The whole session, where the projection is that of an agent that a tool runs."""
 
     def within(self, scope: Sequence[str]) -> Snapshot:
         """Return what the agents see that tools run, by the calls around them, outermost first."""
-        return replace(self, projection=self.projection.scope(scope)) if scope else self
+        return replace(self, projection=self.projection.scope(scope), around=self.projection) if scope else self
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,15 @@ class StepOutput:
     """The agent's run, or the turn, is to end behind the events, whatever they say."""
     message: types.Content | None = None
     """What the user's message is to be, if plugins changed it."""
+    agents: tuple[NextAgent, ...] = ()
+    """Of a custom agent's code: the sub-agents without which it does not go on."""
+    passes_on: bool = False
+    """Of a custom agent's code: it ended by what a sub-agent had failed of."""
 
 
-Callback = Literal["before", "after", "begin", "end", "event"]
+Callback = Literal["before", "after", "begin", "end", "event", "run"]
 """Which callbacks: before an agent's run begins, or behind its end; those of plugins around an invocation's turn; or
-plugins' look at an event.
+plugins' look at an event. Or a custom agent's own code.
 """
 
 
@@ -151,6 +158,15 @@ class ToolFailed(StepRefused):
         self.attempts = attempts
 
 
+class CodeFailed(StepRefused):
+    """A custom agent's code raised, and says what it leaves in the log."""
+
+    def __init__(self, kind: str, message: str, left: StepOutput) -> None:
+        """Say why, and what is left."""
+        super().__init__(kind, message)
+        self.left = left
+
+
 class Steps(Protocol):
     """The steps of one app's agents. Their code runs on one loop; none blocks the loop of the caller."""
 
@@ -173,10 +189,12 @@ class Steps(Protocol):
     async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
         """Run the callbacks before or after an agent, or those around a turn, of which `at` names the first agent.
 
-        Or have plugins look at an `event` that is to be logged; returns it as they want it.
+        Or have plugins look at an `event` that is to be logged; returns it as they want it. Or run a custom agent's
+        code, up to where it waits for sub-agents that have not run.
 
         Raises:
             NotRegistered: This process lacks the agent.
+            CodeFailed: A custom agent's code raised.
             Exception: What a callback raised.
         """
         ...

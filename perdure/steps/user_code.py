@@ -35,6 +35,11 @@ class CodeRunner:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"perdure-{name}-loop", daemon=True)
         self._thread.start()
+        self._endings: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+    def at_close(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have what a step left on the loop ended before the loop stops."""
+        self._endings.append(ending)
 
     def with_threads(self, name: str, max_threads: int) -> CodeRunner:
         """Return a runner on the same loop whose threads are its own, so that neither waits for the other's."""
@@ -102,6 +107,8 @@ class CodeRunner:
     def close(self) -> None:
         """Stop the loop; threads that still run are left to their end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        endings = [asyncio.run_coroutine_threadsafe(ending(), self._loop) for ending in self._endings]
+        futures.wait(endings, timeout=_GRACE_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_GRACE_SECONDS)
         if not self._thread.is_alive():

@@ -20,10 +20,11 @@ def workflow_runner(registries: Sequence[AnyRegistry], *, guarded: bool = False)
 
     `guarded` is for workers that are asked while they work (`perdure/temporal/query_guard.py`).
 
-    In the sandbox only `perdure.workflows` and the modules of custom agents are loaded afresh, and guarded; everything
-    else passes through. Perdure's own workflow code needs no guard at run time, and is a third cheaper without one.
+    In the sandbox only `perdure.workflows` and the modules of Perdure's custom agents are loaded afresh, and guarded;
+    everything else passes through. Perdure's own workflow code needs no guard at run time, and is a third cheaper
+    without one.
     """
-    nodes = (node for registry in registries for node in registry.plan.nodes.values())
+    nodes = (node for registry in registries if registry.plan.adk is None for node in registry.plan.nodes.values())
     modules = {node.code.partition(":")[0] for node in nodes if isinstance(node, CustomNode)}
     if not modules:
         return GuardedRunner() if guarded else UnsandboxedWorkflowRunner()

@@ -19,7 +19,8 @@ from perdure.journal.entries import (
 from perdure.journal.events import USER
 from perdure.journal.projection import Invocation
 from perdure.logs import bound
-from perdure.messages.session import LoadPlanInput, LoadPlanOutput, StepLog, Trial
+from perdure.messages.session import LoadPlanInput, LoadPlanOutput, Trial
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import Plan
 from perdure.trajectories.checks import agent_of_import
 from perdure.workflows.agents.callbacks import begin_turn, end_turn

@@ -35,6 +35,15 @@ class Custom(BaseAgent):
         yield Event(author=self.name)
 
 
+class Foreign(BaseAgent):
+    """Stands for an agent of google.adk's own that Perdure does not know."""
+
+    __module__ = "google.adk.agents.foreign_agent"
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        yield Event(author=self.name)
+
+
 class Overridden(LlmAgent):
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         async for event in super()._run_async_impl(ctx):
@@ -104,7 +113,8 @@ TOOLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "BaseTool": (lambda: OwnTool(name="own", description="Own."), "own", "durable"),
     "AgentTool": (lambda: AgentTool(inner()), "inner", "durable"),
     "AgentTool of its own": (lambda: OwnAgentTool(inner()), "inner", "coarser"),
-    "AgentTool of a custom agent": (lambda: AgentTool(Custom(name="inner")), "inner", "coarser"),
+    "AgentTool of a custom agent": (lambda: AgentTool(Custom(name="inner")), "inner", "durable"),
+    "AgentTool of an agent that is refused": (lambda: AgentTool(Foreign(name="inner")), "inner", "coarser"),
     "runner": (lambda: in_a_runner, "in_a_runner", "coarser"),
     "runner behind a function": (lambda: behind_a_function, "behind_a_function", "coarser"),
     "AgentTool by hand": (lambda: by_hand, "by_hand", "coarser"),
@@ -133,9 +143,10 @@ AGENTS: dict[str, tuple[Callable[[], BaseAgent], str]] = {
     "loop": (lambda: LoopAgent(name="inner", max_iterations=2), "durable"),
     "parallel": (lambda: ParallelAgent(name="inner"), "durable"),
     "code executor": (lambda: inner(code_executor=UnsafeLocalCodeExecutor()), "coarser"),
-    "custom": (lambda: Custom(name="inner"), "refused"),
-    "overridden": (lambda: Overridden(name="inner", model="gemini-2.5-flash"), "refused"),
-    "wrapped": (lambda: Wrapped(name="inner", model="gemini-2.5-flash"), "refused"),
+    "custom": (lambda: Custom(name="inner"), "coarser"),
+    "overridden": (lambda: Overridden(name="inner", model="gemini-2.5-flash"), "coarser"),
+    "wrapped": (lambda: Wrapped(name="inner", model="gemini-2.5-flash"), "coarser"),
+    "google.adk's own": (lambda: Foreign(name="inner"), "refused"),
 }
 
 
@@ -153,7 +164,7 @@ def test_an_agent_is_as_durable_as_it_is_told(case: str) -> None:
 
 
 def test_all_that_is_refused_is_told_at_once() -> None:
-    root = SequentialAgent(name="root", sub_agents=[Custom(name="a"), Custom(name="b"), inner()])
+    root = SequentialAgent(name="root", sub_agents=[Foreign(name="a"), Foreign(name="b"), inner()])
     assert [name for name, part in parts_of(root).items() if part.verdict == "refused"] == ["root/a", "root/b"]
 
 

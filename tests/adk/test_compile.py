@@ -30,7 +30,7 @@ from perdure.adk.compile import compile_adk_app
 from perdure.adk.loading import as_adk_app
 from perdure.errors import DefinitionError
 from perdure.plan.diff import describe_change, describe_plan, diff_plans
-from perdure.plan.nodes import LlmNode, Plan
+from perdure.plan.nodes import CustomNode, LlmNode, Plan
 
 
 def plan_of(app: App | BaseAgent) -> Plan:
@@ -126,9 +126,32 @@ class Chain(SequentialAgent):
 
 
 @pytest.mark.parametrize("custom", [Story, Chain])
-def test_code_of_its_own_is_refused_by_name(custom: type[BaseAgent]) -> None:
-    with pytest.raises(DefinitionError, match=rf"agent 'tale': {custom.__name__} runs code of its own"):
-        plan_of(llm("root", sub_agents=[custom(name="tale")]))
+def test_code_of_its_own_makes_a_custom_agent(custom: type[BaseAgent]) -> None:
+    tale = custom(name="tale", sub_agents=[llm("writer")], before_agent_callback=look)
+    (node,) = plan_of(llm("root", sub_agents=[tale])).root.sub_agents
+    assert isinstance(node, CustomNode)
+    assert (node.code, node.before, node.after) == (f"{__name__}:{custom.__name__}", True, False)
+    assert [child.name for child in node.sub_agents] == ["writer"]
+
+
+class Teller(BaseAgent):
+    """Holds an agent that is in no tree."""
+
+    writer: BaseAgent
+    others: tuple[Any, ...] = ()
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        yield Event(author=self.name)
+
+
+def test_what_a_custom_agent_holds_is_underneath_it_once() -> None:
+    shared, sub_agent = llm("writer"), llm("editor")
+    first = Teller(name="first", writer=sub_agent, others=(shared, "a word"), sub_agents=[sub_agent])
+    second = Teller(name="second", writer=shared)
+    (one, two) = plan_of(SequentialAgent(name="root", sub_agents=[first, second])).root.sub_agents
+    assert [child.name for child in one.sub_agents] == ["editor", "writer"]
+    assert two.sub_agents == ()
+    assert [child.name for child in first.sub_agents] == ["editor"], "the app's own objects are as they were"
 
 
 @pytest.mark.skipif(internals.MAJOR < 2, reason="google.adk 1 has neither")
@@ -201,7 +224,7 @@ def test_agents_of_tools_are_part_of_the_plan() -> None:
     assert "+Check well." in told
 
 
-@pytest.mark.parametrize("kind", ["own code in the tool", "own code in the agent", "its own tool"])
+@pytest.mark.parametrize("kind", ["own code in the tool", "its own tool"])
 def test_agents_of_tools_that_cannot_be_planned_are_one_step(kind: str) -> None:
     class OwnTool(AgentTool):
         async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
@@ -210,7 +233,6 @@ def test_agents_of_tools_that_cannot_be_planned_are_one_step(kind: str) -> None:
     root = llm("root")
     given = {
         "own code in the tool": OwnTool(llm("helper")),
-        "own code in the agent": AgentTool(Story(name="helper")),
         "its own tool": AgentTool(root),
     }
     root.tools = [given[kind]]

@@ -28,13 +28,6 @@ SCENARIOS = {scenario.name: scenario for scenario in all_scenarios()}
 
 _REQUESTS = "the request is google.adk's: "
 _BY_ALL = {
-    "custom agents of google.adk do not run yet": (
-        "custom_agent_failure_step_two",
-        "custom_beside_a_waiting_branch",
-        "custom_in_loop",
-        "custom_long_running_underneath",
-        "custom_same_step_twice",
-    ),
     "an answer with an error code, or an empty one, ends the agent (R14)": (
         "empty_answer",
         "no_answer_asked_again",
@@ -63,6 +56,8 @@ _BY_2 = {
     "the model is asked once more behind the first value of a long-running tool": (
         "answer_after_the_end",
         "answer_reruns_failed_branch",
+        "custom_long_running_underneath",
+        "custom_same_step_twice",
         "escalate_while_sibling_waits",
         "failure_beside_long_running",
         "long_running_nested_parallel",

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
-from google.adk.agents import SequentialAgent
+from google.adk.agents import BaseAgent, SequentialAgent
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools import LongRunningFunctionTool, ToolContext
 from google.genai import types
+from pydantic import PrivateAttr
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
@@ -123,3 +126,48 @@ async def test_a_terminated_session_goes_on_without_calling_back_again(
         assert [line for line in await user.log() if ": " in line] == LOG
         ran = [(e.agent, e.which) for e in (await user.journal()).entries if isinstance(e, CallbackRan)]
     assert ran == [("clerk", "before"), ("clerk", "after"), ("writer", "before"), ("root", "after")]
+
+
+class Flow(BaseAgent):
+    """Says something between its sub-agents, and how often its code has begun."""
+
+    _begun: int = PrivateAttr(default=0)
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        self._begun += 1
+        for number, sub_agent in enumerate(self.sub_agents):
+            content = types.Content(role="model", parts=[types.Part(text=f"step {number}")])
+            yield Event(author=self.name, content=content, actions=EventActions(state_delta={"step": number}))
+            async for event in sub_agent.run_async(ctx):
+                yield event
+
+
+@pytest.mark.parametrize("end", ["every", "terminated"])
+async def test_a_custom_agent_goes_on_from_a_journal_that_is_rebuilt(client: Client, app_name: str, end: str) -> None:
+    clerk = agent("clerk", call("ask_manager"), say("booked"), tools=[LongRunningFunctionTool(func=ask_manager)])
+    flow = Flow(name="flow", sub_agents=[agent("first", say("hi")), clerk, agent("last", say("bye"))])
+    async with serving(client, make_app(app_name, flow, resumable=True)) as user:
+        await user.create()
+        (asked,) = (await user.run("go")).pending
+        if end == "terminated":
+            await user.workflow.terminate()
+        await user.answered({asked.id: {"ok": True}})
+        log = await user.log()
+        histories = await user.histories()
+    said = [line for line in log if "ask_manager" not in line]
+    assert said == [
+        "user: go",
+        "flow: step 0",
+        "first: hi",
+        "flow: step 1",
+        "clerk: booked",
+        "flow: step 2",
+        "last: bye",
+    ]
+    if end == "every":
+        # Wherever its history ends, nothing stands in the journal twice, and each event in its place.
+        (history,) = histories
+        for length in range(5, len(history.events)):
+            rebuilt = fold_journal(salvage(history.events[:length], goes_on=False))
+            texts = [f"{event.author}: {event.text}" for event in rebuilt.events if event.text]
+            assert texts == said[: len(texts)]

@@ -24,6 +24,7 @@ from perdure.adk.models import model_step
 from perdure.agents.adk_app import AdkApp
 from perdure.models.base import LlmRequest as OwnRequest
 from perdure.plan.nodes import TRANSFER
+from tests.conformance.adk_steps_agent import StepsAgent
 from tests.conformance.build import RecordingModel, ScenarioError, ScenarioParts
 from tests.conformance.scenario import (
     AgentSpec,
@@ -108,8 +109,10 @@ class AdkScenarioApp(ScenarioParts[AdkApp]):
                 return LoopAgent(**fields, max_iterations=spec.max_iterations)
             case ParallelSpec():
                 return ParallelAgent(**fields)
-            case CustomSpec() | ProgramSpec():
-                raise ScenarioError(f"{spec.name} is a custom agent, and those of google.adk do not run yet")
+            case CustomSpec():
+                return StepsAgent(**fields, steps=list(spec.steps))
+            case ProgramSpec():
+                raise ScenarioError(f"{spec.name} runs functions of Perdure's apps, which google.adk's have not")
 
     def _llm_agent(self, spec: LlmSpec, fields: dict[str, Any]) -> LlmAgent:
         return LlmAgent(

@@ -57,9 +57,9 @@ def _credential(where: str, how: str) -> Hazard:
 def _of_code(code: UserCode) -> Iterator[Hazard]:
     for call in calls_reached(code.function):
         name = call.text.rpartition(".")[2]
-        if code.role == "callback":
+        if code.role != "tool":
             yield from _clock(code, call)
-        elif (what := _asks_model(call)) is not None:
+        if code.role != "callback" and (what := _asks_model(call)) is not None:
             yield Hazard(
                 kind="own_model_calls",
                 where=call.where,

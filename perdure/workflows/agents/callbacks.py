@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun
 from perdure.messages.callbacks import AgentCallback, Callback, CallbackInput
-from perdure.messages.session import StepLog
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import Node, Plan, ToolOptions
 from perdure.workflows.agents.scope import Scope
 
@@ -52,7 +52,7 @@ async def begin_turn(scope: Scope, agent: str) -> StepLog:
     """
     if scope.plan.adk is None or not scope.plan.adk.begins:
         return StepLog()
-    return await _run_step(scope, agent, "begin")
+    return await run_step(scope, agent, "begin")
 
 
 def ends_turns(plan: Plan) -> bool:
@@ -71,7 +71,7 @@ async def end_turn(scope: Scope, agent: str) -> None:
         EffectFailed: One raised, or an event is too large to be read again.
     """
     if ends_turns(scope.plan):
-        await scope.log_beside(await _run_step(scope, agent, "end"))
+        await scope.log_beside(await run_step(scope, agent, "end"))
 
 
 async def shown_to_plugins(scope: Scope, run: AgentRun, event: Event) -> Event:
@@ -90,7 +90,7 @@ async def shown_to_plugins(scope: Scope, run: AgentRun, event: Event) -> Event:
     if scope.plan.adk is None or not scope.plan.adk.watches:
         return event
     scope.keep_unlogged()
-    step = await _run_step(scope, run.agent, "event", branch=run.branch, run=scope.name_of(run), event=event)
+    step = await run_step(scope, run.agent, "event", branch=run.branch, run=scope.name_of(run), event=event)
     if step.state:
         scope.keep_state(step.state)
     return step.events[0].model_copy(update={"author": event.author, "branch": event.branch})
@@ -111,19 +111,19 @@ async def authorize(scope: Scope, run: AgentRun, requests: Sequence[str]) -> Non
     if not fresh:
         return
     scope.progress.check_stopped()
-    step = await _run_step(scope, run.agent, "authorize", branch=run.branch, run=scope.name_of(run), requests=fresh)
+    step = await run_step(scope, run.agent, "authorize", branch=run.branch, run=scope.name_of(run), requests=fresh)
     scope.keep_state(step.state, authorized=fresh)
 
 
 async def _call_back(scope: Scope, run: AgentRun, which: AgentCallback) -> bool:
     scope.progress.check_stopped()
-    step = await _run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
+    step = await run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
     for event in await scope.log_step(step, run, of=which):
         run.escalated |= bool(event.actions.escalate)
     return step.ended
 
 
-async def _run_step(
+async def run_step(
     scope: Scope,
     agent: str,
     which: Callback,
@@ -133,6 +133,11 @@ async def _run_step(
     requests: tuple[str, ...] = (),
     event: Event | None = None,
 ) -> StepLog:
+    """Run one step that is no model call and no tool; what its activity is given is said there.
+
+    Raises:
+        EffectFailed: It failed.
+    """
     call = CallbackInput(
         which=which,
         agent=agent,

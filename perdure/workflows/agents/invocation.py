@@ -12,6 +12,7 @@ from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, RefusedNode, SequentialNode
 from perdure.workflows.agents.callbacks import before_agent, end_turn, ends_turns
+from perdure.workflows.agents.code_steps import run_code
 from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.agents.custom_agent import run_custom
 from perdure.workflows.agents.llm_agent import run_llm_agent
@@ -37,7 +38,7 @@ async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
         case ParallelNode():
             return await run_parallel(scope, node, run)
         case CustomNode():
-            return await run_custom(scope, node, run)
+            return await (run_custom if scope.plan.adk is None else run_code)(scope, node, run)
         case RefusedNode():
             raise EffectFailed(node.name, node.step, node.reason)
         case _:

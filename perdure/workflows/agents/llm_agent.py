@@ -9,7 +9,8 @@ from perdure.journal.events import USER, Event
 from perdure.journal.no_answers import Judgment, failure_of, judge
 from perdure.journal.questions import confirmation_targets, is_confirmation_request
 from perdure.journal.runs import AgentRun, Standing, last_step
-from perdure.messages.session import ModelInput, ModelOutput, StepLog
+from perdure.messages.session import ModelInput, ModelOutput
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.model_answers import model_event
 from perdure.workflows.agents.callbacks import after_agent, authorize

@@ -25,8 +25,9 @@ from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.messages.callbacks import AgentCallback
-from perdure.messages.session import JournalPage, JournalSlice, StepLog
+from perdure.messages.session import JournalPage, JournalSlice
 from perdure.messages.shared_state import ShareStateInput
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import CustomNode, Node, Plan
 from perdure.rules.model_answers import logged_events
 from perdure.views.pages import expired_cause

@@ -32,7 +32,6 @@ from perdure.messages.session import (
     LoadPlanOutput,
     ModelInput,
     ModelOutput,
-    StepLog,
     ToolInput,
     Trial,
 )
@@ -40,6 +39,7 @@ from perdure.messages.shared_state import (
     SHARE_STATE,
     ShareStateInput,
 )
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import ToolOptions
 from perdure.rules.failures import error_text, timeout_text
 from perdure.rules.in_doubt import NOT_STARTED, is_silent
@@ -126,13 +126,13 @@ class Activities:
         )
 
     async def callback(self, call: CallbackInput, options: ToolOptions, witness: Witness | None = None) -> StepLog:
-        """Run the callbacks before or after a google.adk agent; those around a turn even if the run is to hand over.
+        """Run callbacks around a google.adk agent, or its code; those around a turn even if the run is to hand over.
 
         Raises:
             EffectFailed: One raised.
         """
         step, summary = CALLBACK_NAMES[call.which], f"{call.agent}: {call.which}"
-        gated = call.which in ("before", "after")
+        gated = call.which in ("before", "after", "run")
         return await self._activity(CALL_BACK, call, StepLog, call.agent, step, options, summary, witness, gated=gated)
 
     async def keep_result(self, agent: str, request: KeepResultInput) -> ToolOutput:

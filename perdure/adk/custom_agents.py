@@ -1,0 +1,322 @@
+"""Runs the code of custom agents: from its top up to the sub-agents that it waits for, which the workflow runs.
+
+The code is kept suspended there for its next step. Where it is gone, as after a restart, it runs from its top once
+more, and is given what it had logged, and what its sub-agents logged, as it comes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events.event import Event as AdkEvent
+
+from perdure.adk import internals
+from perdure.adk.code_sessions import CodeSession, Places, PlayedLog
+from perdure.adk.events import to_adk
+from perdure.adk.registry import AdkRegistry
+from perdure.adk.step_contexts import StepContexts
+from perdure.adk.supported import runs_itself
+from perdure.errors import EffectFailed, error_text
+from perdure.journal.entries import Entry
+from perdure.journal.events import Event
+from perdure.journal.fold import fold_journal
+from perdure.journal.projection import Projection
+from perdure.journal.run_tree import build_runs
+from perdure.journal.runs import AgentRun
+from perdure.messages.step_log import NextAgent
+from perdure.steps.base import CodeFailed, Place, Snapshot, StepOutput, StepRefused
+
+_MOST_KEPT = 200
+"""Agents whose code is kept suspended, in one process."""
+
+_TURNS = 20
+"""Turns of the loop in which what an agent's code has begun besides comes to its sub-agents, too."""
+
+_Key = tuple[str, int]
+"""A sub-agent's name, and which run of it since the last checkpoint."""
+
+
+class SubAgentFailed(RuntimeError):
+    """A sub-agent of a custom agent failed, and its retries did not help."""
+
+
+class CustomAgents:
+    """Runs the custom agents of one app."""
+
+    def __init__(self, contexts: StepContexts) -> None:
+        self._contexts = contexts
+        self._kept: OrderedDict[tuple[object, ...], _CodeRun] = OrderedDict()
+
+    async def run(self, at: Place, session: Snapshot) -> StepOutput:
+        """Run an agent's code up to where it waits for sub-agents, or to its end.
+
+        Raises:
+            CodeFailed: It raised.
+            StepRefused: Its place in the tree cannot be named.
+        """
+        past = _Past.of(at, session)
+        key = (at.key, at.scope, at.invocation_id, at.run)
+        code = self._kept.pop(key, None)
+        if code is not None and not code.fits(past):
+            await code.close()
+            code = None
+        if code is None:
+            code = await self._begin(at, session, past)
+        try:
+            output = await code.go_on(past)
+        except BaseException:
+            await code.close()
+            raise
+        if output.agents:
+            self._kept[key] = code
+            while len(self._kept) > _MOST_KEPT:
+                await self._kept.popitem(last=False)[1].close()
+        return output
+
+    async def close(self) -> None:
+        """End all code that is kept."""
+        while self._kept:
+            await self._kept.popitem()[1].close()
+
+    async def _begin(self, at: Place, session: Snapshot, past: _Past) -> _CodeRun:
+        registry = self._contexts.agents(at, session)
+        agent = registry.agent(at.agent)
+        begin = past.places.begin
+        early = session.projection
+        if begin < len(past.entries):
+            early = fold_journal(past.entries[:begin]).scope(at.scope)
+        then = replace(session, projection=early)
+        key = f"{at.invocation_id}:{at.run}:code"
+        step, context = await self._contexts.begin(at, then, agent, key, sessions=CodeSession)
+        if past.run.state is not None:
+            context.agent_states[at.agent] = past.run.state
+
+        async def state(projection: Projection) -> dict[str, Any]:
+            return await self._contexts.state(at, replace(session, projection=projection))
+
+        log = PlayedLog(at, step, begin, state)
+        return _CodeRun(at, _Code(agent, context, step, log, registry), self._contexts)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What the journal tells of a custom agent's run."""
+
+    entries: Sequence[Entry]
+    run: AgentRun
+    places: Places
+    over: dict[_Key, AgentRun]
+    """Runs of sub-agents that came to an end since the last checkpoint."""
+
+    @classmethod
+    def of(cls, at: Place, session: Snapshot) -> _Past:
+        projection = session.projection
+        invocation = projection.invocations[at.invocation_id]
+        plan = projection.plan_of(invocation)
+        assert plan is not None, "an invocation at work has a plan"
+        root = build_runs(plan, invocation.agent or plan.root.name, invocation.entries)
+        run = next((run for run in _tree(root) if at.run and run.path == at.run), None)
+        if run is None:
+            raise StepRefused(
+                "DefinitionError", f"agent {at.agent!r} runs within too many others; have fewer of them in each other"
+            )
+        entries = (session.around or projection).entries
+        over = {(one.agent, one.nth): one for one in run.children if one.ended or one.failure is not None}
+        return cls(entries, run, Places(entries, at), over)
+
+
+def _tree(run: AgentRun) -> Iterator[AgentRun]:
+    yield run
+    for child in run.children:
+        yield from _tree(child)
+
+
+@dataclass(frozen=True)
+class _Code:
+    """An agent's code with what it works with."""
+
+    agent: BaseAgent
+    context: InvocationContext
+    session: CodeSession
+    log: PlayedLog
+    registry: AdkRegistry
+
+    def runs(self, agent: BaseAgent, context: InvocationContext) -> bool:
+        """Return whether the workflow runs an agent that the code wants to run in a context."""
+        return context.session is self.session.session and self.registry.runs_below(self.agent.name, agent)
+
+    async def events(self) -> AsyncGenerator[object, None]:
+        """Run the code."""
+        run: Any = self.agent.run_async if runs_itself(self.agent) else getattr(self.agent, "_run_async_impl")  # noqa: B009
+        async with aclosing(run(self.context)) as events:
+            async for event in events:
+                yield event
+
+
+_running: ContextVar[_CodeRun | None] = ContextVar("the custom agent whose code runs", default=None)
+
+
+class _CodeRun:
+    """One run of an agent's code: under way in a task of its own, where nothing tells it of steps."""
+
+    def __init__(self, at: Place, code: _Code, contexts: StepContexts) -> None:
+        self._at = at
+        self._code = code
+        self._contexts = contexts
+        self._past: _Past
+        self._past_own: list[Event] = []
+        self._forgets = False
+        """It has logged a checkpoint since it began: what was before that is not given to it."""
+        self._begun: Counter[str] = Counter()
+        self._asked: dict[_Key, _Asked] = {}
+        self._given: set[str] = set()
+        """Events of sub-agents that the code was given."""
+        self._own = 0
+        """Events of its own since the last checkpoint."""
+        self._checkpoints = 0
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        code.session.is_known = self._is_known
+
+    def fits(self, past: _Past) -> bool:
+        """Return whether the journal has what the code has logged, and what it waits for."""
+        logged = (len(past.run.own), past.run.checkpoints)
+        return logged == (self._own, self._checkpoints) and all(key in past.over for key in self._asked)
+
+    async def go_on(self, past: _Past) -> StepOutput:
+        """Let the code run until it waits for nothing but sub-agents, or ends; returns what it has logged since.
+
+        Raises:
+            CodeFailed: It raised.
+        """
+        self._past, self._forgets = past, False
+        if self._task is None:
+            self._past_own, self._checkpoints = list(past.run.own), past.run.checkpoints
+            self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(lambda _: self._changed.set())
+        for key, asked in [*self._asked.items()]:
+            del self._asked[key]
+            asked.run.set_result(past.over[key])
+        while not self._task.done() and not await self._waits():
+            self._changed.clear()
+            await self._changed.wait()
+        return await self._output()
+
+    async def _waits(self) -> bool:
+        """Return whether the code waits for sub-agents, once what it gathers had time to ask for them."""
+        for _ in range(_TURNS if self._asked else 0):
+            await asyncio.sleep(0)
+        assert self._task is not None, "it runs"
+        return bool(self._asked) and not self._task.done()
+
+    async def close(self) -> None:
+        """End the code where it is."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _output(self) -> StepOutput:
+        code = self._code
+        if isinstance(self._error, Exception) and not isinstance(self._error, SubAgentFailed):
+            await internals.tell_failure(code.agent, code.context, self._error)
+            left = await self._contexts.left(self._at, code.agent, code.session, self._error)
+            raise CodeFailed(type(self._error).__name__, str(self._error), left) from self._error
+        output = await self._contexts.output(self._at, code.session, code.context)
+        code.session.logged.clear()
+        agents = tuple(NextAgent(agent=name, nth=nth, branch=one.branch) for (name, nth), one in self._asked.items())
+        return replace(output, agents=agents, passes_on=self._error is not None)
+
+    async def _run(self) -> None:
+        _running.set(self)
+        try:
+            async for event in self._code.events():
+                await self._take(event)
+            await self._show_all()
+        except Exception as error:
+            self._error = error
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._error = RuntimeError(f"the code asked the process to exit: {error_text(error)}")
+
+    async def _take(self, event: object) -> None:
+        """Log an event that the code yielded, unless it is a sub-agent's, or logged already."""
+        agent = self._code.agent
+        if not isinstance(event, AdkEvent):
+            raise TypeError(
+                f"the code of agent {agent.name!r} yielded {type(event).__name__!r}, where google.adk takes an Event"
+            )
+        if event.partial or event.id in self._given or await self._is_known(event):
+            return
+        event.author = event.author or agent.name
+        await self._code.session.log(await self._contexts.seen(self._code.context, event))
+
+    async def _is_known(self, event: AdkEvent) -> bool:
+        if event.actions.agent_state is not None or event.actions.end_of_agent:
+            self._past_own.clear()
+            self._begun.clear()
+            self._forgets, self._own = True, 0
+            self._checkpoints += 1
+        else:
+            self._own += 1
+            if self._past_own:
+                await self._show(self._past.places.of_event.get(self._past_own.pop(0).id, 0))
+                return True
+        await self._show_all()
+        self._code.log.logged()
+        return False
+
+    async def _show(self, length: int) -> None:
+        await self._code.log.to(self._past.entries, length)
+
+    async def _show_all(self) -> None:
+        """Show the code all that the session has by now: it is where it has not been before."""
+        await self._show(len(self._past.entries))
+
+    def events_of(self, agent: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None] | None:
+        """Return the events of a sub-agent's run, which the workflow runs; `None` if google.adk is to run it."""
+        return self._events_of(agent.name, context.branch) if self._code.runs(agent, context) else None
+
+    async def _events_of(self, name: str, branch: str | None) -> AsyncGenerator[AdkEvent, None]:
+        self._begun[name] += 1
+        key = (name, self._begun[name])
+        run = self._past.over.get(key) if not self._forgets else None
+        if run is None:
+            await self._show_all()
+            asked = self._asked[key] = _Asked(branch, asyncio.get_running_loop().create_future())
+            self._changed.set()
+            run = await asked.run
+        places = self._past.places
+        for event in list(run.log):
+            self._given.add(event.id)
+            try:
+                yield to_adk(event)
+            finally:
+                await self._show(places.of_event.get(event.id, 0))
+        await self._show(places.of_end.get(run.path, 0))
+        if run.failure is not None:
+            first = run.failure.failures[0]
+            raise SubAgentFailed(str(EffectFailed(first.agent, first.step, first.cause)))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A sub-agent that the code waits for."""
+
+    branch: str | None
+    run: asyncio.Future[AgentRun]
+
+
+def _route(agent: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None] | None:
+    code = _running.get()
+    return code.events_of(agent, context) if code is not None else None
+
+
+internals.route_agents(_route)

@@ -1,0 +1,104 @@
+"""What each step of a google.adk app begins and ends with: its agents, its session and context, its output."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events.event import Event as AdkEvent
+from google.adk.runners import Runner
+
+from perdure.adk import callback_returns, internals
+from perdure.adk.events import AdkEvents
+from perdure.adk.registry import AdkRegistry
+from perdure.adk.run_configs import run_config
+from perdure.adk.services import Services
+from perdure.adk.session_service import SharedState, StepSession
+from perdure.journal.events import Event
+from perdure.steps.base import Place, Snapshot, StepOutput
+
+_SessionT = TypeVar("_SessionT", bound=StepSession)
+
+MAX_FAILURE_TEXT = 4_000
+"""Characters of an error's text in the log."""
+
+
+class StepContexts:
+    """Makes what the steps of one app work with."""
+
+    def __init__(self, registry: AdkRegistry, services: Services) -> None:
+        self._registry = registry
+        self._services = services
+        self._events = AdkEvents()
+
+    def agents(self, at: Place, session: Snapshot, plan: str | None = None) -> AdkRegistry:
+        """Return the agents of an invocation; `plan` is its digest, where the journal does not name it."""
+        projection = session.projection
+        today = self._registry.within(projection.tools)
+        pinned = projection.plans.get(plan or projection.invocations[at.invocation_id].plan or "")
+        return today.pinned(pinned) if pinned is not None else today
+
+    def _runner(self, session: Snapshot) -> Runner:
+        tools = session.projection.tools
+        if not tools:
+            return self._services.runner
+        return self._services.runner_of(self._registry.within(tools[:-1]).agent_tool(*tools[-1]))
+
+    async def output(self, at: Place, step: StepSession, context: InvocationContext) -> StepOutput:
+        """Return what a step adds to the log: what its session has gathered."""
+        output = StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
+        return await self._services.credentials.step(at.key, output, at.agent)
+
+    async def state(self, at: Place, session: Snapshot) -> dict[str, Any]:
+        """Return the state as an invocation's code sees it."""
+        return await self._services.credentials.state(at.key, session.projection, at.invocation_id)
+
+    async def begin(
+        self,
+        at: Place,
+        session: Snapshot,
+        agent: BaseAgent,
+        key: str,
+        *,
+        streams: bool = False,
+        shared: SharedState | None = None,
+        sessions: type[_SessionT] = StepSession,
+    ) -> tuple[_SessionT, InvocationContext]:
+        """Return the session and the context that a step's code gets."""
+        if shared is None:
+            shared = SharedState.of(await self.state(at, session))
+        step = sessions(at.key, session.projection, shared, self._events)
+        message = session.projection.invocations[at.invocation_id].message
+        key = ":".join((*at.scope, key))
+        context = internals.new_context(
+            self._runner(session),
+            session=step.session,
+            new_message=message.content.model_copy(deep=True) if message.content is not None else None,
+            run_config=run_config(streams=streams),
+            invocation_id=at.invocation_id,
+        )
+        context.session_service = step
+        context.artifact_service = self._services.artifacts(key)
+        context.branch = at.branch
+        context.agent = callback_returns.watched(agent)
+        return step, context
+
+    async def left(self, at: Place, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
+        """Return what a step that failed leaves in the log, as ADK does."""
+        events = list(step.logged)
+        if self._registry.plan.adk is not None and self._registry.plan.adk.logs_failures:
+            status = getattr(error, "status", None)
+            code = status if isinstance(status, str) else type(error).__name__
+            # The path tells a failure from a model's answer that is an error.
+            failed: dict[str, Any] = {
+                "author": agent.name,
+                "error_code": code,
+                "error_message": str(error)[:MAX_FAILURE_TEXT],
+            }
+            events.append(Event(**failed, node_info={"path": agent.name}))
+        return await self._services.credentials.step(at.key, StepOutput(events=tuple(events)), at.agent)
+
+    async def seen(self, context: InvocationContext, event: AdkEvent) -> AdkEvent:
+        """Return an event as plugins want it to be logged."""
+        return await internals.seen_by_plugins(self._services.runner, context, event)
