@@ -23,7 +23,6 @@ from google.genai import types
 from perdure.adk import internals
 from perdure.adk.pinning import plain_values
 from perdure.adk.supported import (
-    children_of,
     is_custom,
     model_name,
     problem_of_agent,
@@ -31,6 +30,7 @@ from perdure.adk.supported import (
     runs_itself,
     tool_name,
 )
+from perdure.adk.trees import Tree, walk
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.durable import Durability, durability_of
 from perdure.compiler.check.findings import Part, Seen, UserCode
@@ -131,13 +131,6 @@ def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
     )
 
 
-def walk(root: BaseAgent) -> Iterator[BaseAgent]:
-    """Yield an agent and all of its sub-agents, depth-first."""
-    yield root
-    for child in children_of(root):
-        yield from walk(child)
-
-
 class _Hooks:
     """Which callbacks run around agents and tools by plugins."""
 
@@ -160,13 +153,11 @@ class _Look:
     around: tuple[BaseAgent, ...] = ()
     """The agents whose tools run the tree."""
     seen: Seen = field(default_factory=Seen)
-    known: set[int] = field(default_factory=set[int])
-    """The agents that were found, by identity."""
 
     def tree(self, root: BaseAgent) -> Node:
         """Return the node of a tree's root."""
-        names = [agent.name for agent in {id(agent): agent for agent in walk(root)}.values()]
-        node = self._node(root, self.path)
+        names = [agent.name for agent in walk(root)]
+        node = self._node(root, self.path, Tree(root))
         for name in dict.fromkeys(name for name in names if names.count(name) > 1):
             reason = f"two agents are named {name!r}"
             remedy = "give each agent of a tree its own name"
@@ -175,7 +166,7 @@ class _Look:
             )
         return node
 
-    def _node(self, agent: BaseAgent, above: str) -> Node:
+    def _node(self, agent: BaseAgent, above: str, tree: Tree) -> Node:
         path = f"{above}/{agent.name}" if above else agent.name
         problem = problem_of_agent(agent)
         part = Part(name=agent.name, path=path, kind=type(agent).__name__)
@@ -187,7 +178,7 @@ class _Look:
                     "remedy": problem.remedy,
                 }
             )
-        elif (coarser := _coarser(agent)) is not None:
+        elif (coarser := _coarser(agent, tree)) is not None:
             part = part.model_copy(update={"verdict": "coarser", "reason": coarser})
         self.seen.parts.append(part)
         self._callbacks(agent, _AGENT_CALLBACKS)
@@ -202,7 +193,7 @@ class _Look:
         base: dict[str, Any] = {
             "name": agent.name,
             "description": agent.description,
-            "sub_agents": tuple(self._node(child, path) for child in self._new_children(agent)),
+            "sub_agents": tuple(self._node(child, path, tree) for child in tree.children_of(agent)),
         }
         if not runs_itself(agent):
             base["before"] = bool(agent.before_agent_callback) or self.hooks.has("before_agent_callback")
@@ -216,13 +207,6 @@ class _Look:
         if isinstance(agent, LoopAgent):
             return LoopNode(**base, max_iterations=agent.max_iterations or None)
         return (SequentialNode if isinstance(agent, SequentialAgent) else ParallelNode)(**base)
-
-    def _new_children(self, agent: BaseAgent) -> Iterator[BaseAgent]:
-        """Yield what is underneath an agent; what several custom agents hold is underneath the first of them."""
-        for child in children_of(agent):
-            if id(child) not in self.known:
-                self.known.add(id(child))
-                yield child
 
     def _callbacks(self, agent: BaseAgent, fields: Sequence[str]) -> None:
         for name in fields if self.closely else ():
@@ -303,12 +287,12 @@ class _Look:
         return part, {"agent": node, "plugins": plugins}
 
 
-def _coarser(agent: BaseAgent) -> str | None:
+def _coarser(agent: BaseAgent, tree: Tree) -> str | None:
     """Return how an agent is less durable than others, if it is."""
     if is_custom(agent):
         if isinstance(agent, LlmAgent):
             return "its code is one step, its model calls and its tools with it: it runs again if it is cut off"
-        between = "between its sub-agents it is a step" if children_of(agent) else "it is one step"
+        between = "between its sub-agents it is a step" if tree.children_of(agent) else "it is one step"
         return f"it runs code of its own: {between}, which runs again if it is cut off"
     if isinstance(agent, LlmAgent) and agent.code_executor is not None:
         return "the code that its model writes runs in the model's step, which asks again if it is cut off"

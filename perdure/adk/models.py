@@ -16,7 +16,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from pydantic import PrivateAttr
 
-from perdure.adk.compile import walk
+from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp, AdkModels
 from perdure.errors import DefinitionError
 from perdure.models.base import LlmRequest as OwnRequest

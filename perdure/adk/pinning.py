@@ -6,7 +6,7 @@ today's: functions, callbacks, schemas, planners.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
 from typing import Any, cast
@@ -18,7 +18,8 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_toolset import BaseToolset
 from pydantic import TypeAdapter
 
-from perdure.adk.supported import HONOURED, children_of, held_by, tool_name
+from perdure.adk.supported import HONOURED, held_by, tool_name
+from perdure.adk.trees import walk
 from perdure.plan.nodes import CustomNode, LlmNode, Node
 
 __all__ = ["pinned_tree", "plain_values"]
@@ -97,7 +98,7 @@ def pinned_tree(root: Node, known: Mapping[str, BaseAgent]) -> BaseAgent | None:
     update: dict[str, Any] = {"description": root.description, "parent_agent": None}
     if isinstance(root, CustomNode):
         held = {one.name for one in held_by(agent)}
-        update |= _fields_of(agent, {one.name: one for child in children for one in _walk(child)})
+        update |= _fields_of(agent, {one.name: one for child in children for one in walk(child)})
         children = [child for child in children if child.name not in held]
     update["sub_agents"] = children
     if isinstance(root, LlmNode) and isinstance(agent, LlmAgent):
@@ -107,12 +108,6 @@ def pinned_tree(root: Node, known: Mapping[str, BaseAgent]) -> BaseAgent | None:
     for child in children:
         child.parent_agent = pinned
     return pinned
-
-
-def _walk(agent: BaseAgent) -> Iterator[BaseAgent]:
-    yield agent
-    for child in children_of(agent):
-        yield from _walk(child)
 
 
 def _fields_of(agent: BaseAgent, pinned: Mapping[str, BaseAgent]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.tools.agent_tool import AgentTool
 
-from perdure.adk.compile import compile_adk_app, walk
+from perdure.adk.compile import compile_adk_app
 from perdure.adk.pinning import pinned_tree
+from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import DefinitionError

@@ -22,13 +22,13 @@ from google.adk.tools.base_toolset import BaseToolset
 __all__ = [
     "HONOURED",
     "Problem",
-    "children_of",
     "held_by",
     "is_custom",
     "model_name",
     "problem_of_agent",
     "problem_of_app",
     "runs_itself",
+    "sub_agents_of",
     "tool_name",
 ]
 
@@ -128,17 +128,20 @@ def _overrides(agent: BaseAgent, name: str, cls: type[Any]) -> bool:
     return getattr(type(agent), name, None) is not getattr(cls, name, None)
 
 
-def children_of(agent: BaseAgent) -> list[BaseAgent]:
-    """Return an agent's sub-agents that are agents: 2.x takes nodes of graphs, too. A custom agent may hold others."""
-    given: list[Any] = [*agent.sub_agents, *(held_by(agent) if is_custom(agent) else ())]
+def sub_agents_of(agent: BaseAgent) -> list[BaseAgent]:
+    """Return an agent's sub-agents that are agents: 2.x takes nodes of graphs, too."""
+    given: list[Any] = [*agent.sub_agents]
     return [child for child in given if isinstance(child, BaseAgent)]
 
 
 def held_by(agent: BaseAgent) -> list[BaseAgent]:
-    """Return the agents in no tree that a custom agent has beside its sub-agents: in fields of its own."""
+    """Return the agents that a custom agent has beside its sub-agents: in fields of its own."""
+    if not is_custom(agent):
+        return []
     fields = [value for name, value in vars(agent).items() if name not in ("sub_agents", "parent_agent")]
     found = {id(one): one for one in _agents_in([*fields, *(agent.__pydantic_private__ or {}).values()])}
-    return [one for one in found.values() if one.parent_agent is None and one is not agent]
+    known = {id(one) for one in (agent, *sub_agents_of(agent))}
+    return [one for one in found.values() if id(one) not in known]
 
 
 def _agents_in(values: Iterable[Any]) -> Iterator[BaseAgent]:

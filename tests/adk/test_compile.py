@@ -30,7 +30,7 @@ from perdure.adk.compile import compile_adk_app
 from perdure.adk.loading import as_adk_app
 from perdure.errors import DefinitionError
 from perdure.plan.diff import describe_change, describe_plan, diff_plans
-from perdure.plan.nodes import CustomNode, LlmNode, Plan
+from perdure.plan.nodes import CustomNode, LlmNode, Node, Plan
 
 
 def plan_of(app: App | BaseAgent) -> Plan:
@@ -142,6 +142,19 @@ class Teller(BaseAgent):
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         yield Event(author=self.name)
+
+
+def test_a_held_agent_stays_where_it_is_a_sub_agent() -> None:
+    critic, writer, elsewhere = llm("critic"), llm("writer"), llm("elsewhere")
+    SequentialAgent(name="of_another_tree", sub_agents=[elsewhere])
+    loop = LoopAgent(name="polish", sub_agents=[critic], max_iterations=1)
+    teller = Teller(name="teller", writer=writer, others=(critic, loop, elsewhere))
+    root = plan_of(SequentialAgent(name="root", sub_agents=[teller, writer])).root
+    assert _names(root) == ["root", ["teller", ["polish", ["critic"]], ["elsewhere"]], ["writer"]]
+
+
+def _names(node: Node) -> list[Any]:
+    return [node.name, *map(_names, node.sub_agents)]
 
 
 def test_what_a_custom_agent_holds_is_underneath_it_once() -> None:
