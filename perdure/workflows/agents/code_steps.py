@@ -44,7 +44,7 @@ class _CodeRun:
     async def run(self) -> bool:
         scope, run = self._scope, self._run
         if run.begun_after is None:
-            self._take_note_of_begin()
+            self._take_note_of_begin(run)
         await self._run_agents([past for past in run.children if not past.ended and past.failure is None])
         while not scope.interrupted:
             step = await self._take_step()
@@ -61,9 +61,13 @@ class _CodeRun:
             scope.end(self._node, run, hidden=True)
         return run.escalated
 
-    def _take_note_of_begin(self) -> None:
-        """Tell the journal where the code begins: what it sees of the session when it is taken from its top again."""
-        scope, run = self._scope, self._run
+    def _take_note_of_begin(self, run: AgentRun) -> None:
+        """Tell the journal where an agent run begins.
+
+        Of the code: what it sees of the session when it is taken from its top again. Of a sub-agent: that it is asked
+        for, so that a run that is cut off here goes on with it.
+        """
+        scope = self._scope
         events = scope.projection.events
         run.begun_after = events[-1].id if events else ""
         scope.log.append(
@@ -111,6 +115,8 @@ class _CodeRun:
     def _next_run(self, asked: NextAgent) -> AgentRun:
         run = self._past.get((asked.agent, asked.nth)) or self._run.begin(asked.agent, asked.branch, asked.nth)
         run.branch = asked.branch
+        if run.begun_after is None:
+            self._take_note_of_begin(run)
         return run
 
     async def _run_agents(self, runs: Sequence[AgentRun]) -> None:
