@@ -195,9 +195,7 @@ class _Watched(ActivityInboundInterceptor):
         self._skip_failed(input)
         try:
             result = await super().execute_activity(input)
-            step.asked = isinstance(result, ToolOutput) and (
-                result.needs_confirmation or result.asks is not None or bool(result.actions.requested_auth_configs)
-            )
+            step.asked = isinstance(result, ToolOutput) and _asks(result)
             return result
         except BaseException as error:
             step.error = getattr(error, "type", None) or type(error).__name__
@@ -217,6 +215,13 @@ class _Watched(ActivityInboundInterceptor):
         if self._kill == Kill(number, when):
             # No handler runs, no buffer is flushed, the server hears nothing.
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _asks(output: ToolOutput) -> bool:
+    """Return whether a tool has only asked: for a decision, a credential, or an agent to be run."""
+    actions = output.actions
+    asked = actions.requested_tool_confirmations or actions.requested_auth_configs
+    return output.needs_confirmation or output.asks is not None or bool(asked)
 
 
 def _describe(input: ExecuteActivityInput) -> Callable[[int], Step]:

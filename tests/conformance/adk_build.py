@@ -24,8 +24,8 @@ from perdure.adk.models import model_step
 from perdure.agents.adk_app import AdkApp
 from perdure.models.base import LlmRequest as OwnRequest
 from perdure.plan.nodes import TRANSFER
-from tests.conformance.adk_steps_agent import StepsAgent
-from tests.conformance.build import RecordingModel, ScenarioError, ScenarioParts
+from tests.conformance.adk_agents import ProgramAgent, StepsAgent
+from tests.conformance.build import RecordingModel, ScenarioParts
 from tests.conformance.scenario import (
     AgentSpec,
     CustomSpec,
@@ -112,7 +112,7 @@ class AdkScenarioApp(ScenarioParts[AdkApp]):
             case CustomSpec():
                 return StepsAgent(**fields, steps=list(spec.steps))
             case ProgramSpec():
-                raise ScenarioError(f"{spec.name} runs functions of Perdure's apps, which google.adk's have not")
+                return ProgramAgent(**fields, program=list(spec.program))
 
     def _llm_agent(self, spec: LlmSpec, fields: dict[str, Any]) -> LlmAgent:
         return LlmAgent(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.agents.definitions import App
+from perdure.agents.adk_app import AnyApp
 from perdure.prove.ledger import Ledger
 from perdure.prove.modes import Mode
 from perdure.prove.outcome import Outcome, effects
@@ -15,6 +15,7 @@ from perdure.prove.proof import ALL_MODES, Prover
 from perdure.prove.report import Report
 from perdure.prove.scenario import ProofScenario
 from tests.conformance import runner
+from tests.conformance.adk_build import AdkScenarioApp
 from tests.conformance.build import ScenarioApp
 from tests.conformance.normal_form import Item
 from tests.conformance.scenario import LlmSpec, Scenario
@@ -25,11 +26,14 @@ class ScenarioSource:
     """Builds a scenario's app in a worker process."""
 
     scenario: Scenario
+    adk: bool = False
+    """Of google.adk's agents."""
     modules: Sequence[str] = ("tests.conformance.proofs", "tests.conformance.steps_agent")
 
-    def build(self, app_name: str, ledger: Ledger) -> App:
+    def build(self, app_name: str, ledger: Ledger) -> AnyApp:
         """Return the app."""
-        return ScenarioApp(self.scenario, app_name, ledger).app
+        make = AdkScenarioApp if self.adk else ScenarioApp
+        return make(self.scenario, app_name, ledger).app
 
 
 async def prove_scenario(prover: Prover, scenario: Scenario, modes: Sequence[Mode] = ALL_MODES) -> Report:

@@ -76,6 +76,9 @@ class Tree:
 class RandomProver(Prover):
     """Makes up the turns as it goes: answers what waits, resumes what failed; then it cuts."""
 
+    adk = False
+    """The trees are of google.adk's agents."""
+
     async def prove_tree(self, tree: Tree, mode: Mode) -> Report:
         turns: list[dict[str, Any]] = [{"message": "go"}]
         while len(turns) < _MOST_TURNS:
@@ -84,7 +87,7 @@ class RandomProver(Prover):
                 break
             turns.append(following)
         scenario = tree.scenario([*turns, {"message": "again"}])
-        return await self.prove(ScenarioSource(scenario), proof_of(scenario), [mode])
+        return await self.prove(ScenarioSource(scenario, adk=self.adk), proof_of(scenario), [mode])
 
     async def _once(self, scenario: Scenario) -> Outcome:
         outcomes: list[Outcome] = []
@@ -93,7 +96,7 @@ class RandomProver(Prover):
             outcomes.append(outcome)
             return list(outcome.problems)
 
-        report = await self.prove(ScenarioSource(scenario), proof_of(scenario), [], check=keep)
+        report = await self.prove(ScenarioSource(scenario, adk=self.adk), proof_of(scenario), [], check=keep)
         assert report.verdicts == ()
         assert outcomes[0].problems == []
         return outcomes[0]
