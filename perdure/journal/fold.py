@@ -49,10 +49,11 @@ from perdure.journal.no_answers import is_refused
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import SHARED, Projection, stored_part
 from perdure.journal.questions import lets_run_again, target_of
+from perdure.journal.run_paths import agent_in
 from perdure.journal.scopes import begin_scope, parts_for_scopes, pin_scopes, resume_scopes, show_questions
 from perdure.journal.secrets import redacted_args
 from perdure.journal.tool_runs import add_run
-from perdure.plan.nodes import Plan
+from perdure.plan.nodes import CustomNode, Plan
 
 
 def fold_journal(entries: Iterable[Entry]) -> Projection:
@@ -145,7 +146,11 @@ def _log(projection: Projection, entry: EventLogged) -> None:
     for call in event.get_function_calls():
         projection.call_ids.add(call.id or "")
         if call.id and event.long_running_tool_ids and call.id in event.long_running_tool_ids:
-            made = _long_running_call(projection, event, call, projection.plan_of(invocation) if invocation else None)
+            plan = projection.plan_of(invocation) if invocation is not None else None
+            made = _long_running_call(projection, event, call, plan)
+            # No tool of a custom agent's responds to what its own event asks.
+            of_code = plan is not None and isinstance(plan.nodes.get(agent_in(entry.run)), CustomNode)
+            made.responded |= of_code
             projection.calls[call.id] = made
             if made.expiry or made.remind_at:
                 projection.timed[call.id] = made

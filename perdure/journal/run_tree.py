@@ -166,7 +166,7 @@ class _Builder:
             case RunBegan():
                 began = self._named.find(entry.run, entry.agent, entry.branch)
                 if began is not None:
-                    began.begun_after = entry.after
+                    self._begin(began, entry.after)
             case CallbackRan():
                 called = self._run_of(entry.run, entry.agent, entry.branch)
                 if called is not None:
@@ -179,6 +179,13 @@ class _Builder:
                 self._add_event(entry)
             case _:
                 assert_never(entry)
+
+    def _begin(self, run: AgentRun, after: str) -> None:
+        if run.begun_after is not None:
+            # A custom agent's code begins at its top again, behind an answer.
+            run.checkpoints += 1
+            self._forget(run)
+        run.begun_after = after
 
     def _add_event(self, entry: EventLogged) -> None:
         event = entry.event

@@ -488,7 +488,12 @@ async def test_agents_that_it_holds_run_in_steps_of_their_own_and_those_it_makes
     assert ("copied", "holder") in runs
     assert ("made", "holder") in runs
     assert ("first", "holder/first") in runs
-    assert [entry.run for entry in journal.entries if isinstance(entry, RunBegan)] == ["holder"]
+    assert [entry.run for entry in journal.entries if isinstance(entry, RunBegan)] == [
+        "holder",
+        "holder/first",
+        "holder/second",
+        "holder/last",
+    ]
 
 
 class Wrapped(SequentialAgent):
@@ -548,6 +553,42 @@ async def test_a_tool_runs_a_custom_agent(client: Client, app_name: str) -> None
 
 def _again() -> list[LlmAgent]:
     return [agent("clerk", say("inner"), tools=[asking()]), agent("last", say("then"))]
+
+
+@pytest.mark.usefixtures("suspended")
+@pytest.mark.parametrize("resumable", [False, True])
+async def test_what_its_own_event_asks_is_answered_and_its_code_begins_again(
+    client: Client, app_name: str, *, resumable: bool
+) -> None:
+    async def code(self: Coded, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        answers = [one.response for event in ctx.session.events for one in event.get_function_responses()]
+        async for event in self.sub_agents[0].run_async(ctx):
+            yield event
+        yield self.says(ctx, f"{len(answers)} answers")
+        if len(answers) < 2:
+            asked = types.FunctionCall(id=f"q{len(answers)}", name="ask", args={})
+            content = types.Content(role="model", parts=[types.Part(function_call=asked)])
+            yield Event(
+                author=self.name,
+                invocation_id=ctx.invocation_id,
+                content=content,
+                long_running_tool_ids={asked.id or ""},
+            )
+
+    app = make_app(app_name, coded("flow", code, agent("x", say("one"), say("two"), say("three"))), resumable=resumable)
+    async with serving(client, app) as user:
+        await user.create()
+        view = await user.run("go")
+        for number in range(2):
+            assert [call.id for call in view.pending] == [f"q{number}"]
+            view = await user.answered({f"q{number}": {"ok": True}})
+        assert view.status == "finished", view.failures
+        assert await user.log() == [
+            "user: go",
+            *("x: one", "flow: 0 answers", "flow calls ask", "user answers ask"),
+            *("x: two", "flow: 1 answers", "flow calls ask", "user answers ask"),
+            *("x: three", "flow: 2 answers"),
+        ]
 
 
 async def test_it_appends_to_the_session_itself(client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch) -> None:

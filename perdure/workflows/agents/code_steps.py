@@ -48,9 +48,14 @@ class _CodeRun:
         await self._run_agents([past for past in run.children if not past.ended and past.failure is None])
         while not scope.interrupted:
             step = await self._take_step()
-            if not step.agents:
+            if step.agents:
+                await self._run_agents([self._next_run(one) for one in step.agents])
+                continue
+            left = [] if step.ended else self._left_open()
+            if not left:
                 break
-            await self._run_agents([self._next_run(one) for one in step.agents])
+            await scope.wait_for(left)
+            self._begin_again()
         else:
             return run.escalated
         self._caught.end()
@@ -79,6 +84,26 @@ class _CodeRun:
                 run=scope.name_of(run),
             )
         )
+
+    def _left_open(self) -> list[str]:
+        """Return the calls that its code made and that the user has still to answer, where the app waits for that."""
+        scope, agents = self._scope, self._scope.plan.nodes.keys() - {self._node.name}
+        return [
+            id
+            for id, call in scope.projection.calls.items()
+            # Its events may have another author; so have those of agents that the code itself runs.
+            if scope.plan.resumable and call.answer != "logged" and call.pending.agent not in agents
+            if call.pending.invocation_id == scope.invocation.id
+        ]
+
+    def _begin_again(self) -> None:
+        """Let the code begin at its top once more, as ADK does behind an answer: it finds that in the session."""
+        # Its sub-agents' runs have other names from here on.
+        self._run.checkpoints += 1
+        self._past.clear()
+        self._failures.clear()
+        self._caught.forget()
+        self._take_note_of_begin(self._run)
 
     async def _take_step(self) -> StepLog:
         """Run the code up to the sub-agents that it waits for, or to its end."""
