@@ -188,9 +188,8 @@ class _CodeRun:
         code.session.is_known = self._is_known
 
     def fits(self, past: _Past) -> bool:
-        """Return whether the journal has what the code has logged, and what it waits for."""
-        logged = (len(past.run.own), past.run.checkpoints)
-        return logged == (self._own, self._checkpoints) and all(key in past.over for key in self._asked)
+        """Return whether the journal has what the code has logged, and no more of it."""
+        return (len(past.run.own), past.run.checkpoints) == (self._own, self._checkpoints)
 
     async def go_on(self, past: _Past) -> StepOutput:
         """Let the code run until it waits for nothing but sub-agents, or ends; returns what it has logged since.
@@ -203,9 +202,10 @@ class _CodeRun:
             self._past_own, self._checkpoints = list(past.run.own), past.run.checkpoints
             self._task = asyncio.create_task(self._run())
             self._task.add_done_callback(lambda _: self._changed.set())
-        for key, asked in [*self._asked.items()]:
-            del self._asked[key]
-            asked.run.set_result(past.over[key])
+        if all(key in past.over for key in self._asked):
+            for key, asked in self._asked.items():
+                asked.run.set_result(past.over[key])
+            self._asked.clear()
         while not self._task.done() and not await self._waits():
             self._changed.clear()
             await self._changed.wait()
@@ -232,7 +232,11 @@ class _CodeRun:
             raise CodeFailed(type(self._error).__name__, str(self._error), left) from self._error
         output = await self._contexts.output(self._at, code.session, code.context)
         code.session.logged.clear()
-        agents = tuple(NextAgent(agent=name, nth=nth, branch=one.branch) for (name, nth), one in self._asked.items())
+        agents = tuple(
+            NextAgent(agent=name, nth=nth, branch=one.branch)
+            for (name, nth), one in self._asked.items()
+            if (name, nth) not in self._past.over
+        )
         return replace(output, agents=agents, passes_on=self._error is not None)
 
     async def _run(self) -> None:

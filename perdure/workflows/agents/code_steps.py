@@ -45,7 +45,6 @@ class _CodeRun:
         scope, run = self._scope, self._run
         if run.begun_after is None:
             self._take_note_of_begin(run)
-        await self._run_agents([past for past in run.children if not past.ended and past.failure is None])
         while not scope.interrupted:
             step = await self._take_step()
             if step.agents:
