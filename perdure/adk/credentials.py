@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,7 +43,10 @@ class StepCredentials:
         """
         self._vault = Vault(store) if store is not None else None
         self._refuses = store is None and not encrypted
-        self.service: BaseCredentialService = _StoredCredentials(store) if store else InMemoryCredentialService()
+        with warnings.catch_warnings():
+            # google.adk calls its credential services experimental, whoever uses them.
+            warnings.simplefilter("ignore", UserWarning)
+            self.service: BaseCredentialService = _StoredCredentials(store) if store else InMemoryCredentialService()
 
     async def step(self, key: SessionKey, output: StepOutput, agent: str) -> StepOutput:
         """Return what a step logs, without secrets.
