@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "temporal": frozenset({"journal.compact_json", "plan", "compiler.registry"}),
     "recovery": _PURE | {"temporal.payloads"},
     "steps": _PURE | {"agents", "compiler.registry", "models", "artifacts", "streams", "telemetry.step"},
-    "adk": _PURE | {"steps", "agents", "compiler", "models", "artifacts", "credentials", "streams"},
+    "adk": _PURE | {"steps", "agents", "compiler", "models", "artifacts", "credentials", "streams", "programs.runner"},
     "activities": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "streams", "telemetry.step", "temporal"}
     | {"recovery.slices", "sessions.shared_state"},
@@ -55,8 +55,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 """By folder (or module of the root), what it may import beside itself and the ground. Who is not named here stands
 at the end of the line: may import anything, and nothing imports it."""
 
-ENDS = frozenset({"__main__", "api", "cli", "prove", "worker"})
-MAY_USE_ENDS = {"__main__": {"cli"}, "cli": {"api", "prove", "worker"}, "prove": {"worker"}}
+ENDS = frozenset({"__main__", "api", "cli", "programs", "prove", "worker"})
+MAY_USE_ENDS = {
+    "__main__": {"cli"},
+    "cli": {"api", "programs", "prove", "worker"},
+    "programs": {"worker"},
+    "prove": {"worker"},
+}
 
 TEMPORAL_IN_WORKFLOWS = frozenset({"workflow", "common", "exceptions"})
 BANNED_MODULES = frozenset({"time", "random", "uuid", "os", "secrets", "socket", "subprocess", "threading"})
@@ -120,7 +125,7 @@ def wrong_imports(name: str, path: Path) -> Iterator[str]:
         parts = full.split(".")
         if full.startswith("."):
             yield f"perdure.{name}, line {line}: write the import in full"
-        if parts[:2] == ["google", "adk"] and folder != "adk":
+        if parts[:2] == ["google", "adk"] and folder not in ("adk", "programs"):
             yield f"perdure.{name}, line {line}: imports {full}"
         if folder == "workflows" and parts[0] == "temporalio" and parts[1] not in TEMPORAL_IN_WORKFLOWS:
             yield f"perdure.{name}, line {line}: imports {full}"
@@ -286,7 +291,9 @@ def test_folders_have_room() -> None:
 
 def test_what_a_module_exports_exists() -> None:
     for name in MODULES:
-        if name == "__main__" or (name.startswith("adk.") and importlib.util.find_spec("google.adk") is None):
+        if name == "__main__" or (
+            name.startswith(("adk.", "programs.")) and importlib.util.find_spec("google.adk") is None
+        ):
             continue
         module = importlib.import_module(f"perdure.{name}" if name else "perdure")
         exported: list[str] = getattr(module, "__all__", [])

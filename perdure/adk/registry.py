@@ -36,10 +36,10 @@ class AdkRegistry:
         Raises:
             DefinitionError: Perdure cannot run it.
         """
-        self.app = app
+        self.app: AdkApp = app
         self.plan: Plan = compile_adk_app(app)
-        self._agents = _by_name(app.app.root_agent)
-        self._today = self._agents
+        self._agents: dict[str, BaseAgent] = _by_name(app.app.root_agent)
+        self._today: dict[str, BaseAgent] = self._agents
         self._pinned: OrderedDict[tuple[tuple[tuple[str, str], ...], str], AdkRegistry] = OrderedDict()
         self._tools: tuple[tuple[str, str], ...] = ()
 

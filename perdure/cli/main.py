@@ -13,6 +13,7 @@ from perdure.cli.artifacts import artifacts
 from perdure.cli.check import check
 from perdure.cli.doctor import doctor
 from perdure.cli.encryption import codec, keys
+from perdure.cli.execute import execute
 from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
 from perdure.cli.invocations import respond, run, stop
@@ -49,7 +50,7 @@ def main() -> None:
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _FILES = (artifacts, export, import_, plan, replay, prove)
-_COMMANDS = (dev, worker, api, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
+_COMMANDS = (dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)
 

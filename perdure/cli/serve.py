@@ -18,7 +18,6 @@ from perdure.cli.artifacts import default_storage, open_storage, storage_options
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
 from perdure.cli.output import say, warn_of_broken, why_not
-from perdure.cli.restarting import Restart
 from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
 from perdure.errors import ConnectionFailed, DefinitionError
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from perdure.logs import Level
     from perdure.serving.dev_server import DevServer
     from perdure.streams.hub import TokenHub
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
 
 def _worker_options(command: Command) -> Command:
@@ -157,12 +154,14 @@ async def _dev(
     data: Path | None,
     options: dict[str, Any],
 ) -> int:
+    from perdure.serving.reaching import reach
+
     stop = stop_on_signal()
     apps = _prepare(targets, options)
     async with AsyncExitStack() as stack:
         watched = await stack.enter_async_context(telemetry(options, "perdure-dev"))
         config = watched.watch(connection.config().resolve())
-        client, server = await _reach(config, ui_port, data, stack)
+        client, server = await reach(config, stack, ui_port=ui_port, data=data)
         served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)
         streams = await _tell(options, config, stack)
         _greet(config, server, data, apps, served, options["artifacts"])
@@ -178,6 +177,7 @@ async def _dev(
 
 async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
     from perdure.config import connect
+    from perdure.serving.restarting import Restart
 
     restart = Restart()
     stop = stop_on_signal(restart.call_off)
@@ -260,38 +260,6 @@ def _worker_config(options: dict[str, Any]) -> WorkerConfig:
 
 def _seconds(given: float | None) -> timedelta | None:
     return timedelta(seconds=given) if given is not None else None
-
-
-async def _reach(
-    config: ConnectionConfig, ui_port: int | None, data: Path | None, stack: AsyncExitStack
-) -> tuple[Client, DevServer | None]:
-    """Return a client of the server at the address, started on `stack` if none answers and it would be on this machine.
-
-    Raises:
-        ConnectionFailed: No server answers, and none can be started.
-    """
-    from perdure.config import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, connect
-    from perdure.serving.dev_server import DEFAULT_DATA_FILE, DevServer, DevServerConfig
-
-    try:
-        return await connect(config), None
-    except ConnectionFailed:
-        host, _, port = (config.address or DEFAULT_ADDRESS).rpartition(":")
-        if host not in _LOOPBACK or not port.isdigit() or config.tls:
-            raise
-    data_file = data or DEFAULT_DATA_FILE
-    server = await stack.enter_async_context(
-        DevServer(
-            DevServerConfig(
-                port=int(port),
-                ui_port=ui_port or int(port) + 1000,
-                namespace=config.namespace or DEFAULT_NAMESPACE,
-                data_file=data_file,
-                log_file=data_file.with_suffix(".log"),
-            )
-        )
-    )
-    return await connect(replace(config, address=server.address)), server
 
 
 def _ui_of(server: DevServer | None) -> str | None:

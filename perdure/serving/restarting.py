@@ -8,6 +8,8 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
+from perdure.logs import get_logger
+
 _MARGIN = 5.0
 """Seconds beside the grace period after which a worker that does not end is not waited for: its core waits in vain."""
 
@@ -48,8 +50,6 @@ class Restart:
             _start_anew()
 
     async def _watch(self, stop: asyncio.Event, grace: float) -> None:
-        from perdure.logs import get_logger
-
         await self._asked.wait()
         if stop.is_set():
             # Somebody wants the process to end.

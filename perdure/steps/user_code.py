@@ -26,14 +26,23 @@ _GRACE_SECONDS = 5.0
 which nothing can interrupt, and an async one that cleans up."""
 
 
+_NAMES = "perdure-"
+"""What the names of the threads begin with that run user code."""
+
+
+def runs_user_code() -> bool:
+    """Return whether the caller is code of a step: its thread is one of a `CodeRunner`."""
+    return threading.current_thread().name.startswith(_NAMES)
+
+
 class CodeRunner:
     """Runs user code in threads and in a loop of its own."""
 
     def __init__(self, name: str, max_threads: int) -> None:
         """Make the threads and the loop; `name` tells theirs from another runner's."""
-        self._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"perdure-{name}")
+        self._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"{_NAMES}{name}")
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"perdure-{name}-loop", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"{_NAMES}{name}-loop", daemon=True)
         self._thread.start()
         self._endings: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
@@ -44,7 +53,7 @@ class CodeRunner:
     def with_threads(self, name: str, max_threads: int) -> CodeRunner:
         """Return a runner on the same loop whose threads are its own, so that neither waits for the other's."""
         runner = copy(self)
-        runner._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"perdure-{name}")
+        runner._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"{_NAMES}{name}")
         return runner
 
     async def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

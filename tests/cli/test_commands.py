@@ -12,7 +12,7 @@ from tests.cli.support import Perdure, perdure
 
 __all__ = ["perdure"]
 
-WITHOUT_JSON = {"dev", "worker", "api", "codec", "export"}
+WITHOUT_JSON = {"dev", "worker", "api", "exec", "codec", "export"}
 """They serve until they are told to end; an export is JSON lines anyway."""
 
 

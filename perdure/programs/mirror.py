@@ -1,0 +1,100 @@
+"""Keeps the session service of a program in step with the durable log: it has each event, as with ADK's own runner."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from google.adk.sessions.base_session_service import BaseSessionService
+from google.adk.sessions.session import Session
+
+from perdure.adk.events import to_adk
+from perdure.client import Runner
+from perdure.errors import SessionExists, SessionNotFound
+from perdure.journal.events import Event
+from perdure.journal.projection import stored_part
+from perdure.messages.session import SessionView
+
+__all__ = ["Mirror"]
+
+Beside = Callable[[Any], Awaitable[Any]]
+"""Runs a coroutine on the loop of the workers."""
+
+
+class Mirror:
+    """One session, in the program's service and in Temporal."""
+
+    def __init__(self, service: BaseSessionService, session: Session, runner: Runner, beside: Beside) -> None:
+        """Take the program's session as its service has just told it."""
+        self._service = service
+        self._session = session
+        self._runner = runner
+        self._beside = beside
+        self._who: dict[str, Any] = {"user_id": session.user_id, "session_id": session.id}
+        self._known = {event.id for event in session.events}
+        self._read = 0
+        """Events of the durable log that the program's service has."""
+
+    async def begin(self) -> None:
+        """Bring both to where the other one is: the log that is longer counts, and the program's own changes of state.
+
+        Raises:
+            SessionUnreadable: No worker answers for the durable session.
+        """
+        if not await self._create():
+            await self.fill()
+        view: SessionView = await self._beside(self._runner.get_session(**self._who))
+        state = stored_part(self._session.state)
+        changed = {key: value for key, value in state.items() if view.state.get(key, _MISSING) != value}
+        if changed:
+            event = await self._beside(self._runner.change_state(**self._who, state_delta=changed))
+            self._known.add(event.id)
+
+    async def _create(self) -> bool:
+        """Make the durable session, if there is none; returns whether there was none."""
+        try:
+            await self._beside(self._runner.get_session(**self._who))
+        except SessionNotFound:
+            pass
+        else:
+            return False
+        try:
+            if self._session.events:
+                log = self._session.model_dump_json(by_alias=True, exclude_none=True)
+                await self._beside(self._runner.import_session(log, **self._who))
+            else:
+                await self._beside(self._runner.create_session(**self._who, state=stored_part(self._session.state)))
+        except SessionExists:
+            return False
+        return True
+
+    async def fill(self) -> None:
+        """Give the program's service what it has not of the durable log."""
+        async for event in self._events():
+            await self._append(event)
+
+    async def _events(self) -> AsyncIterator[Event]:
+        found: list[Event] = await self._beside(_gathered(self._runner, self._who, self._read))
+        for event in found:
+            self._read += 1
+            yield event
+
+    async def logged(self, event: Event) -> None:
+        """Give the program's service an event, and what stands before it in the log."""
+        if event.id not in self._known:
+            async for before in self._events():
+                await self._append(before)
+                if before.id == event.id:
+                    break
+
+    async def _append(self, event: Event) -> None:
+        if event.id not in self._known:
+            self._known.add(event.id)
+            await self._service.append_event(session=self._session, event=to_adk(event))
+
+
+_MISSING = object()
+
+
+async def _gathered(runner: Runner, who: dict[str, Any], since: int) -> list[Event]:
+    return [event async for event in runner.events(**who, since=since)]
