@@ -72,7 +72,7 @@ class Trial(_Message):
     """Settings that make a session do often what it does seldom, for proofs and tests (docs/prove.md)."""
 
     steps_per_run: int | None = None
-    """Continue as new after this many activities. Default: when the server suggests it."""
+    """Continue as new after this many activities, custom agents' code not counted. Default: as the server suggests."""
     dead_after: float | None = None
     """Seconds after which a silent worker counts as dead: heartbeat timeout and workflow task timeout at the most."""
     reenter: bool = False

@@ -22,6 +22,7 @@ from perdure.agents.adk_app import AdkApp
 from perdure.artifacts import FileArtifactService
 from perdure.client import Runner
 from perdure.config import ConnectionConfig, WorkerConfig
+from perdure.credentials import FileCredentialStore
 from perdure.programs.code import ProgramCode
 from perdure.serving.dev_server import DEFAULT_DATA_FILE
 from perdure.serving.reaching import reach
@@ -34,6 +35,9 @@ _GRACE = timedelta(seconds=1)
 """What steps that are at work get as the program ends; what they leave undone another start of it does again."""
 
 _END_SECONDS = 15.0
+
+_FOLDER = DEFAULT_DATA_FILE.parent
+"""Where, in the folder that the program is started in, stands what no history holds; as for `perdure dev`."""
 
 
 @dataclass
@@ -58,6 +62,7 @@ class Embedded:
         self._streams = TokenHub()
         self._served: dict[str, _Served] = {}
         self._serving = asyncio.Lock()
+        self._credentials = FileCredentialStore(str(_FOLDER / "credentials"))
 
     def submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Run a coroutine beside the workers."""
@@ -82,7 +87,7 @@ class Embedded:
             else:
                 await self._end(self._served.pop(app.name, None))
                 self._served[app.name] = await self._start(client, app, code)
-        return Runner(app.name, client, streams=self._streams)
+        return Runner(app.name, client, streams=self._streams, credentials=self._credentials)
 
     async def _reach(self) -> Client:
         client, _ = await reach(ConnectionConfig().resolve(), self._stack)
@@ -96,7 +101,9 @@ class Embedded:
         app = replace(app, open=compiled)
         served, started = _Served(code), asyncio.Event()
         config = WorkerConfig(
-            artifacts=FileArtifactService(str(DEFAULT_DATA_FILE.parent / "artifacts")), graceful_shutdown_timeout=_GRACE
+            artifacts=FileArtifactService(str(_FOLDER / "artifacts")),
+            credentials=self._credentials,
+            graceful_shutdown_timeout=_GRACE,
         )
         served.ended = asyncio.create_task(
             run_workers(client, [app], config, stop=served.stop, started=started, streams=self._streams)

@@ -94,6 +94,8 @@ class Activities:
         self._trial = trial or _NO_TRIAL
         self._outbox = Outbox()
         self._places = LocalPlaces()
+        self._steps = 0
+        """Activities that were started, for a trial."""
         self.progress = RunProgress()
         """How many activities are at work, and whether the run takes more."""
 
@@ -133,7 +135,11 @@ class Activities:
         """
         step, summary = CALLBACK_NAMES[call.which], f"{call.agent}: {call.which}"
         gated = call.which in ("before", "after", "run")
-        return await self._activity(CALL_BACK, call, StepLog, call.agent, step, options, summary, witness, gated=gated)
+        # An agent that is entered again runs its code before anything else: each run would end with that.
+        counts = call.which != "run"
+        return await self._activity(
+            CALL_BACK, call, StepLog, call.agent, step, options, summary, witness, gated=gated, counts=counts
+        )
 
     async def keep_result(self, agent: str, request: KeepResultInput) -> ToolOutput:
         """Keep a result that is too large for the log; returns what the model gets instead.
@@ -227,6 +233,7 @@ class Activities:
         *,
         local: bool = False,
         gated: bool = True,
+        counts: bool = True,
     ) -> _T:
         attempt = 0
         # Not where something is at work, which the run would await first.
@@ -242,7 +249,7 @@ class Activities:
             try:
                 if local and attempt == 0:
                     return await self._local_attempt(name, arg, result, options, summary)
-                return await self._attempt(name, arg, result, options, summary, again=attempt > 0)
+                return await self._attempt(name, arg, result, options, summary, again=attempt > 0, counts=counts)
             except FailureError as error:
                 if witness is not None:
                     witness.failed(error)
@@ -257,9 +264,9 @@ class Activities:
                 await asyncio.sleep(rollout.pause.total_seconds())
 
     async def _attempt(
-        self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str, *, again: bool
+        self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str, *, again: bool, counts: bool
     ) -> _T:
-        with self._at_work():
+        with self._at_work(counts=counts):
             # The worker that lacked the code keeps the session, so what is started again is for any other.
             with any_worker(wanted=again):
                 started = workflow.start_activity(
@@ -308,11 +315,12 @@ class Activities:
             await self._gate()
 
     @contextmanager
-    def _at_work(self, events: int = _ACTIVITY_EVENTS) -> Generator[None]:
+    def _at_work(self, events: int = _ACTIVITY_EVENTS, *, counts: bool = True) -> Generator[None]:
+        self._steps += counts
         with self.progress.activity():
             if self._limits is not None and self._limits.begins(events):
                 self.progress.drain()
-            if self._trial.steps_per_run is not None and self.progress.scheduled >= self._trial.steps_per_run:
+            if self._trial.steps_per_run is not None and self._steps >= self._trial.steps_per_run:
                 self.progress.drain()
             yield
 
