@@ -40,7 +40,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "temporal": frozenset({"journal.compact_json", "plan", "compiler.registry"}),
     "recovery": _PURE | {"temporal.payloads"},
     "steps": _PURE | {"agents", "compiler.registry", "models", "artifacts", "streams", "telemetry.step"},
-    "adk": _PURE | {"steps", "agents", "compiler", "models", "artifacts", "credentials", "streams", "programs.runner"},
+    "adk": _PURE
+    | {"steps", "agents", "compiler", "models", "artifacts", "credentials", "streams"}
+    | {"programs.fast_api", "programs.runner"},
     "activities": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "streams", "telemetry.step", "temporal"}
     | {"recovery.slices", "sessions.shared_state"},
@@ -59,7 +61,7 @@ ENDS = frozenset({"__main__", "api", "cli", "programs", "prove", "worker"})
 MAY_USE_ENDS = {
     "__main__": {"cli"},
     "cli": {"api", "programs", "prove", "worker"},
-    "programs": {"worker"},
+    "programs": {"api", "worker"},
     "prove": {"worker"},
 }
 
