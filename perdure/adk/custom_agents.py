@@ -91,7 +91,7 @@ class CustomAgents:
         agent = registry.agent(at.agent)
         begin = past.places.begin
         early = session.projection
-        if begin < len(past.entries):
+        if begin < past.length:
             early = fold_journal(past.entries[:begin]).scope(at.scope)
         then = replace(session, projection=early)
         key = f"{at.invocation_id}:{at.run}:code"
@@ -111,6 +111,9 @@ class _Past:
     """What the journal tells of a custom agent's run."""
 
     entries: Sequence[Entry]
+    """Of the session's whole journal, which grows."""
+    length: int
+    """What there was of it as the step was scheduled."""
     run: AgentRun
     places: Places
     over: dict[_Key, AgentRun]
@@ -130,7 +133,7 @@ class _Past:
             )
         entries = (session.around or projection).entries
         over = {(one.agent, one.nth): one for one in run.children if one.ended or one.failure is not None}
-        return cls(entries, run, Places(entries, at), over)
+        return cls(entries, len(entries), run, Places(entries, at), over)
 
 
 def _tree(run: AgentRun) -> Iterator[AgentRun]:
@@ -282,7 +285,7 @@ class _CodeRun:
 
     async def _show_all(self) -> None:
         """Show the code all that the session has by now: it is where it has not been before."""
-        await self._show(len(self._past.entries))
+        await self._show(self._past.length)
 
     def events_of(self, agent: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None] | None:
         """Return the events of a sub-agent's run, which the workflow runs; `None` if google.adk is to run it."""
