@@ -238,7 +238,7 @@ class _CodeRun:
         agents = tuple(
             NextAgent(agent=name, nth=nth, branch=one.branch)
             for (name, nth), one in self._asked.items()
-            if (name, nth) not in self._past.over
+            if self._over((name, nth)) is None
         )
         return replace(output, agents=agents, passes_on=self._error is not None)
 
@@ -291,10 +291,14 @@ class _CodeRun:
         """Return the events of a sub-agent's run, which the workflow runs; `None` if google.adk is to run it."""
         return self._events_of(agent.name, context.branch) if self._code.runs(agent, context) else None
 
+    def _over(self, key: _Key) -> AgentRun | None:
+        """Return a sub-agent's run that came to an end, if it is one since the last checkpoint."""
+        return self._past.over.get(key) if not self._forgets else None
+
     async def _events_of(self, name: str, branch: str | None) -> AsyncGenerator[AdkEvent, None]:
         self._begun[name] += 1
         key = (name, self._begun[name])
-        run = self._past.over.get(key) if not self._forgets else None
+        run = self._over(key)
         if run is None:
             await self._show_all()
             asked = self._asked[key] = _Asked(branch, asyncio.get_running_loop().create_future())

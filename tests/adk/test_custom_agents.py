@@ -440,6 +440,20 @@ async def test_it_goes_on_from_its_checkpoint(client: Client, app_name: str) -> 
     assert states == [{"step": 0}, {"step": 1}]
 
 
+@pytest.mark.usefixtures("suspended")
+async def test_behind_a_checkpoint_the_same_agents_run_anew(client: Client, app_name: str) -> None:
+    async def code(self: Coded, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        if self.name not in ctx.agent_states:
+            async for event in in_order(self, ctx):
+                yield event
+            yield Event(author=self.name, actions=EventActions(agent_state={"step": 1}))
+        async for event in in_order(self, ctx):
+            yield event
+
+    log, _ = await told(client, make_app(app_name, coded("flow", code, agent("x", say("one"), say("two")))))
+    assert log == ["user: go", "x: one", "x: two"]
+
+
 class Holder(BaseAgent):
     """Has agents beside its sub-agents."""
 
