@@ -37,6 +37,9 @@ from perdure.steps.base import CodeFailed, Place, Snapshot, StepOutput, StepRefu
 _MOST_KEPT = 200
 """Agents whose code is kept suspended, in one process."""
 
+_GRACE_SECONDS = 5.0
+"""What code that is ended gets to clean up."""
+
 _TURNS = 20
 """Turns of the loop in which what an agent's code has begun besides comes to its sub-agents, too."""
 
@@ -225,7 +228,8 @@ class _CodeRun:
         """End the code where it is."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            # Code may swallow that.
+            await asyncio.wait({self._task}, timeout=_GRACE_SECONDS)
 
     async def _output(self) -> StepOutput:
         code = self._code

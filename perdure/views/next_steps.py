@@ -167,10 +167,9 @@ class _Outlook:
         if past is None or (past.state is None and not (past.own or past.children or past.activities)):
             return _step(node, branch, "runs its code", "its code runs from the start")
         place = "the start" if past.state is None else "its last checkpoint"
-        words = (
-            f"its code runs again from {place}: since then {len(past.own)} of its events are logged and"
-            f" {len(past.activities)} results of activities are kept"
-        )
+        words = f"its code runs again from {place}: since then {len(past.own)} of its events are logged"
+        if past.activities:
+            words += f" and {len(past.activities)} results of activities are kept"
         below = tuple(
             self.agent(self._plan.nodes[run.agent], run.branch, run)
             for run in past.children
