@@ -66,7 +66,7 @@ genai-tests: $(STAMP)
 		tests/test_architecture.py
 
 adk-tests: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/adk tests/programs
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/adk tests/programs --ignore tests/programs/page
 
 # The apps of a folder as ADK ran them; more options in OPTIONS: --kill model:1, --all, or names of apps.
 apps: $(STAMP)

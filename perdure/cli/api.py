@@ -273,12 +273,20 @@ async def serve(
     streams: TokenHub | None = None,
     *,
     drain: float = 0.0,
+    web: bool = False,
 ) -> None:
-    """Serve the API until `stop` is set; then it is not ready any more, and ends `drain` seconds later."""
+    """Serve the API until `stop` is set; then it is not ready any more, and ends `drain` seconds later.
+
+    With `web`, google.adk's page, too.
+    """
     from perdure.api.app import create_app
     from perdure.serving.http_server import serve
 
     app = create_app(client, apps, config, streams=streams)
+    if web:
+        from perdure.programs.adk_page import add_adk_page
+
+        add_adk_page(app, apps)
     watched.watch_requests(app)
     backend: Backend = app.state.backend
     ending = asyncio.Event()

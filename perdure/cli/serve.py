@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,7 @@ def _worker_options(command: Command) -> Command:
     type=click.IntRange(0, 65535),
     help="Port of the API; 0 is a free one.  [default: 8000, and no API if that is taken]",
 )
+@click.option("--web", is_flag=True, help="Serve google.adk's own web page, too, at /dev-ui/ (extra `adk`).")
 @api_options
 @_worker_options
 @storage_options
@@ -156,6 +158,8 @@ async def _dev(
 ) -> int:
     from perdure.serving.reaching import reach
 
+    if options["web"] and find_spec("google.adk") is None:
+        raise click.UsageError("--web serves google.adk's page, which is not installed: pip install 'perdure[adk]'")
     stop = stop_on_signal()
     apps = _prepare(targets, options)
     async with AsyncExitStack() as stack:
@@ -164,11 +168,11 @@ async def _dev(
         client, server = await reach(config, stack, ui_port=ui_port, data=data)
         served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)
         streams = await _tell(options, config, stack)
-        _greet(config, server, data, apps, served, options["artifacts"])
+        _greet(config, server, data, apps, served, options["artifacts"], web=options["web"])
         async with (
             _while_it_lives(server, stop),
             watched.counting(client, apps),
-            _api_beside(client, apps, served, stop, watched, streams),
+            _api_beside(client, apps, served, stop, watched, streams, web=options["web"]),
         ):
             await _serve(client, apps, _worker_config(options), stop, streams=streams)
         say("perdure: ending", err=True)
@@ -274,6 +278,8 @@ def _greet(
     apps: Sequence[AnyApp],
     served: _Served,
     artifacts: str,
+    *,
+    web: bool,
 ) -> None:
     """Print where everything is."""
     from perdure.serving.dev_server import DEFAULT_DATA_FILE
@@ -289,6 +295,8 @@ def _greet(
         say(f"HTTP API     {served.told}")
     if served.listener is not None:
         say(f"inbox        {served.told}/")
+        if web:
+            say(f"ADK's page   {served.told}/dev-ui/")
     for app in apps:
         said = why_not(app) or ("" if app.is_resumable else "not resumable: no ResumabilityConfig says so")
         say(f"app          {app.name}{f' ({said})' if said else ''}")
@@ -358,12 +366,16 @@ async def _api_beside(
     stop: asyncio.Event,
     watched: Telemetry,
     streams: TokenHub,
+    *,
+    web: bool,
 ) -> AsyncGenerator[None]:
     """Serve the API while the block runs."""
     if served.listener is None or served.config is None:
         yield
         return
-    serving = asyncio.create_task(serve_api(client, apps, served.config, served.listener, stop, watched, streams))
+    serving = asyncio.create_task(
+        serve_api(client, apps, served.config, served.listener, stop, watched, streams, web=web)
+    )
     try:
         yield
     finally:

@@ -21,6 +21,7 @@ from perdure.compiler.served import load_apps
 from perdure.config import ConnectionConfig, WorkerConfig
 from perdure.credentials import FileCredentialStore
 from perdure.logs import get_logger
+from perdure.programs.adk_page import add_adk_page
 from perdure.serving.dev_server import DEFAULT_DATA_FILE
 from perdure.serving.reaching import reach
 from perdure.streams.hub import TokenHub
@@ -60,7 +61,7 @@ def get_fast_api_app(
 
     Args:
         agents_dir: The folder of agents' folders, or one of these.
-        web: Taken; the page is Perdure's inbox, at `/`, in the place of google.adk's.
+        web: Serve google.adk's own page, too, at `/dev-ui/`; at `/` is Perdure's inbox.
         allow_origins: Origins of web pages that may call it.
         lifespan: Entered with the application that is returned, once it serves.
         auto_create_session: A run in a session that does not exist creates it.
@@ -95,6 +96,8 @@ def get_fast_api_app(
                 _workers(client, apps, WorkerConfig(**kept, graceful_shutdown_timeout=_GRACE), streams)
             )
             api = create_app(client, apps, config, streams=streams)
+            if web:
+                add_adk_page(api, apps)
             # Behind the caller's own routes, which are there by now.
             app.mount("/", api)
             await stack.enter_async_context(api.router.lifespan_context(api))
@@ -102,8 +105,6 @@ def get_fast_api_app(
                 await stack.enter_async_context(lifespan(app))
             yield
 
-    if web:
-        get_logger("perdure.programs").info("google.adk's page is not served; Perdure's inbox is, at /")
     return FastAPI(title="Perdure", lifespan=serving, docs_url=None, redoc_url=None, openapi_url=None)
 
 

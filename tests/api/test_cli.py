@@ -37,13 +37,15 @@ async def test_dev_and_api_serve_the_same_sessions_until_they_are_told_to_end(
 ) -> None:
     (tmp_path / f"{app_name}.py").write_text(AGENT_FILE.replace("NAME", app_name))
     at = ("--port", "0", "--address", temporal_server)
-    dev = await Process.start("dev", f"{app_name}.py", *at, cwd=tmp_path)
+    dev = await Process.start("dev", f"{app_name}.py", "--web", *at, cwd=tmp_path)
     api = await Process.start("api", *at, cwd=tmp_path)
     first, second = await url_told_by(dev), await url_told_by(api)
     session = f"/apps/{app_name}/users/u/sessions"
     async with httpx2.AsyncClient(timeout=30, trust_env=False) as http:
         assert (await http.get(f"{first}/list-apps")).json() == [app_name]
         assert (await http.get(f"{second}/list-apps")).json() == []
+        assert "Agent Development Kit" in (await http.get(f"{first}/dev-ui/")).text
+        assert (await http.get(f"{second}/dev-ui/")).status_code == 404
         assert (await http.post(f"{first}{session}", json={"sessionId": "s"})).status_code == 200
         body = {"appName": app_name, "userId": "u", "sessionId": "s", "newMessage": {"parts": [{"text": "To Oslo"}]}}
         events = (await http.post(f"{second}/run", json=body)).json()

@@ -1,0 +1,3 @@
+"""Chromium, for google.adk's page."""
+
+from tests.browser import browser as browser
