@@ -6,10 +6,14 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import google.adk
+from fastapi import FastAPI
 from google.adk import runners
+from google.adk.cli import fast_api
 
+from perdure import adk
 from perdure.programs.runner import InMemoryRunner, Runner
 
 __all__ = ["execute"]
@@ -29,9 +33,15 @@ def execute(program: str, args: Sequence[str], *, module: bool = False) -> None:
     for place in (runners, google.adk):
         setattr(place, "Runner", Runner)  # noqa: B010 -- what the program imports
     setattr(runners, "InMemoryRunner", InMemoryRunner)  # noqa: B010
+    setattr(fast_api, "get_fast_api_app", _get_fast_api_app)  # noqa: B010
     sys.argv = [program, *args]
     sys.path.insert(0, str(Path.cwd() if module else Path(program).resolve().parent))
     if module:
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(program, run_name="__main__")
+
+
+def _get_fast_api_app(**fields: Any) -> FastAPI:
+    # Loaded by who calls it: it needs the extra `api`.
+    return adk.get_fast_api_app(**fields)

@@ -87,6 +87,19 @@ def _until(come: Any) -> None:
         time.sleep(0.05)
 
 
+def test_a_program_that_builds_the_api_gets_perdure_s(runs: Runs) -> None:
+    (runs.folder / "agents" / "clerk").mkdir(parents=True)
+    agent = "from google.adk.agents import LlmAgent\nroot_agent = LlmAgent(name='clerk', model='gemini-2.5-flash')\n"
+    (runs.folder / "agents" / "clerk" / "agent.py").write_text(agent)
+    program = """
+from google.adk.cli.fast_api import get_fast_api_app
+app = get_fast_api_app(agents_dir="agents", web=False)
+print(app.title)
+"""
+    (runs.folder / "web.py").write_text(program)
+    assert runs.lines("-m", "perdure", "exec", "web.py") == ["Perdure"]
+
+
 def test_what_the_program_raises_is_the_program_s(runs: Runs) -> None:
     (runs.folder / "wrong.py").write_text("import sys\nsys.exit(7)\n")
     process = runs.start("-m", "perdure", "exec", "wrong.py")
