@@ -88,9 +88,26 @@ class Mirror:
                     break
 
     async def _append(self, event: Event) -> None:
-        if event.id not in self._known:
-            self._known.add(event.id)
+        if event.id in self._known:
+            return
+        self._known.add(event.id)
+        try:
             await self._service.append_event(session=self._session, event=to_adk(event))
+        except ValueError:
+            # Another run, or the program, has written meanwhile; so services on a database say it.
+            if not await self._reads_anew():
+                raise
+            if all(known.id != event.id for known in self._session.events):
+                await self._service.append_event(session=self._session, event=to_adk(event))
+
+    async def _reads_anew(self) -> bool:
+        """Read the program's session as it is now; returns whether it is there."""
+        found = await self._service.get_session(app_name=self._session.app_name, **self._who)
+        if found is None:
+            return False
+        self._session = found
+        self._known.update(event.id for event in found.events)
+        return True
 
 
 _MISSING = object()

@@ -276,6 +276,36 @@ async def test_another_tree_of_the_name_takes_the_place(app_name: str) -> None:
     assert short(await second.run("again")) == ["other: I am another"]
 
 
+class Strict(InMemorySessionService):
+    """Takes no event of who has not seen the last one, as services on a database do."""
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        stored = await self.get_session(app_name=session.app_name, user_id=session.user_id, session_id=session.id)
+        if stored is not None and len(stored.events) > len(session.events):
+            raise ValueError("the session was changed by another one")
+        return await super().append_event(session, event)
+
+
+async def test_who_writes_into_the_session_meanwhile_is_not_in_the_way(app_name: str) -> None:
+    service = Strict()
+
+    async def meddle() -> str:
+        """Write into the session beside the run."""
+        session = await service.get_session(**program.who)
+        assert session is not None
+        await service.append_event(session, Event(author="audit", content=types.ModelContent("I was here")))
+        return "done"
+
+    root = agent("clerk", call("meddle"), say("done"), tools=[meddle])
+    program = Program(app_name, root, session_service=service)
+    await program.create()
+    assert short(await program.run("go"))[-1] == "clerk: done"
+    log = short((await program.session()).events)
+    assert [log.count(line) for line in ("user: go", "clerk calls meddle", "audit: I was here", "clerk: done")] == [
+        1
+    ] * 4
+
+
 async def test_many_runs_at_once_do_not_meet(app_name: str) -> None:
     program = Program(app_name, agent("clerk", *[say("hi")] * 8))
 
