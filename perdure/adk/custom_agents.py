@@ -188,6 +188,8 @@ class _CodeRun:
         self._own = 0
         """Events of its own since the last checkpoint."""
         self._checkpoints = 0
+        self._told = (0, 0)
+        """Events of its own, and checkpoints, that its last step has returned: it may go on in between."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
@@ -195,7 +197,7 @@ class _CodeRun:
 
     def fits(self, past: _Past) -> bool:
         """Return whether the journal has what the code has logged, and no more of it."""
-        return (len(past.run.own), past.run.checkpoints) == (self._own, self._checkpoints)
+        return (len(past.run.own), past.run.checkpoints) == self._told
 
     async def go_on(self, past: _Past) -> StepOutput:
         """Let the code run until it waits for nothing but sub-agents, or ends; returns what it has logged since.
@@ -237,8 +239,10 @@ class _CodeRun:
             await internals.tell_failure(code.agent, code.context, self._error)
             left = await self._contexts.left(self._at, code.agent, code.session, self._error)
             raise CodeFailed(type(self._error).__name__, str(self._error), left) from self._error
+        self._told, taken = (self._own, self._checkpoints), len(code.session.logged)
         output = await self._contexts.output(self._at, code.session, code.context)
-        code.session.logged.clear()
+        # Not what has come since: the next step returns that.
+        del code.session.logged[:taken]
         agents = tuple(
             NextAgent(agent=name, nth=nth, branch=one.branch)
             for (name, nth), one in self._asked.items()
@@ -307,7 +311,11 @@ class _CodeRun:
             await self._show_all()
             asked = self._asked[key] = _Asked(branch, asyncio.get_running_loop().create_future())
             self._changed.set()
-            run = await asked.run
+            try:
+                run = await asked.run
+            finally:
+                # The code may have given it up, by a timeout of its own.
+                self._asked.pop(key, None)
         places = self._past.places
         for event in list(run.log):
             self._given.add(event.id)

@@ -638,6 +638,28 @@ async def test_events_of_other_authors_are_its_own(
     assert log == ["user: go", "narrator: once upon a time", "x: hi"]
 
 
+async def test_it_may_give_up_an_agent_that_takes_too_long(client: Client, app_name: str) -> None:
+    async def code(self: Coded, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        try:
+            async with asyncio.timeout(0.2):
+                async for event in self.sub_agents[0].run_async(ctx):
+                    yield event
+        except TimeoutError:
+            yield self.says(ctx, "too slow")
+        async for event in self.sub_agents[1].run_async(ctx):
+            yield event
+
+    async def dawdle() -> str:
+        """Take a while."""
+        await asyncio.sleep(1)
+        return "done"
+
+    slow = agent("slow", call("dawdle"), say("here"), tools=[dawdle])
+    log, _ = await told(client, make_app(app_name, coded("flow", code, slow, agent("next", say("well")))))
+    # The workflow brings to its end what it has begun.
+    assert log[-3:] == ["slow: here", "flow: too slow", "next: well"]
+
+
 async def test_agents_without_any_of_their_own_are_no_trap(client: Client, app_name: str) -> None:
     empty = [SequentialAgent(name="none"), LoopAgent(name="never"), ParallelAgent(name="nobody")]
     log, _ = await told(client, make_app(app_name, coded("flow", in_order, *empty, agent("x", say("hi")))))
