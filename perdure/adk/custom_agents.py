@@ -239,15 +239,15 @@ class _CodeRun:
             await internals.tell_failure(code.agent, code.context, self._error)
             left = await self._contexts.left(self._at, code.agent, code.session, self._error)
             raise CodeFailed(type(self._error).__name__, str(self._error), left) from self._error
+        # All of one moment: the code may go on meanwhile, and the next step returns what it does.
         self._told, taken = (self._own, self._checkpoints), len(code.session.logged)
-        output = await self._contexts.output(self._at, code.session, code.context)
-        # Not what has come since: the next step returns that.
-        del code.session.logged[:taken]
         agents = tuple(
             NextAgent(agent=name, nth=nth, branch=one.branch)
             for (name, nth), one in self._asked.items()
             if self._over((name, nth)) is None
         )
+        output = await self._contexts.output(self._at, code.session, code.context)
+        del code.session.logged[:taken]
         return replace(output, agents=agents, passes_on=self._error is not None)
 
     async def _run(self) -> None:
