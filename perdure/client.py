@@ -122,6 +122,7 @@ class Runner:
         streaming: bool = False,
         live: bool = True,
         max_llm_calls: int | CallLimit | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Start, answer or resume an invocation, and yield its agents' events until it waits, ends or is stopped.
 
@@ -130,12 +131,12 @@ class Runner:
 
         Args:
             invocation_id: What to resume, or what the answered calls must belong to.
-            state_delta: Keys to write with the message.
+            state_delta: Keys to write with the message; an answer and a resume take none.
             streaming: Also yield `partial` events while a model writes, which are not in the log: each holds the text
                 since the last one, under the id of the event that will hold all of it. Where a model call is tried
                 again, the text begins anew, under a greater `custom_metadata["perdure:attempt"]`.
             live: Yield events as they are logged; at the end, with `False`, they cost the worker less: see `follow`.
-            max_llm_calls: As in `send_message`, or, of a resume, as in `resume`; an answer takes none.
+            max_llm_calls, metadata: As in `send_message`, `respond` and `resume`; an answer takes no limit.
 
         Raises:
             RequestRefused: The session did not take it; the subclass says why.
@@ -149,6 +150,7 @@ class Runner:
             streaming=streaming,
             live=live,
             max_llm_calls=max_llm_calls,
+            metadata=metadata,
         )
 
     async def send_message(
@@ -304,8 +306,7 @@ class Runner:
             user_id: Whose session. Default: the log's.
             session_id: The session's id. Default: the log's; where it names none, a fresh one.
             replace: A session of this id gets this log; the log that it had is kept under another id.
-            allow_pending_calls: Calls in the log that have no response may run when their invocation goes on. Only for
-                a file that you trust.
+            allow_pending_calls: Calls without a response may run when their invocation goes on: of a file you trust.
             damaged: The log is an export that was cut or changed: take the events that are left.
 
         Raises:
@@ -432,9 +433,8 @@ class Runner:
 
         Args:
             streaming: Also yield `partial` events, which are not in the log: see `run_async`.
-            live: Yield events as they are logged. Else, unless `streaming`, all of them as the agents come to rest: the
-                session itself says when, by an update (if at most five wait for it). That costs its worker one look
-                instead of one for each step, and its history five events or so.
+            live: Yield events as they are logged. Else, unless `streaming`, all as the agents come to rest: the session
+                says when, by an update (if at most five wait). That costs one look, and history five events or so.
 
         Raises:
             InvocationFailed: A step failed, or the session's workflow was closed meanwhile.

@@ -9,44 +9,33 @@ import asyncio
 import atexit
 import functools
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from temporalio.client import Client
 
 from perdure.agents.adk_app import AdkApp
-from perdure.artifacts import FileArtifactService
 from perdure.client import Runner
-from perdure.config import ConnectionConfig, WorkerConfig
-from perdure.credentials import FileCredentialStore
+from perdure.config import ConnectionConfig
 from perdure.programs.code import ProgramCode
-from perdure.serving.dev_server import DEFAULT_DATA_FILE
+from perdure.programs.workers import storage, working
 from perdure.serving.reaching import reach
 from perdure.streams.hub import TokenHub
-from perdure.worker import run_workers
 
 _T = TypeVar("_T")
 
-_GRACE = timedelta(seconds=1)
-"""What steps that are at work get as the program ends; what they leave undone another start of it does again."""
-
 _END_SECONDS = 15.0
 
-_FOLDER = DEFAULT_DATA_FILE.parent
-"""Where, in the folder that the program is started in, stands what no history holds; as for `perdure dev`."""
 
-
-@dataclass
+@dataclass(frozen=True)
 class _Served:
-    """An app that is served."""
+    """An app that is served until its stack is closed."""
 
     code: ProgramCode
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Task[None] | None = None
+    stack: AsyncExitStack
 
 
 class Embedded:
@@ -62,11 +51,43 @@ class Embedded:
         self._streams = TokenHub()
         self._served: dict[str, _Served] = {}
         self._serving = asyncio.Lock()
-        self._credentials = FileCredentialStore(str(_FOLDER / "credentials"))
+        self._storage = storage()
 
     def submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Run a coroutine beside the workers."""
+        """Run a coroutine on the workers' loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    async def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine on the workers' loop, and wait for it on the caller's."""
+        return await asyncio.wrap_future(self.submit(coroutine))
+
+    async def stream(self, items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+        """Yield on the caller's loop what comes on the workers'; who leaves ends that, too."""
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[_T | None, Exception | None]]()
+
+        async def pump() -> None:
+            last: Exception | None = None
+            try:
+                async with aclosing(items):
+                    async for item in items:
+                        loop.call_soon_threadsafe(queue.put_nowait, (item, None))
+            except Exception as error:
+                last = error
+            # A program that has dropped this may have closed its loop.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(queue.put_nowait, (None, last))
+
+        pumping = self.submit(pump())
+        try:
+            while True:
+                item, error = await queue.get()
+                if error is not None:
+                    raise error
+                if item is None:
+                    return
+                yield item
+        finally:
+            pumping.cancel()
 
     async def serve(self, app: AdkApp) -> Runner:
         """Serve an app, and return what reaches its sessions; another tree under its name takes its place.
@@ -85,45 +106,31 @@ class Embedded:
             if known is not None and known.code.plan.digest == code.plan.digest:
                 known.code.adopt(code)
             else:
-                await self._end(self._served.pop(app.name, None))
+                await self._end(app.name)
                 self._served[app.name] = await self._start(client, app, code)
-        return Runner(app.name, client, streams=self._streams, credentials=self._credentials)
+        return Runner(app.name, client, streams=self._streams, credentials=self._storage["credentials"])
 
     async def _reach(self) -> Client:
         client, _ = await reach(ConnectionConfig().resolve(), self._stack)
         return client
 
     async def _start(self, client: Client, app: AdkApp, code: ProgramCode) -> _Served:
-
         def compiled(_: AdkApp) -> ProgramCode:
             return code
 
+        served = _Served(code, AsyncExitStack())
         app = replace(app, open=compiled)
-        served, started = _Served(code), asyncio.Event()
-        config = WorkerConfig(
-            artifacts=FileArtifactService(str(_FOLDER / "artifacts")),
-            credentials=self._credentials,
-            graceful_shutdown_timeout=_GRACE,
-        )
-        served.ended = asyncio.create_task(
-            run_workers(client, [app], config, stop=served.stop, started=started, streams=self._streams)
-        )
-        begun = asyncio.create_task(started.wait())
-        await asyncio.wait({begun, served.ended}, return_when=asyncio.FIRST_COMPLETED)
-        if served.ended.done():
-            begun.cancel()
-            served.ended.result()
+        await served.stack.enter_async_context(working(client, [app], self._storage, self._streams))
         return served
 
-    async def _end(self, served: _Served | None) -> None:
-        if served is not None and served.ended is not None:
-            served.stop.set()
+    async def _end(self, name: str) -> None:
+        served = self._served.pop(name, None)
+        if served is not None:
             with suppress(Exception):
-                await served.ended
+                await served.stack.aclose()
 
     async def _close(self) -> None:
-        await asyncio.gather(*(self._end(served) for served in self._served.values()))
-        self._served.clear()
+        await asyncio.gather(*map(self._end, [*self._served]))
         await self._stack.aclose()
 
     def close(self) -> None:

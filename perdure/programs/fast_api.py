@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from temporalio.client import Client
 
-from perdure.agents.adk_app import AnyApp
 from perdure.api.app import create_app
 from perdure.api.auth.config import read_auth
 from perdure.api.base.config import ApiConfig
-from perdure.artifacts import FileArtifactService
 from perdure.compiler.served import load_apps
-from perdure.config import ConnectionConfig, WorkerConfig
-from perdure.credentials import FileCredentialStore
+from perdure.config import ConnectionConfig
 from perdure.logs import get_logger
 from perdure.programs.adk_page import add_adk_page
-from perdure.serving.dev_server import DEFAULT_DATA_FILE
+from perdure.programs.workers import FOLDER, storage, working
 from perdure.serving.reaching import reach
 from perdure.streams.hub import TokenHub
-from perdure.worker import run_workers
 
 __all__ = ["get_fast_api_app"]
-
-_GRACE = timedelta(seconds=1)
-_FOLDER = DEFAULT_DATA_FILE.parent
 
 _KEPT_ELSEWHERE = frozenset(
     {"session_service_uri", "session_db_kwargs", "memory_service_uri", "artifact_service_uri", "eval_storage_uri"}
@@ -75,9 +65,7 @@ def get_fast_api_app(
         ValueError: An argument says what is not supported.
     """
     _check(more)
-    apps = load_apps([str(agents_dir)])
-    store = FileCredentialStore(str(_FOLDER / "credentials"))
-    kept: dict[str, Any] = {"artifacts": FileArtifactService(str(_FOLDER / "artifacts")), "credentials": store}
+    apps, kept = load_apps([str(agents_dir)]), storage()
     config = ApiConfig(
         auth=read_auth(Path(auth)) if auth is not None else None,
         auth_file=Path(auth).absolute() if auth is not None else None,
@@ -92,9 +80,7 @@ def get_fast_api_app(
         async with AsyncExitStack() as stack:
             client, _ = await reach(ConnectionConfig().resolve(), stack)
             streams = TokenHub()
-            await stack.enter_async_context(
-                _workers(client, apps, WorkerConfig(**kept, graceful_shutdown_timeout=_GRACE), streams)
-            )
+            await stack.enter_async_context(working(client, apps, kept, streams))
             api = create_app(client, apps, config, streams=streams)
             if web:
                 add_adk_page(api, apps)
@@ -115,23 +101,5 @@ def _check(more: dict[str, Any]) -> None:
     passed_over = sorted(name for name in _KEPT_ELSEWHERE if more.get(name))
     if passed_over:
         get_logger("perdure.programs").warning(
-            f"{', '.join(passed_over)}: passed over; sessions are kept by Temporal, artifacts and memory in {_FOLDER}"
+            f"{', '.join(passed_over)}: passed over; sessions are kept by Temporal, artifacts and memory in {FOLDER}"
         )
-
-
-@asynccontextmanager
-async def _workers(
-    client: Client, apps: Sequence[AnyApp], config: WorkerConfig, streams: TokenHub
-) -> AsyncGenerator[None]:
-    stop, started = asyncio.Event(), asyncio.Event()
-    running = asyncio.create_task(run_workers(client, apps, config, stop=stop, started=started, streams=streams))
-    begun = asyncio.create_task(started.wait())
-    await asyncio.wait({begun, running}, return_when=asyncio.FIRST_COMPLETED)
-    if running.done():
-        begun.cancel()
-        running.result()
-    try:
-        yield
-    finally:
-        stop.set()
-        await running

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any
 from uuid import uuid4
 
-from google.adk.agents.run_config import RunConfig  # pyright: ignore[reportPrivateImportUsage] -- no other place in 1.x
+from google.adk.agents.run_config import RunConfig, StreamingMode  # pyright: ignore[reportPrivateImportUsage] -- no other place in 1.x
 from google.adk.apps.app import App
 from google.adk.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from google.adk.events.event import Event as AdkEvent
@@ -28,10 +28,12 @@ from perdure.errors import SessionNotFound
 from perdure.programs.code import ProgramCode
 from perdure.programs.embedded import embedded
 from perdure.programs.mirror import Mirror
-from perdure.programs.turn import Turn, beside, checked
 from perdure.steps.user_code import runs_user_code
 
 __all__ = ["InMemoryRunner", "Runner"]
+
+_TAKEN = frozenset({"streaming_mode", "max_llm_calls", "custom_metadata"})
+"""Fields of a `RunConfig` that mean here what they mean to google.adk."""
 
 
 class Runner(AdkRunner):
@@ -89,14 +91,20 @@ class Runner(AdkRunner):
                 async for event in plain:
                     yield event
             return
-        config = checked(run_config, more)
+        config = _checked(run_config, more)
         sessions = await asyncio.wrap_future(self._serving)
-        mirror = Mirror(self.session_service, await self._session(user_id, session_id), sessions, beside)
+        mirror = Mirror(self.session_service, await self._session(user_id, session_id), sessions, embedded().call)
         await mirror.begin()
-        turn = Turn(sessions, user_id, session_id, config)
-        begun = await turn.begin(new_message, invocation_id, state_delta)
+        turn = sessions.run_async(
+            user_id=user_id,
+            session_id=session_id,
+            new_message=new_message,
+            invocation_id=invocation_id,
+            state_delta=state_delta,
+            **_asked(config, new_message),
+        )
         try:
-            async with aclosing(turn.events(begun)) as events:
+            async with aclosing(embedded().stream(turn)) as events:
                 async for event in events:
                     if not event.partial:
                         await mirror.logged(event)
@@ -126,6 +134,33 @@ class Runner(AdkRunner):
         """Close toolsets and plugins. The worker serves the app's other runners, and ends with the program."""
         closing = super().close()
         await (closing if self._serving is None else ProgramCode.where_steps_run(closing))
+
+
+def _checked(config: RunConfig | None, more: dict[str, Any]) -> RunConfig:
+    """Return a run's configuration.
+
+    Raises:
+        ValueError: It says something that means nothing here, or a further parameter of google.adk's does.
+    """
+    config, default = config or RunConfig(), RunConfig()
+    # Not by attributes: some are deprecated, and warn.
+    set_here = [name for name, value in vars(config).items() if value != vars(default)[name]]
+    unknown = [f"run_config.{name}" for name in set_here if name not in _TAKEN] + [name for name in more if more[name]]
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)}: not supported by a durable run; leave it out")
+    return config
+
+
+def _asked(config: RunConfig, message: types.Content | None) -> dict[str, Any]:
+    """Return what a configuration asks of a message, an answer or a resume."""
+    answers = message is not None and any(part.function_response for part in message.parts or [])
+    limited = config.max_llm_calls != RunConfig.model_fields["max_llm_calls"].default
+    return {
+        "streaming": config.streaming_mode == StreamingMode.SSE,
+        "metadata": config.custom_metadata,
+        # An answer goes on within the limit of what it answers.
+        "max_llm_calls": config.max_llm_calls if limited and not answers else None,
+    }
 
 
 def _shown(event: AdkEvent) -> AdkEvent:

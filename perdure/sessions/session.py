@@ -161,6 +161,7 @@ class Session:
         streaming: bool,
         live: bool,
         max_llm_calls: int | CallLimit | None,
+        metadata: Mapping[str, Any] | None,
     ) -> AsyncGenerator[Event, None]:
         """Start, answer or resume an invocation, and yield its agents' events until it gives up the turn."""
         with ExitStack() as unless_sent:
@@ -176,8 +177,14 @@ class Session:
                 if any(part.function_response for part in content.parts or []):
                     if max_llm_calls is not None:
                         raise InvalidMessage("max_llm_calls goes with a message, or with a resume")
+                    if state_delta:
+                        raise InvalidMessage("state_delta goes with a message, not with answers")
                     result = await self.respond(
-                        content, invocation_id=invocation_id, request_id=request_id, streaming=streaming
+                        content,
+                        invocation_id=invocation_id,
+                        request_id=request_id,
+                        metadata=metadata,
+                        streaming=streaming,
                     )
                 elif invocation_id is not None:
                     raise InvalidMessage("an invocation_id goes with function responses, or with no message to resume")
@@ -186,6 +193,7 @@ class Session:
                         content,
                         state_delta=state_delta,
                         request_id=request_id,
+                        metadata=metadata,
                         max_llm_calls=max_llm_calls,
                         streaming=streaming,
                     )

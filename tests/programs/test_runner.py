@@ -30,7 +30,7 @@ from temporalio.client import Client
 
 import perdure
 from perdure.adk import InMemoryRunner, Runner
-from perdure.errors import DefinitionError, InvocationFailed, SessionNotFound
+from perdure.errors import DefinitionError, InvalidMessage, InvocationFailed, SessionNotFound
 from perdure.programs import embedded
 from tests.adk.support import Script, agent, call, say
 
@@ -341,7 +341,7 @@ async def test_what_it_cannot_do_it_says(app_name: str) -> None:
     await program.create()
     with pytest.raises(ValueError, match=r"run_config.save_input_blobs_as_artifacts: not supported"):
         await program.run("go", run_config=RunConfig(save_input_blobs_as_artifacts=True))
-    with pytest.raises(ValueError, match="needs a new_message"):
+    with pytest.raises(InvalidMessage, match="give a new_message"):
         await program.run(None)
     with pytest.raises(NotImplementedError, match="live runs"):
         program.runner.run_live(live_request_queue=LiveRequestQueue())
