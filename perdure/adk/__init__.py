@@ -1,7 +1,8 @@
 """Runs google.adk's own agents: compiles them into a plan, and does their steps by ADK's own code.
 
 Needs the extra `adk`. Nothing outside of this folder and `programs` imports google.adk. `Runner`, `InMemoryRunner` and
-`get_fast_api_app` are for programs that use google.adk's of the same names: `from perdure.adk import Runner`.
+`get_fast_api_app` are for programs that use google.adk's of the same names: `from perdure.adk import Runner`. What a
+custom agent's code gets of a sub-agent that failed is `SubAgentFailed`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from perdure.adk.code_runs import SubAgentFailed
     from perdure.programs.fast_api import get_fast_api_app
     from perdure.programs.runner import InMemoryRunner, Runner
 
-__all__ = ["InMemoryRunner", "Runner", "get_fast_api_app"]
+__all__ = ["InMemoryRunner", "Runner", "SubAgentFailed", "get_fast_api_app"]
 
 _MODULES = {
     "InMemoryRunner": "perdure.programs.runner",
     "Runner": "perdure.programs.runner",
+    "SubAgentFailed": "perdure.adk.code_runs",
     "get_fast_api_app": "perdure.programs.fast_api",
 }
 

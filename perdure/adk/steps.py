@@ -17,7 +17,7 @@ from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmati
 from google.genai import types
 
 from perdure.adk import agent_tools, callback_returns, internals, toolsets
-from perdure.adk.custom_agents import CustomAgents
+from perdure.adk.code_runs import CustomAgents
 from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry

@@ -27,7 +27,7 @@ from perdure.client import Runner as Sessions
 from perdure.errors import SessionNotFound
 from perdure.programs.code import ProgramCode
 from perdure.programs.embedded import embedded
-from perdure.programs.mirror import Mirror
+from perdure.programs.session_mirror import Mirror
 from perdure.steps.user_code import runs_user_code
 
 __all__ = ["InMemoryRunner", "Runner"]

@@ -1,7 +1,7 @@
 """Runs custom agents of google.adk's: their code in steps, and between these the sub-agents that it waits for.
 
-A step runs the code from its top: what it had logged, and what its sub-agents logged, is given to it again, until it
-waits for a sub-agent that has not run. So the workflow itself runs none of it.
+A step runs the code until it waits for a sub-agent that has not run: from where the last one left it (`adk/code_runs`),
+or from its top, given what it and its sub-agents have logged. So the workflow itself runs none of it.
 """
 
 from __future__ import annotations

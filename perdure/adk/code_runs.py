@@ -1,4 +1,4 @@
-"""Runs the code of custom agents: from its top up to the sub-agents that it waits for, which the workflow runs.
+"""Runs the code of custom agents, up to the sub-agents that it waits for, which the workflow runs.
 
 The code is kept suspended there for its next step. Where it is gone, as after a restart, it runs from its top once
 more, and is given what it had logged, and what its sub-agents logged, as it comes to it.
