@@ -21,14 +21,20 @@ pytestmark = pytest.mark.server
 AGENT = """
 from google.adk.agents import LlmAgent
 from google.adk.apps.app import App, ResumabilityConfig
-from google.adk.tools import LongRunningFunctionTool
+from google.adk.tools import FunctionTool, LongRunningFunctionTool
 from tests.adk.support import Script, call, say
 
 def ask_manager(amount: int) -> None:
     '''Ask the manager.'''
 
-script = Script(call("ask_manager", amount=900), say("The trip is booked."), say("You are welcome."))
-clerk = LlmAgent(name="clerk", model=script, tools=[LongRunningFunctionTool(func=ask_manager)], output_key="said")
+def pay(amount: int) -> str:
+    '''Pay.'''
+    return "paid"
+
+trip = [call("ask_manager", amount=900), say("The trip is booked.")]
+script = Script(*trip, call("pay", amount=900), say("It is paid."))
+tools = [LongRunningFunctionTool(func=ask_manager), FunctionTool(pay, require_confirmation=True)]
+clerk = LlmAgent(name="clerk", model=script, tools=tools, output_key="said")
 app = App(name="{name}", root_agent=clerk, resumability_config=ResumabilityConfig(is_resumable=True))
 """
 
@@ -82,8 +88,14 @@ async def test_it_chats_and_answers_after_a_reload(at: str, app_name: str, brows
     await answer.fill("approved")
     await answer.press("Enter")
     await expect(page.get_by_text("The trip is booked.").first).to_be_visible(timeout=20_000)
-    await _message(page, "Thanks")
-    await expect(page.get_by_text("You are welcome.").first).to_be_visible(timeout=20_000)
+    await _message(page, "Pay for it")
+    decision = page.get_by_role("button", name="Submit")
+    await expect(decision).to_be_visible(timeout=20_000)
+    await page.reload(wait_until="domcontentloaded")
+    await expect(decision).to_be_visible(timeout=20_000)
+    await page.get_by_role("checkbox").first.check()
+    await decision.click()
+    await expect(page.get_by_text("It is paid.").first).to_be_visible(timeout=20_000)
     await context.close()
     assert failed == []
     # A stylesheet that is not in google.adk's package either.
