@@ -169,6 +169,8 @@ async def test_what_waits_is_answered(app_name: str, client: Client, by: str) ->
     program = Program(app_name, root, resumable=True)
     await program.create()
     (asked,) = [one for event in await program.run("go") for one in event.get_function_calls()]
+    with pytest.raises(InvalidMessage, match="state_delta goes with a message"):
+        await program.run(answer(asked.id or "", "ask", ok=True), state_delta={"lost": True})
     if by == "program":
         assert short(await program.run(answer(asked.id or "", "ask", ok=True))) == ["clerk: thanks"]
     else:
@@ -220,6 +222,13 @@ async def test_pieces_come_while_the_model_writes_them(app_name: str) -> None:
     assert "".join(text.removeprefix("clerk: ") for text in short(pieces)) == "one two "
     assert short(events)[-1] == "clerk: one two "
     assert len((await program.session()).events) == 2, "pieces are in no session"
+
+
+async def test_what_a_run_says_of_itself_is_in_the_user_s_event(app_name: str) -> None:
+    program = Program(app_name, clerk(say("hi")))
+    await program.create()
+    await program.run("go", run_config=RunConfig(custom_metadata={"trace": "t-1"}, max_llm_calls=7))
+    assert (await program.session()).events[0].custom_metadata == {"trace": "t-1"}
 
 
 async def test_a_program_without_a_loop_runs(app_name: str) -> None:
