@@ -62,6 +62,8 @@ def step_log(output: StepOutput) -> StepLog:
         message=output.message,
         agents=output.agents,
         passes_on=output.passes_on,
+        done=output.done,
+        goes_on=output.goes_on,
     )
 
 

@@ -113,7 +113,7 @@ class ToolActivity:
             return CodeOutput(result=await self._steps.run_function(at, call.name, call.args, call.kwargs))
 
     async def _tool(self, call: ToolInput, end: float, timer: _Timer) -> ToolOutput:
-        at = _place(call.invocation_id, call.agent, call.branch, call.scope)
+        at = _place(call.invocation_id, call.agent, call.branch, call.run, call.scope)
         tell("tool", at.agent, call.tool, invocation_id=at.invocation_id, call_id=call.function_call_id)
         names = {"invocation": at.invocation_id, "agent": at.agent, "tool": call.tool}
         with bound(**asdict(at.key), **names), telling("tool"):
@@ -182,9 +182,9 @@ class ToolActivity:
             )
 
 
-def _place(invocation_id: str, agent: str, branch: str | None, scope: tuple[str, ...] = ()) -> Place:
+def _place(invocation_id: str, agent: str, branch: str | None, run: str = "", scope: tuple[str, ...] = ()) -> Place:
     key = SessionKey.parse(activity.info().workflow_id or "")
-    return Place(key, invocation_id, agent, branch, scope=scope)
+    return Place(key, invocation_id, agent, branch, run, scope)
 
 
 def _local_call(call: ToolInput) -> LocalCall:

@@ -21,8 +21,10 @@ from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 
 from perdure.adk import internals
+from perdure.adk.graphs import function_of, is_graph, points_of, shape_of, tool_of
 from perdure.adk.pinning import plain_values
 from perdure.adk.supported import (
+    Problem,
     is_custom,
     model_name,
     problem_of_agent,
@@ -96,7 +98,7 @@ def _look(app: AdkApp, *, closely: bool) -> tuple[Plan | None, Seen]:
                 name=app.name, path=app.name, kind=kind, verdict="refused", reason=problem.reason, remedy=problem.remedy
             )
         )
-        if not isinstance(root, BaseAgent):
+        if not isinstance(root, BaseAgent) and not is_graph(root):
             return None, looked.seen
     node = looked.tree(root)
     for plugin in plugins if closely else ():
@@ -106,7 +108,8 @@ def _look(app: AdkApp, *, closely: bool) -> tuple[Plan | None, Seen]:
         return None, looked.seen
     plan = Plan(
         app=app.name,
-        resumable=app.is_resumable,
+        # As ADK's does, a graph goes on behind its answers in any app.
+        resumable=app.is_resumable or is_graph(root),
         root=node,
         adk=_rules(app, root, looked.hooks),
         shows_errors=True,
@@ -128,6 +131,7 @@ def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
         begins=hooks.has("on_user_message_callback") or hooks.has("before_run_callback"),
         watches=hooks.has("on_event_callback"),
         ends=hooks.has("after_run_callback") or app.app.events_compaction_config is not None,
+        hides_checkpoints=is_graph(root) and not app.is_resumable,
     )
 
 
@@ -166,18 +170,14 @@ class _Look:
             )
         return node
 
-    def _node(self, agent: BaseAgent, above: str, tree: Tree) -> Node:
+    def _node(self, agent: BaseAgent, above: str, tree: Tree, *, as_node: bool = False) -> Node:
         path = f"{above}/{agent.name}" if above else agent.name
-        problem = problem_of_agent(agent)
+        if is_graph(agent):
+            return self._graph(agent, path, tree)
+        problem = problem_of_agent(agent, as_node=as_node)
         part = Part(name=agent.name, path=path, kind=type(agent).__name__)
         if problem is not None:
-            part = part.model_copy(
-                update={
-                    "verdict": "refused",
-                    "reason": f"agent {agent.name!r}: {problem.reason}",
-                    "remedy": problem.remedy,
-                }
-            )
+            part = _refused(part, problem)
         elif (coarser := _coarser(agent, tree)) is not None:
             part = part.model_copy(update={"verdict": "coarser", "reason": coarser})
         self.seen.parts.append(part)
@@ -204,9 +204,24 @@ class _Look:
             return CustomNode(**base, code=f"{type(agent).__module__}:{type(agent).__qualname__}")
         if isinstance(agent, LlmAgent):
             return _llm_node(agent, base, tools)
-        if isinstance(agent, LoopAgent):
-            return LoopNode(**base, max_iterations=agent.max_iterations or None)
-        return (SequentialNode if isinstance(agent, SequentialAgent) else ParallelNode)(**base)
+        return _composite_node(agent, base)
+
+    def _graph(self, graph: BaseAgent, path: str, tree: Tree) -> Node:
+        """Return the node of a graph; of its own nodes, those that are no agents are steps of it."""
+        self.seen.parts.append(Part(name=graph.name, path=path, kind=type(graph).__name__))
+        for node in points_of(graph):
+            at = f"{path}/{node.name}"
+            self.seen.parts.append(Part(name=node.name, path=at, kind=type(node).__name__.lstrip("_")))
+            code = function_of(node) or _function_of(tool_of(node))
+            if code is not None and self.closely:
+                self.seen.code.append(UserCode("node", f"node {node.name!r} of graph {path!r}", code))
+        return CustomNode(
+            name=graph.name,
+            description=graph.description,
+            sub_agents=tuple(self._node(child, path, tree, as_node=True) for child in tree.children_of(graph)),
+            code=f"{type(graph).__module__}:{type(graph).__qualname__}",
+            graph=shape_of(graph),
+        )
 
     def _callbacks(self, agent: BaseAgent, fields: Sequence[str]) -> None:
         for name in fields if self.closely else ():
@@ -285,6 +300,17 @@ class _Look:
         self.seen.remembers += look.seen.remembers
         self.seen.asks_credentials += look.seen.asks_credentials
         return part, {"agent": node, "plugins": plugins}
+
+
+def _composite_node(agent: BaseAgent, base: dict[str, Any]) -> Node:
+    if isinstance(agent, LoopAgent):
+        return LoopNode(**base, max_iterations=agent.max_iterations or None)
+    return (SequentialNode if isinstance(agent, SequentialAgent) else ParallelNode)(**base)
+
+
+def _refused(part: Part, problem: Problem) -> Part:
+    reason = f"agent {part.name!r}: {problem.reason}"
+    return part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": problem.remedy})
 
 
 def _coarser(agent: BaseAgent, tree: Tree) -> str | None:

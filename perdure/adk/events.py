@@ -59,9 +59,12 @@ def from_adk(event: AdkEvent) -> Event:
     bare = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": {}})})
     data: dict[str, Any] = bare.model_dump(mode="json", by_alias=True, exclude_none=True)
     # A compaction belongs to an invocation of its own, which only ADK names.
-    given = ("id", "timestamp", "nodeInfo", *(() if event.actions.compaction else ("invocationId",)))
+    given = ("id", "timestamp", *(() if event.actions.compaction else ("invocationId",)))
     for field in given:
         data.pop(field, None)
+    # Outside of graphs a node is the agent itself.
+    if not data.get("nodeInfo", {}).get("path"):
+        data.pop("nodeInfo", None)
     if delta:
         data.setdefault("actions", {})["stateDelta"] = delta
     return Event.model_validate(data)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
@@ -174,10 +174,17 @@ async def run_tool(
         run_sync: Runs functions that are not async.
     """
     decisions = {call_id: decision} if decision is not None else None
-    with function_tool._use_sync_callable_runner(run_sync):  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    with sync_calls(run_sync):
         return await functions.handle_function_calls_async(
             context, calling, tools, filters={call_id}, tool_confirmation_dict=decisions
         )
+
+
+@contextmanager
+def sync_calls(run_sync: Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]) -> Generator[None]:
+    """Have functions that are not async run elsewhere than on the loop."""
+    with function_tool._use_sync_callable_runner(run_sync):  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        yield
 
 
 def save_output(agent: LlmAgent, event: Event) -> None:
@@ -228,7 +235,8 @@ def route_agents(route: Callable[[BaseAgent, InvocationContext], AsyncGenerator[
 
 async def tell_failure(agent: BaseAgent, context: InvocationContext, error: Exception) -> None:
     """Tell plugins that an agent has failed, those above it with it, and the run: in 2.x, which has hooks for that."""
-    above: BaseAgent | None = agent
+    # A graph is none.
+    above: BaseAgent | None = agent if isinstance(cast(object, agent), BaseAgent) else None
     while above is not None and MAJOR >= 2:
         context.agent = above
         await above._handle_agent_error_callback(context, error)  # pyright: ignore[reportPrivateUsage]

@@ -22,7 +22,7 @@ from perdure.adk.supported import HONOURED, held_by, tool_name
 from perdure.adk.trees import walk
 from perdure.plan.nodes import CustomNode, LlmNode, Node
 
-__all__ = ["pinned_tree", "plain_values"]
+__all__ = ["pinned_trees", "plain_values"]
 
 _BY_NODE = frozenset({"name", "description", "parent_agent", "sub_agents", "tools", "model", "instruction"})
 """What a node has in fields of its own."""
@@ -84,7 +84,19 @@ def _without_unpinned(value: Any) -> Any:
     return value.model_copy(update=unpinned) if unpinned else value
 
 
-def pinned_tree(root: Node, known: Mapping[str, BaseAgent]) -> BaseAgent | None:
+def pinned_trees(root: Node, known: Mapping[str, BaseAgent]) -> list[BaseAgent]:
+    """Return what is pinned of a plan: its tree; or of a graph, which is code, the trees of the agents in it.
+
+    Args:
+        root: The plan's root.
+        known: Today's agents, by name.
+    """
+    of_graph = isinstance(root, CustomNode) and root.graph is not None
+    trees = [_pinned_tree(node, known) for node in (root.sub_agents if of_graph else (root,))]
+    return [tree for tree in trees if tree is not None]
+
+
+def _pinned_tree(root: Node, known: Mapping[str, BaseAgent]) -> BaseAgent | None:
     """Return copies of today's agents in a plan's tree, with the plan's plain values; `None` without the root.
 
     Args:
@@ -94,7 +106,7 @@ def pinned_tree(root: Node, known: Mapping[str, BaseAgent]) -> BaseAgent | None:
     agent = known.get(root.name)
     if agent is None:
         return None
-    children = [child for node in root.sub_agents if (child := pinned_tree(node, known)) is not None]
+    children = [child for node in root.sub_agents if (child := _pinned_tree(node, known)) is not None]
     update: dict[str, Any] = {"description": root.description, "parent_agent": None}
     if isinstance(root, CustomNode):
         held = {one.name for one in held_by(agent)}

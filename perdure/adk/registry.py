@@ -12,7 +12,8 @@ from google.adk.agents.llm_agent import LlmAgent
 from google.adk.tools.agent_tool import AgentTool
 
 from perdure.adk.compile import compile_adk_app
-from perdure.adk.pinning import pinned_tree
+from perdure.adk.graphs import is_copy, is_graph
+from perdure.adk.pinning import pinned_trees
 from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered
@@ -69,17 +70,25 @@ class AdkRegistry:
         if key not in self._pinned:
             found = copy(self)
             found.plan = plan
-            root = pinned_tree(plan.root, self._agents)
-            found._agents = self._agents | (_by_name(root) if root is not None else {})
+            found._agents = self._agents | {
+                agent.name: agent for root in pinned_trees(plan.root, self._agents) for agent in walk(root)
+            }
             self._pinned[key] = found
             if len(self._pinned) > _MOST_PINNED:
                 self._pinned.popitem(last=False)
         return self._pinned[key]
 
     def runs_below(self, above: str, agent: BaseAgent) -> bool:
-        """Return whether an agent is one of the plan's, and underneath another: not a copy that code has made."""
+        """Return whether an agent is one of the plan's, and underneath another: not a copy that its code has made.
+
+        google.adk itself makes copies of a graph's.
+        """
         name = agent.name
-        known = agent is self._agents.get(name) or agent is self._today.get(name)
+        found = [one for one in (self._agents.get(name), self._today.get(name)) if one is not None]
+        if is_graph(self._agents.get(above)):
+            known = any(is_copy(agent, one) for one in found)
+        else:
+            known = any(agent is one for one in found)
         return known and name != above and name in self.plan.nodes and above in self.plan.path(name)
 
     def agent_tool(self, agent: str, tool: str) -> AgentTool:

@@ -9,12 +9,13 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
 from google.adk.runners import Runner
 
-from perdure.adk import callback_returns, internals
+from perdure.adk import callback_returns, graph_internals, internals
 from perdure.adk.events import AdkEvents
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.run_configs import run_config
 from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
+from perdure.journal.entries import RunBegan
 from perdure.journal.events import Event
 from perdure.steps.base import Place, Snapshot, StepOutput
 
@@ -22,6 +23,18 @@ _SessionT = TypeVar("_SessionT", bound=StepSession)
 
 MAX_FAILURE_TEXT = 4_000
 """Characters of an error's text in the log."""
+
+
+def began_as_node(session: Snapshot, at: Place) -> RunBegan | None:
+    """Return how the run began, of an agent or of one above it, that is a node of a graph; `None` without a graph."""
+    entries = session.projection.invocations[at.invocation_id].entries
+    began = {entry.run: entry for entry in entries if isinstance(entry, RunBegan) and entry.node is not None}
+    path = at.run
+    while began and path:
+        if path in began:
+            return began[path]
+        path = path.rpartition("/")[0]
+    return None
 
 
 class StepContexts:
@@ -82,7 +95,24 @@ class StepContexts:
         context.artifact_service = self._services.artifacts(key)
         context.branch = at.branch
         context.agent = callback_returns.watched(agent)
+        began = began_as_node(session, at)
+        if began is not None and began.node is not None:
+            own = began.run == at.run
+            graph_internals.begin_step(step.session, context, began.node, after=began.after, own=own)
         return step, context
+
+    async def said(self, at: Place, session: Snapshot, context: InvocationContext, event: AdkEvent) -> AdkEvent:
+        """Return an event that an agent's code left, as it is logged.
+
+        Raises:
+            Exception: Of an agent that is a node of a graph: it is not what the agent's schema says.
+        """
+        began = began_as_node(session, at)
+        if began is not None and began.node is not None:
+            agent = context.agent if began.run == at.run else None
+            taken = graph_internals.take_output(agent, event, began.node)
+            return graph_internals.as_logged(await self.seen(context, taken))
+        return await self.seen(context, event)
 
     async def left(self, at: Place, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
         """Return what a step that failed leaves in the log, as ADK does."""

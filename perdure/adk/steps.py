@@ -17,7 +17,7 @@ from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmati
 from google.genai import types
 
 from perdure.adk import agent_tools, callback_returns, internals, toolsets
-from perdure.adk.code_runs import CustomAgents
+from perdure.adk.code.custom_agents import CustomAgents
 from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
@@ -65,7 +65,7 @@ class AdkSteps:
         self._code = code
         self._services = services
         self._contexts = StepContexts(registry, services)
-        self._custom = CustomAgents(self._contexts)
+        self._custom = CustomAgents(self._contexts, self._run_sync)
         code.at_close(self._custom.close)
         self._shared: OrderedDict[tuple[object, ...], SharedState] = OrderedDict()
         """What the calls of one answer have written, while they run."""
@@ -88,7 +88,7 @@ class AdkSteps:
                     continue
                 internals.save_output(agent, event)
                 said = internals.accumulate_output(agent, event, said)
-                await step.append_event(step.session, await self._contexts.seen(context, event))
+                await step.append_event(step.session, await self._contexts.said(at, session, context, event))
         except DefinitionError:
             raise
         except Exception as error:
@@ -121,7 +121,7 @@ class AdkSteps:
                 raise StepRefused(type(error).__name__, f"{error}{noted}") from error
             raise
         if event is not None:
-            await step.append_event(step.session, await self._contexts.seen(context, event))
+            await step.append_event(step.session, await self._contexts.said(at, session, context, event))
         return await self._contexts.output(at, step, context)
 
     async def _begin_turn(self, at: Place, session: Snapshot) -> StepOutput:
@@ -205,7 +205,7 @@ class AdkSteps:
             _set_apart(at, session, call, context, tools)
             await call.begin(planned is not None and planned.at_most_once)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
-            output = await self._response(agent, call.tool, step, context, event, shown_later=_shown_later(at, session))
+            output = await self._response(at, call, step, context, event)
             return await self._services.credentials.tool(at.key, output, at.agent, call.tool)
         except agent_tools.Asks as asks:
             return await self._services.credentials.tool(at.key, ToolOutput(asks=asks.asked), at.agent, call.tool)
@@ -238,27 +238,23 @@ class AdkSteps:
         return await self._code.run(fn, **kwargs)
 
     async def _response(
-        self,
-        agent: LlmAgent,
-        tool: str,
-        step: StepSession,
-        context: InvocationContext,
-        event: AdkEvent | None,
-        *,
-        shown_later: bool,
+        self, at: Place, call: ToolCall, step: StepSession, context: InvocationContext, event: AdkEvent | None
     ) -> ToolOutput:
+        session, agent = call.session, context.agent
+        assert session is not None, "a google.adk tool is given its session"
+        assert isinstance(agent, LlmAgent), "what has tools is an LLM agent"
         if event is None:
             return ToolOutput(state=step.written_past_deltas(), ends_agent=context.end_invocation)
         internals.save_output(agent, event)
-        if not shown_later:
+        if not _shown_later(at, session):
             event = await self._contexts.seen(context, event)
-        state = make_plain(tool, event, step)
+        state = make_plain(call.tool, event, step)
         response = step.returned(event)
         after: list[Event] = []
         final = internals.structured_answer(context, event)
         if final is not None:
             internals.save_output(agent, final)
-            after.append(step.returned(await self._contexts.seen(context, final)))
+            after.append(step.returned(await self._contexts.said(at, session, context, final)))
         output = ToolOutput(
             content=response.content,
             actions=response.actions,

@@ -19,6 +19,8 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
+from perdure.adk.graphs import agents_of, is_graph
+
 __all__ = [
     "HONOURED",
     "Problem",
@@ -64,6 +66,9 @@ HONOURED: dict[type[Any], frozenset[str]] = {
 }
 """By class, the fields that mean on Perdure what they mean on google.adk; another one must have its default."""
 
+_OF_NODES = frozenset({"rerun_on_resume", "wait_for_output", "retry_config", "timeout", "state_schema"})
+"""Fields that google.adk's own code goes by where it runs an agent as a node of a graph."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -76,18 +81,20 @@ class Problem:
 def problem_of_app(name: str, app: App) -> Problem | None:
     """Return why an app cannot be run, apart from its agents."""
     root: object = app.root_agent
-    if not isinstance(root, BaseAgent):
+    if not isinstance(root, BaseAgent) and not is_graph(root):
         kind = type(root).__name__
-        return Problem(
-            f"app {name!r}: its root is a {kind}; graphs are not supported yet",
-            "make it a tree of agents",
-        )
+        return Problem(f"app {name!r}: its root is a {kind}, {_NOT_YET}", "make it an agent, or a Workflow")
     field = next(_unknown_fields(app, App), None)
     return None if field is None else Problem(f"app {name!r}: {_not_yet(field)}", "leave it out")
 
 
-def problem_of_agent(agent: BaseAgent) -> Problem | None:
-    """Return why an agent cannot be run, apart from its sub-agents and tools."""
+def problem_of_agent(agent: BaseAgent, *, as_node: bool = False) -> Problem | None:
+    """Return why an agent cannot be run, apart from its sub-agents and tools.
+
+    Args:
+        agent: The agent.
+        as_node: It runs as a node of a graph.
+    """
     if any(_overrides(agent, name, _class_of(agent) or BaseAgent) for name in _RUN_AS_NODE):
         return Problem(f"{type(agent).__name__} runs as a node of a graph, {_NOT_YET}", "override _run_async_impl")
     if is_custom(agent):
@@ -96,11 +103,13 @@ def problem_of_agent(agent: BaseAgent) -> Problem | None:
     if cls is None:
         return Problem(f"{type(agent).__name__} {_NOT_YET}", "use LlmAgent, or an agent with code of your own")
     mode = str(getattr(agent, "mode", None) or "chat")
-    if mode != "chat":
+    if as_node and (problem := _problem_as_node(agent)) is not None:
+        return problem
+    if mode != "chat" and not as_node:
         return Problem(f"mode={mode!r} is not supported yet", "leave it out, and have the agent transferred to")
     if getattr(agent, "parallel_worker", None):
         return Problem("parallel_worker is not supported yet", "use a ParallelAgent")
-    field = next(_unknown_fields(agent, cls), None)
+    field = next(_unknown_fields(agent, cls, as_node=as_node), None)
     if field is not None:
         return Problem(_not_yet(field), "leave it out")
     problem = _problem_of_children(agent)
@@ -109,6 +118,8 @@ def problem_of_agent(agent: BaseAgent) -> Problem | None:
 
 def is_custom(agent: BaseAgent) -> bool:
     """Return whether an agent is a custom one: its class, which is not google.adk's, says how it runs."""
+    if is_graph(agent):
+        return False
     cls = _class_of(agent) or BaseAgent
     # By their code, not their class: what a subclass overrides is a custom agent's.
     owner = next((one for one in type(agent).__mro__ if any(name in vars(one) for name in _RUN)), BaseAgent)
@@ -128,15 +139,27 @@ def _overrides(agent: BaseAgent, name: str, cls: type[Any]) -> bool:
     return getattr(type(agent), name, None) is not getattr(cls, name, None)
 
 
+def _problem_as_node(agent: BaseAgent) -> Problem | None:
+    """Return why an agent cannot run as a node of a graph."""
+    mode = str(getattr(agent, "mode", None) or "chat")
+    if mode == "task":
+        return Problem(f"mode='task' {_NOT_YET}", "leave it out: a node's agent answers in a single turn")
+    if isinstance(agent, LlmAgent) and agent.sub_agents:
+        return Problem(f"an agent that is a node of a graph and has sub_agents {_NOT_YET}", "make them nodes, too")
+    return None
+
+
 def sub_agents_of(agent: BaseAgent) -> list[BaseAgent]:
-    """Return an agent's sub-agents that are agents: 2.x takes nodes of graphs, too."""
+    """Return an agent's sub-agents that are agents, 2.x takes nodes of graphs, too; or the agents of a graph."""
+    if is_graph(agent):
+        return agents_of(agent)
     given: list[Any] = [*agent.sub_agents]
     return [child for child in given if isinstance(child, BaseAgent)]
 
 
 def held_by(agent: BaseAgent) -> list[BaseAgent]:
     """Return the agents that a custom agent has beside its sub-agents: in fields of its own."""
-    if not is_custom(agent):
+    if is_graph(agent) or not is_custom(agent):
         return []
     fields = [value for name, value in vars(agent).items() if name not in ("sub_agents", "parent_agent")]
     found = {id(one): one for one in _agents_in([*fields, *(agent.__pydantic_private__ or {}).values()])}
@@ -164,10 +187,10 @@ def _not_yet(field: str) -> str:
     return f"{field} {_NOT_YET}"
 
 
-def _unknown_fields(given: Any, cls: type[Any]) -> Iterator[str]:
+def _unknown_fields(given: Any, cls: type[Any], *, as_node: bool = False) -> Iterator[str]:
     """Yield the fields of google.adk's that are set, and whose meaning Perdure does not know."""
     for name, field in cls.model_fields.items():
-        if name in HONOURED[cls] or name in ("mode", "parallel_worker"):
+        if name in HONOURED[cls] or name in ("mode", "parallel_worker") or (as_node and name in _OF_NODES):
             continue
         value = getattr(given, name, None)
         if value is not None and value != field.get_default(call_default_factory=True):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from perdure.journal.compact_json import briefly, unsaid, unsaid_one
 from perdure.journal.events import Event
+from perdure.journal.node_runs import NodeRun
 from perdure.journal.run_paths import RunPath
 from perdure.journal.tool_output import AgentAsked, ToolOutput
 from perdure.plan.nodes import CallLimit, Plan
@@ -201,6 +202,8 @@ class RunBegan(_Entry):
     after: str
     """The newest event before it, by id."""
     run: RunPath
+    node: NodeRun | None = Field(default=None, exclude_if=unsaid)
+    """It runs as a node of a graph."""
 
 
 class CallbackRan(_Entry):

@@ -217,7 +217,7 @@ def _log_answer(projection: Projection, entry: AnswerLogged) -> None:
         for event in invocation.answers:
             if event.id == entry.event_id:
                 invocation.answers.remove(event)
-                _deliver(projection, _at(event, entry.timestamp))
+                _deliver(projection, _at(_in_graph(projection, invocation, event), entry.timestamp))
                 return
 
 
@@ -238,7 +238,15 @@ def _start(projection: Projection, entry: InvocationStarted) -> None:
     if entry.content is not None:
         invocation.message = invocation.message.model_copy(update={"content": entry.content})
     _mark_answered(projection, invocation.message)
-    _show(projection, _at(invocation.message, entry.timestamp))
+    _show(projection, _at(_in_graph(projection, invocation, invocation.message), entry.timestamp))
+
+
+def _in_graph(projection: Projection, invocation: Invocation, event: Event) -> Event:
+    """Return a user's event as it is logged: that of a graph is of no node. As in ADK 2."""
+    plan = projection.plan_of(invocation)
+    if plan is None or not plan.is_graph or event.node_info is not None:
+        return event
+    return event.model_copy(update={"node_info": {"path": ""}})
 
 
 def _go_on(projection: Projection, invocation: Invocation) -> None:

@@ -166,7 +166,7 @@ class _Builder:
             case RunBegan():
                 began = self._named.find(entry.run, entry.agent, entry.branch)
                 if began is not None:
-                    self._begin(began, entry.after)
+                    self._begin(began, entry)
             case CallbackRan():
                 called = self._run_of(entry.run, entry.agent, entry.branch)
                 if called is not None:
@@ -180,12 +180,12 @@ class _Builder:
             case _:
                 assert_never(entry)
 
-    def _begin(self, run: AgentRun, after: str) -> None:
+    def _begin(self, run: AgentRun, entry: RunBegan) -> None:
         if run.begun_after is not None:
             # A custom agent's code begins at its top again, behind an answer.
             run.checkpoints += 1
             self._forget(run)
-        run.begun_after = after
+        run.begun_after, run.node = entry.after, entry.node
 
     def _add_event(self, entry: EventLogged) -> None:
         event = entry.event

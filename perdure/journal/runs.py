@@ -16,6 +16,7 @@ from perdure.journal.credentials import is_credential_request
 from perdure.journal.entries import ActivityKept, FailureCaught
 from perdure.journal.events import USER, Event
 from perdure.journal.no_answers import is_refused
+from perdure.journal.node_runs import NodeRun
 from perdure.journal.questions import is_confirmation_request, is_doubt_request
 from perdure.journal.run_paths import MAX_RUN_PATH, MAX_RUNS
 
@@ -41,6 +42,8 @@ class AgentRun:
     """Agent runs underneath since the last checkpoint, which forgets those before it (R6)."""
     activities: list[ActivityKept | FailureCaught] = field(default_factory=list["ActivityKept | FailureCaught"])
     """What came of `run_activity` since the last checkpoint."""
+    node: NodeRun | None = None
+    """What it has of the graph whose node it is."""
     begun_after: str | None = None
     """The event after which the run began, by id, if its agent is shown its current turn only."""
     failure: FailureCaught | None = None

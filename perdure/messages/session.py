@@ -383,6 +383,8 @@ class ToolInput(_Message):
     """Otherwise the length of the journal that the state is to be folded from."""
     key_salt: str = Field(default="", exclude_if=unsaid)
     """What the session's idempotency keys begin with, if its log was imported."""
+    run: RunPath = ""
+    """The agent run, of google.adk's agents."""
     known: int | None = None
     """Of an at-most-once tool: the length of the journal that tells which calls this history has started."""
     scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)

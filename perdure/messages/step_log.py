@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.journal.compact_json import unsaid
 from perdure.journal.events import Event
+from perdure.journal.node_runs import NodeRun
 
 
 class NextAgent(BaseModel):
@@ -20,6 +21,8 @@ class NextAgent(BaseModel):
     nth: int = Field(default=1, ge=1)
     """The n-th run of it since the custom agent's last checkpoint."""
     branch: str | None = Field(default=None, exclude_if=unsaid)
+    node: NodeRun | None = Field(default=None, exclude_if=unsaid)
+    """Of a graph: the node as which it runs."""
 
 
 class StepLog(BaseModel):
@@ -38,3 +41,7 @@ class StepLog(BaseModel):
     """Of a custom agent's code: the sub-agents without which it does not go on, to be run at once."""
     passes_on: bool = Field(default=False, exclude_if=unsaid)
     """Of a custom agent's code: it ended by what a sub-agent had failed of."""
+    done: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """Of a graph: nodes that ended and left no event that tells so, by path."""
+    goes_on: bool = Field(default=False, exclude_if=unsaid)
+    """Of a graph: nodes of it are at work, or may go on once what this step adds is kept."""

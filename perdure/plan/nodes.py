@@ -136,6 +136,8 @@ class AdkRules(BaseModel):
     """Plugins look at a turn that has ended, or the log is compacted then, in a step of its own."""
     watches: bool = Field(default=False, exclude_if=_is_unset)
     """Plugins look at each event before it is logged; at what the workflow makes, in a step of its own."""
+    hides_checkpoints: bool = Field(default=False, exclude_if=_is_unset)
+    """Readers see no checkpoints, though the app waits for answers: a graph does so in any app."""
 
 
 class _Node(BaseModel):
@@ -202,12 +204,46 @@ class ParallelNode(_Node):
     kind: Literal["parallel"] = "parallel"
 
 
+class GraphEdge(BaseModel):
+    """An edge of a graph."""
+
+    model_config = _FROZEN
+
+    start: str
+    end: str
+    route: tuple[str, ...] = Field(default=(), exclude_if=_is_unset)
+    """Routes that lead along it; none: each output does."""
+
+
+class GraphShape(BaseModel):
+    """What a graph looks like: the nodes by name, and the edges between them. google.adk's `Workflow` decides by it."""
+
+    model_config = _FROZEN
+
+    nodes: tuple[GraphPoint, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
+
+
+class GraphPoint(BaseModel):
+    """A node of a graph."""
+
+    model_config = _FROZEN
+
+    name: str
+    kind: str
+    """Its class."""
+    graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
+    """Of a graph within the graph."""
+
+
 class CustomNode(_Node):
     """A custom agent: a subclass of `BaseAgent` with its own `_run_async_impl`."""
 
     kind: Literal["custom"] = "custom"
     code: str
     """`MODULE:QUALNAME` of the class. Of Perdure's own agents the workflow sandbox loads it afresh."""
+    graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
+    """Of a graph of google.adk's: its picture. It runs as custom agents do, and each of its nodes is a step."""
 
 
 class RefusedNode(_Node):
@@ -244,6 +280,16 @@ class Plan(BaseModel):
     """The agents are google.adk's."""
     max_llm_calls: int = MAX_LLM_CALLS
     """Model calls of all agents in an invocation; 0 and less are without limit."""
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether its root is a graph of google.adk's."""
+        return isinstance(self.root, CustomNode) and self.root.graph is not None
+
+    @property
+    def shows_checkpoints(self) -> bool:
+        """Whether readers see checkpoints and ends."""
+        return self.resumable and not (self.adk is not None and self.adk.hides_checkpoints)
 
     @cached_property
     def digest(self) -> str:
@@ -322,5 +368,16 @@ def _walk(node: Node) -> Iterator[Node]:
         yield from _walk(child)
 
 
-for _cls in (ToolPlan, _Node, LlmNode, SequentialNode, LoopNode, ParallelNode, CustomNode, RefusedNode, Plan):
+for _cls in (
+    GraphShape,
+    ToolPlan,
+    _Node,
+    LlmNode,
+    SequentialNode,
+    LoopNode,
+    ParallelNode,
+    CustomNode,
+    RefusedNode,
+    Plan,
+):
     _cls.model_rebuild()

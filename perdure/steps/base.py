@@ -118,6 +118,10 @@ class StepOutput:
     """Of a custom agent's code: the sub-agents without which it does not go on."""
     passes_on: bool = False
     """Of a custom agent's code: it ended by what a sub-agent had failed of."""
+    done: tuple[str, ...] = ()
+    """Of a graph: nodes that ended and left no event that tells so, by path."""
+    goes_on: bool = False
+    """Of a graph: nodes of it are at work, or may go on once what this step adds is kept."""
 
 
 Callback = Literal["before", "after", "begin", "end", "event", "run"]

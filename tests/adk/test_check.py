@@ -207,15 +207,59 @@ def test_every_field_of_an_app_is_known() -> None:
 
 
 @pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
-def test_a_graph_is_refused_with_its_class() -> None:
-    from google.adk.workflow import START, Workflow
+def test_a_graph_is_looked_at_node_by_node() -> None:
+    from google.adk.workflow import JoinNode, Workflow, node
 
-    graph = Workflow(name="graph", edges=[(START, inner())])
+    helper = agent("helper", say("hi"))
+
+    @node(rerun_on_resume=True)
+    async def game(ctx: Any, node_input: str) -> str:
+        return str(await ctx.run_node(helper, node_input=node_input))
+
+    def weigh(what: str) -> str:
+        """Weigh."""
+        return what
+
+    inside = Workflow(name="inside", edges=[("START", FunctionTool(weigh))])
+    graph: Any = Workflow(
+        name="graph", edges=[("START", (agent("clerk", say("hi")), game), JoinNode(name="join"), inside)]
+    )
     app = as_adk_app(graph, "shop")
     assert app is not None
-    [part] = look_at(app).parts
-    assert (part.verdict, part.kind) == ("refused", "Workflow")
-    assert "graphs are not supported yet" in (part.reason or "")
+    seen = look_at(app)
+    assert [(part.path, part.kind, part.verdict) for part in seen.parts] == [
+        ("graph", "Workflow", "durable"),
+        ("graph/game", "FunctionNode", "durable"),
+        ("graph/weigh", "ToolNode", "durable"),
+        ("graph/clerk", "LlmAgent", "durable"),
+        ("graph/helper", "LlmAgent", "durable"),
+    ]
+    assert [code.name for code in seen.code if code.role == "node"] == [
+        "node 'game' of graph 'graph'",
+        "node 'weigh' of graph 'graph'",
+    ]
+
+
+@pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"mode": "task"}, "mode='task' is not supported yet"),
+        ({"sub_agents": [agent("below", say("hi"))]}, "an agent that is a node of a graph and has sub_agents"),
+    ],
+)
+def test_what_is_refused_of_a_graph_is_named(fields: dict[str, Any], why: str) -> None:
+    from google.adk.workflow import Workflow
+
+    graph: Any = Workflow(name="graph", edges=[("START", agent("clerk", say("hi"), **fields))])
+    app = as_adk_app(graph, "shop")
+    assert app is not None
+    refused = look_at(app).refused
+    assert refused is not None
+    assert (refused.path, refused.name) == ("graph/clerk", "clerk")
+    assert why in (refused.reason or "")
+    with pytest.raises(DefinitionError, match=why.partition(" ")[0]):
+        compile_adk_app(app)
 
 
 def test_who_uses_memory_or_asks_for_credentials_is_noted() -> None:

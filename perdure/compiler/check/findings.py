@@ -63,7 +63,7 @@ class Findings(BaseModel):
 class UserCode:
     """A function that an app's author wrote and that Perdure will call."""
 
-    role: Literal["callback", "tool", "agent"]
+    role: Literal["callback", "tool", "agent", "node"]
     name: str
     """As its author reads it: `before_model_callback of agent 'clerk'`."""
     function: Callable[..., Any]

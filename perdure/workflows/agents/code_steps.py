@@ -1,7 +1,7 @@
 """Runs custom agents of google.adk's: their code in steps, and between these the sub-agents that it waits for.
 
-A step runs the code until it waits for a sub-agent that has not run: from where the last one left it (`adk/code_runs`),
-or from its top, given what it and its sub-agents have logged. So the workflow itself runs none of it.
+A step runs the code until it waits for a sub-agent that has not run: from where the last one left it (`adk/code/`), or
+from its top, given what it and its sub-agents have logged. So the workflow itself runs none of it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,11 @@ from perdure.workflows.agents.caught_failures import Caught
 from perdure.workflows.agents.scope import Scope
 
 
-async def run_code(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
-    """Run a custom agent of google.adk's to its end; returns whether an event of it, or underneath it, escalated.
+class CodeSteps:
+    """The steps of one run of a custom agent."""
 
-    Raises:
-        EffectFailed: Its code raised, or let a sub-agent's failure pass.
-    """
-    return await _CodeRun(scope, node, run).run()
-
-
-class _CodeRun:
     def __init__(self, scope: Scope, node: CustomNode, run: AgentRun) -> None:
+        """Take up a run."""
         self._scope = scope
         self._node = node
         self._run = run
@@ -42,6 +36,11 @@ class _CodeRun:
         """Its code has logged its end."""
 
     async def run(self) -> bool:
+        """Run the custom agent to its end; returns whether an event of it, or underneath it, escalated.
+
+        Raises:
+            EffectFailed: Its code raised, or let a sub-agent's failure pass.
+        """
         scope, run = self._scope, self._run
         if run.begun_after is None:
             self._take_note_of_begin(run)
@@ -81,6 +80,7 @@ class _CodeRun:
                 branch=run.branch,
                 after=run.begun_after,
                 run=scope.name_of(run),
+                node=run.node,
             )
         )
 
@@ -156,9 +156,12 @@ class _CodeRun:
             else:
                 self._run.escalated |= result
         if failures:
-            self._failures = failures
+            self._met(failures)
             self._scope.progress.told(failures)
             self._caught.go_on()
+
+    def _met(self, failures: list[EffectFailed]) -> None:
+        self._failures = failures
 
     async def _run_agent(self, run: AgentRun) -> bool:
         scope, node = self._scope, self._scope.plan.nodes[run.agent]

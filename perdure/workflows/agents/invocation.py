@@ -12,9 +12,10 @@ from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, RefusedNode, SequentialNode
 from perdure.workflows.agents.callbacks import before_agent, end_turn, ends_turns
-from perdure.workflows.agents.code_steps import run_code
+from perdure.workflows.agents.code_steps import CodeSteps
 from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
 from perdure.workflows.agents.custom_agent import run_custom
+from perdure.workflows.agents.graph_steps import GraphSteps
 from perdure.workflows.agents.llm_agent import run_llm_agent
 from perdure.workflows.agents.scope import Scope
 
@@ -38,11 +39,17 @@ async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
         case ParallelNode():
             return await run_parallel(scope, node, run)
         case CustomNode():
-            return await (run_custom if scope.plan.adk is None else run_code)(scope, node, run)
+            return await _run_code(scope, node, run)
         case RefusedNode():
             raise EffectFailed(node.name, node.step, node.reason)
         case _:
             assert_never(node)
+
+
+async def _run_code(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
+    if scope.plan.adk is None:
+        return await run_custom(scope, node, run)
+    return await (CodeSteps if node.graph is None else GraphSteps)(scope, node, run).run()
 
 
 class LiveInvocation:

@@ -316,13 +316,13 @@ class Scope:
 
     def checkpoint(self, node: Node, run: AgentRun, state: dict[str, Any]) -> None:
         """Log an agent's checkpoint; readers see it only if the app is resumable."""
-        self._log_state(node, run, EventActions(agent_state=state), hidden=not self.plan.resumable)
+        self._log_state(node, run, EventActions(agent_state=state), hidden=not self.plan.shows_checkpoints)
 
     def end(self, node: Node, run: AgentRun, *, hidden: bool | None = None) -> None:
         """Log that an agent's run has ended; readers see it only if the app is resumable."""
         if run.end_logged:
             return
-        hidden = not self.plan.resumable if hidden is None else hidden
+        hidden = not self.plan.shows_checkpoints if hidden is None else hidden
         self._log_state(node, run, EventActions(end_of_agent=True), hidden=hidden)
 
     def _log_state(self, node: Node, run: AgentRun, actions: EventActions, *, hidden: bool) -> None:
@@ -330,6 +330,10 @@ class Scope:
         self._append(event, run, hidden=hidden)
 
     def _append(self, event: Event, run: AgentRun, *, hidden: bool) -> Event:
+        node = next((up.node for up in upwards(run) if up.node is not None), None)
+        if node is not None:
+            node_info = (event.node_info or {}) | {"path": node.path}
+            event = event.model_copy(update={"node_info": node_info, "isolation_scope": node.scope})
         logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
         run.checkpoints += is_state(logged)
         if logged.long_running_tool_ids:

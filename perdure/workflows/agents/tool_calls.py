@@ -311,6 +311,7 @@ class ToolCalls:
             length=length,
             key_salt=self._scope.projection.key_salt,
             known=len(self._scope.projection.entries) if tool.at_most_once else None,
+            run=self._scope.name_of(self._agent_run) if adk else "",
             scope=self._scope.calls,
             journal=self._journal(tool) if adk else None,
         )

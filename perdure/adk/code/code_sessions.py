@@ -11,6 +11,7 @@ from google.adk.sessions.session import Session as AdkSession
 from perdure.adk.events import to_adk
 from perdure.adk.session_service import StepSession
 from perdure.journal.entries import Entry, EventLogged, FailureCaught, RunBegan, Within
+from perdure.journal.events import Event
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.projection import Projection
 from perdure.journal.runs import is_state
@@ -60,6 +61,8 @@ class Places:
         """How many there are up to an event, by its id."""
         self.of_end: dict[str, int] = {}
         """And up to the end of an agent run, by its path."""
+        self.marks: list[Event] = []
+        """Of a graph: what tells of nodes that ended without an event, in all of the invocation."""
         for length, entry in enumerate(entries, 1):
             self._take(within(entry, at.scope), at, length)
 
@@ -67,6 +70,8 @@ class Places:
         match entry:
             case RunBegan(invocation_id=at.invocation_id, run=at.run):
                 self.begin = length
+            case EventLogged(hidden=True) if is_own(entry, at) and not is_state(entry.event):
+                self.marks.append(entry.event)
             case EventLogged():
                 self.of_event[entry.event.id] = length
                 if entry.event.actions.end_of_agent:

@@ -1,13 +1,13 @@
-"""Runs the code of custom agents, up to the sub-agents that it waits for, which the workflow runs.
+"""Runs a custom agent's code, up to the sub-agents that it waits for, which the workflow runs.
 
-The code is kept suspended there for its next step. Where it is gone, as after a restart, it runs from its top once
-more, and is given what it had logged, and what its sub-agents logged, as it comes to it.
+Where the code is not kept suspended there, as after a restart, it runs from its top once more, and is given what it had
+logged, and what its sub-agents logged, as it comes to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -19,28 +19,23 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
 
 from perdure.adk import internals
-from perdure.adk.code_sessions import CodeSession, Places, PlayedLog
+from perdure.adk.code.code_sessions import CodeSession, Places, PlayedLog
 from perdure.adk.events import to_adk
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.step_contexts import StepContexts
 from perdure.adk.supported import runs_itself
 from perdure.errors import EffectFailed, error_text
-from perdure.journal.entries import Entry
+from perdure.journal.entries import Entry, FailureCaught
 from perdure.journal.events import Event
-from perdure.journal.fold import fold_journal
-from perdure.journal.projection import Projection
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
 from perdure.messages.step_log import NextAgent
 from perdure.steps.base import CodeFailed, Place, Snapshot, StepOutput, StepRefused
 
-_MOST_KEPT = 200
-"""Agents whose code is kept suspended, in one process."""
-
 _GRACE_SECONDS = 5.0
 """What code that is ended gets to clean up."""
 
-_TURNS = 20
+TURNS = 20
 """Turns of the loop in which what an agent's code has begun besides comes to its sub-agents, too."""
 
 _Key = tuple[str, int]
@@ -48,69 +43,16 @@ _Key = tuple[str, int]
 
 
 class SubAgentFailed(RuntimeError):
-    """A sub-agent of a custom agent failed, and its retries did not help."""
+    """A sub-agent of a custom agent, or an agent in a graph, failed, and its retries did not help."""
 
-
-class CustomAgents:
-    """Runs the custom agents of one app."""
-
-    def __init__(self, contexts: StepContexts) -> None:
-        self._contexts = contexts
-        self._kept: OrderedDict[tuple[object, ...], _CodeRun] = OrderedDict()
-
-    async def run(self, at: Place, session: Snapshot) -> StepOutput:
-        """Run an agent's code up to where it waits for sub-agents, or to its end.
-
-        Raises:
-            CodeFailed: It raised.
-            StepRefused: Its place in the tree cannot be named.
-        """
-        past = _Past.of(at, session)
-        key = (at.key, at.scope, at.invocation_id, at.run)
-        code = self._kept.pop(key, None)
-        if code is not None and not code.fits(past):
-            await code.close()
-            code = None
-        if code is None:
-            code = await self._begin(at, session, past)
-        try:
-            output = await code.go_on(past)
-        except BaseException:
-            await code.close()
-            raise
-        if output.agents:
-            self._kept[key] = code
-            while len(self._kept) > _MOST_KEPT:
-                await self._kept.popitem(last=False)[1].close()
-        return output
-
-    async def close(self) -> None:
-        """End all code that is kept."""
-        while self._kept:
-            await self._kept.popitem()[1].close()
-
-    async def _begin(self, at: Place, session: Snapshot, past: _Past) -> _CodeRun:
-        registry = self._contexts.agents(at, session)
-        agent = registry.agent(at.agent)
-        begin = past.places.begin
-        early = session.projection
-        if begin < past.length:
-            early = fold_journal(past.entries[:begin]).scope(at.scope)
-        then = replace(session, projection=early)
-        key = f"{at.invocation_id}:{at.run}:code"
-        step, context = await self._contexts.begin(at, then, agent, key, sessions=CodeSession)
-        if past.run.state is not None:
-            context.agent_states[at.agent] = past.run.state
-
-        async def state(projection: Projection) -> dict[str, Any]:
-            return await self._contexts.state(at, replace(session, projection=projection))
-
-        log = PlayedLog(at, step, begin, state)
-        return _CodeRun(at, _Code(agent, context, step, log, registry), self._contexts)
+    def __init__(self, failure: FailureCaught) -> None:
+        """Tell of the first of its failures."""
+        first = failure.failures[0]
+        super().__init__(str(EffectFailed(first.agent, first.step, first.cause)))
 
 
 @dataclass(frozen=True)
-class _Past:
+class Past:
     """What the journal tells of a custom agent's run."""
 
     entries: Sequence[Entry]
@@ -123,7 +65,12 @@ class _Past:
     """Runs of sub-agents that came to an end since the last checkpoint."""
 
     @classmethod
-    def of(cls, at: Place, session: Snapshot) -> _Past:
+    def of(cls, at: Place, session: Snapshot) -> Past:
+        """Look for the run in the session's journal.
+
+        Raises:
+            StepRefused: Its place in the tree cannot be named.
+        """
         projection = session.projection
         invocation = projection.invocations[at.invocation_id]
         plan = projection.plan_of(invocation)
@@ -146,7 +93,7 @@ def _tree(run: AgentRun) -> Iterator[AgentRun]:
 
 
 @dataclass(frozen=True)
-class _Code:
+class Code:
     """An agent's code with what it works with."""
 
     agent: BaseAgent
@@ -167,22 +114,22 @@ class _Code:
                 yield event
 
 
-_running: ContextVar[_CodeRun | None] = ContextVar("the custom agent whose code runs", default=None)
+running: ContextVar[CodeRun | None] = ContextVar("the custom agent whose code runs", default=None)
 
 
-class _CodeRun:
+class CodeRun:
     """One run of an agent's code: under way in a task of its own, where nothing tells it of steps."""
 
-    def __init__(self, at: Place, code: _Code, contexts: StepContexts) -> None:
+    def __init__(self, at: Place, code: Code, contexts: StepContexts) -> None:
         self._at = at
         self._code = code
         self._contexts = contexts
-        self._past: _Past
+        self._past: Past
         self._past_own: list[Event] = []
         self._forgets = False
         """It has logged a checkpoint since it began: what was before that is not given to it."""
         self._begun: Counter[str] = Counter()
-        self._asked: dict[_Key, _Asked] = {}
+        self._asked: dict[_Key, Asked] = {}
         self._given: set[str] = set()
         """Events of sub-agents that the code was given."""
         self._own = 0
@@ -195,11 +142,16 @@ class _CodeRun:
         self._error: BaseException | None = None
         code.session.is_known = self._is_known
 
-    def fits(self, past: _Past) -> bool:
+    @property
+    def suspended(self) -> bool:
+        """Whether it has still to go on."""
+        return self._task is not None and not self._task.done()
+
+    def fits(self, past: Past) -> bool:
         """Return whether the journal has what the code has logged, and no more of it."""
         return (len(past.run.own), past.run.checkpoints) == self._told
 
-    async def go_on(self, past: _Past) -> StepOutput:
+    async def go_on(self, past: Past) -> StepOutput:
         """Let the code run until it waits for nothing but sub-agents, or ends; returns what it has logged since.
 
         Raises:
@@ -221,7 +173,7 @@ class _CodeRun:
 
     async def _waits(self) -> bool:
         """Return whether the code waits for sub-agents, once what it gathers had time to ask for them."""
-        for _ in range(_TURNS if self._asked else 0):
+        for _ in range(TURNS if self._asked else 0):
             await asyncio.sleep(0)
         assert self._task is not None, "it runs"
         return bool(self._asked) and not self._task.done()
@@ -235,10 +187,7 @@ class _CodeRun:
 
     async def _output(self) -> StepOutput:
         code = self._code
-        if isinstance(self._error, Exception) and not isinstance(self._error, SubAgentFailed):
-            await internals.tell_failure(code.agent, code.context, self._error)
-            left = await self._contexts.left(self._at, code.agent, code.session, self._error)
-            raise CodeFailed(type(self._error).__name__, str(self._error), left) from self._error
+        await self._check()
         # All of one moment: the code may go on meanwhile, and the next step returns what it does.
         self._told, taken = (self._own, self._checkpoints), len(code.session.logged)
         agents = tuple(
@@ -250,16 +199,28 @@ class _CodeRun:
         del code.session.logged[:taken]
         return replace(output, agents=agents, passes_on=self._error is not None)
 
+    async def _check(self) -> None:
+        """Check that the code has not raised what is its own."""
+        code, error = self._code, self._error
+        if isinstance(error, Exception) and not isinstance(error, SubAgentFailed):
+            await internals.tell_failure(code.agent, code.context, error)
+            left = await self._contexts.left(self._at, code.agent, code.session, error)
+            raise CodeFailed(type(error).__name__, str(error), left) from error
+
     async def _run(self) -> None:
-        _running.set(self)
+        running.set(self)
         try:
-            async for event in self._code.events():
-                await self._take(event)
+            async with aclosing(self._events()) as events:
+                async for event in events:
+                    await self._take(event)
             await self._show_all()
         except Exception as error:
             self._error = error
         except (SystemExit, KeyboardInterrupt) as error:
             self._error = RuntimeError(f"the code asked the process to exit: {error_text(error)}")
+
+    def _events(self) -> AsyncGenerator[object, None]:
+        return self._code.events()
 
     async def _take(self, event: object) -> None:
         """Log an event that the code yielded, unless it is a sub-agent's, or logged already."""
@@ -309,7 +270,7 @@ class _CodeRun:
         run = self._over(key)
         if run is None:
             await self._show_all()
-            asked = self._asked[key] = _Asked(branch, asyncio.get_running_loop().create_future())
+            asked = self._asked[key] = Asked(branch, asyncio.get_running_loop().create_future())
             self._changed.set()
             try:
                 run = await asked.run
@@ -325,12 +286,11 @@ class _CodeRun:
                 await self._show(places.of_event.get(event.id, 0))
         await self._show(places.of_end.get(run.path, 0))
         if run.failure is not None:
-            first = run.failure.failures[0]
-            raise SubAgentFailed(str(EffectFailed(first.agent, first.step, first.cause)))
+            raise SubAgentFailed(run.failure)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """A sub-agent that the code waits for."""
 
     branch: str | None
@@ -338,7 +298,7 @@ class _Asked:
 
 
 def _route(agent: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None] | None:
-    code = _running.get()
+    code = running.get()
     return code.events_of(agent, context) if code is not None else None
 
 

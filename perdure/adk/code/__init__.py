@@ -1,0 +1,1 @@
+"""Runs the code of custom agents and of graphs, which stays suspended from one step to the next."""

@@ -1,0 +1,266 @@
+"""Runs a graph: google.adk's own loop over its nodes, of which the workflow runs the agents.
+
+A step ends where a node has: its code waits there until what it logged is kept, and so does what comes behind it.
+Nodes beside it go on meanwhile. Where the graph is not kept suspended, it begins at its top, and google.adk passes over
+the nodes that have ended, by what the session tells of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events.event import Event as AdkEvent
+
+from perdure.adk import graph_internals, internals
+from perdure.adk.code.code_runs import TURNS, Code, CodeRun, Past, SubAgentFailed, running
+from perdure.adk.events import to_adk
+from perdure.adk.graphs import is_leaf
+from perdure.adk.step_contexts import StepContexts
+from perdure.journal.events import Event
+from perdure.journal.node_runs import NodeRun
+from perdure.journal.runs import AgentRun
+from perdure.messages.step_log import NextAgent
+from perdure.steps.base import Place, StepOutput
+
+__all__ = ["GraphRun", "RunSync"]
+
+RunSync = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
+"""Runs a function that is not async, with its arguments."""
+
+_PATIENCE_SECONDS = 240.0
+"""How long a step waits for nodes at work; then another one does. Its activity may take ten minutes."""
+
+_PATIENCE_BESIDE_SECONDS = 30.0
+"""As long at the most, where agents that the workflow runs may end beside them: only the next step sees that."""
+
+_AskKey = tuple[str, int]
+"""The path of an agent's node, and which run of its agent: google.adk may try a node again."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    agent: str
+    branch: str | None
+    node: NodeRun
+    over: asyncio.Future[AgentRun]
+
+
+class GraphRun(CodeRun):
+    """One run of a graph, from its top to its end, or to where all that is left of it waits for answers."""
+
+    def __init__(self, at: Place, code: Code, contexts: StepContexts, run_sync: RunSync) -> None:
+        super().__init__(at, code, contexts)
+        self._run_sync = run_sync
+        self._agents: dict[_AskKey, _Asked] = {}
+        """Agents that nodes wait for."""
+        self._asks: Counter[str] = Counter()
+        self._known: dict[str, list[Event]] = {}
+        """What nodes had logged, by path, since the graph's last begin: one that runs again logs it no second time."""
+        self._passed: set[str] = set()
+        """Nodes that ended in an earlier run of this invocation and left no event that tells so."""
+        self._at_work: set[str] = set()
+        """Nodes whose code runs, by path."""
+        self._gates: dict[str, asyncio.Future[None]] = {}
+        """Nodes that have ended, and wait until that is kept."""
+        self._told_of: set[str | _AskKey] = set()
+        """Gates and agents that a step has told of."""
+        self._done: list[str] = []
+        self._empty_steps = 0
+
+    async def go_on(self, past: Past) -> StepOutput:
+        """Let the graph run until a node ends, or it waits for nothing but agents; returns what it has logged since.
+
+        Raises:
+            CodeFailed: A node failed.
+        """
+        self._past = past
+        if self._task is None:
+            self._begin(past)
+        assert self._task is not None, "it has begun"
+        for path in [path for path in self._gates if path in self._told_of]:
+            self._gates.pop(path).set_result(None)
+            self._told_of.discard(path)
+        for key, asked in list(self._agents.items()):
+            run = self._run_of(key)
+            if run is not None and (run.ended or run.failure is not None):
+                del self._agents[key]
+                asked.over.set_result(run)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._until_news(self._task), self._patience())
+        return await self._output()
+
+    def _begin(self, past: Past) -> None:
+        known = defaultdict[str, list[Event]](list)
+        for event in past.run.own:
+            known[_path_of(event)].append(event)
+            if event.error_code is not None:
+                # What comes now is another attempt.
+                known[_path_of(event)].clear()
+        self._known = dict(known)
+        self._passed = set(_marks(past))
+        self._own, self._checkpoints = len(past.run.own), past.run.checkpoints
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._changed.set())
+
+    def _patience(self) -> float:
+        most = _PATIENCE_BESIDE_SECONDS if self._agents else _PATIENCE_SECONDS
+        return min(2.0**self._empty_steps, most) if self._agents else most
+
+    async def _until_news(self, task: asyncio.Task[None]) -> None:
+        while not task.done():
+            self._changed.clear()
+            if self._news() or not self._works():
+                # What else comes of this moment comes with it.
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+                if self._news() or (self._agents and not self._works()):
+                    return
+            if not self._changed.is_set():
+                await self._changed.wait()
+
+    def _news(self) -> bool:
+        return any(one not in self._told_of for one in [*self._gates, *self._agents])
+
+    def _works(self) -> bool:
+        """Return whether the code of a node runs that does not wait for another node."""
+        waiting = [*self._gates, *(path for path, _ in self._agents)]
+        return any(
+            path not in self._gates and not any(below.startswith(f"{path}/") for below in waiting)
+            for path in self._at_work
+        )
+
+    async def _output(self) -> StepOutput:
+        await self._check()
+        over = not self.suspended
+        new = [(key, asked) for key, asked in self._agents.items() if key not in self._told_of]
+        agents: list[NextAgent] = []
+        counts = Counter(run.agent for run in self._past.run.children)
+        for key, asked in new:
+            known = self._run_of(key)
+            if known is None:
+                counts[asked.agent] += 1
+            nth = counts[asked.agent] if known is None else known.nth
+            agents.append(NextAgent(agent=asked.agent, nth=nth, branch=asked.branch, node=asked.node))
+        goes_on = not over and bool(self._gates or self._works())
+        self._told_of.update(key for key, _ in new)
+        self._told_of.update(self._gates)
+        done, self._done = tuple(self._done), []
+        self._own += len(done)
+        session = self._code.session
+        self._told, taken = (self._own, self._checkpoints), len(session.logged)
+        self._empty_steps = 0 if taken or done or agents else self._empty_steps + 1
+        output = await self._contexts.output(self._at, session, self._code.context)
+        del session.logged[:taken]
+        return replace(output, agents=tuple(agents), passes_on=self._error is not None, done=done, goes_on=goes_on)
+
+    async def _events(self) -> AsyncGenerator[object, None]:
+        code = self._code
+        # Its checkpoints are the workflow's; without, google.adk logs none.
+        code.context.resumability_config = None
+        with internals.sync_calls(self._run_sync):
+            async with aclosing(graph_internals.run_graph(code.agent, code.context)) as events:
+                async for event in events:
+                    yield event
+
+    async def _take(self, event: object) -> None:
+        """Log an event of a node, unless it is an agent's, or logged already."""
+        assert isinstance(event, AdkEvent), "google.adk has looked"
+        if event.partial or event.id in self._given or await self._is_known(event):
+            return
+        event = await self._contexts.seen(self._code.context, event)
+        await self._code.session.log(graph_internals.as_logged(event))
+
+    async def _is_known(self, event: AdkEvent) -> bool:
+        known = self._known.get(getattr(event, "node_info").path or "")  # noqa: B009 -- not in 1.x
+        if known:
+            known.pop(0)
+            return True
+        self._own += 1
+        self._code.log.logged()
+        return False
+
+    async def run_node(self, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a node; one of the app's code waits at its end until what it logged is kept."""
+        node = runner._node
+        if not is_leaf(node):
+            return await run()
+        if path in self._passed:
+            return graph_internals.ended_without(runner, path)
+        self._at_work.add(path)
+        try:
+            context = await run()
+            if context.error is None and not context.interrupt_ids:
+                if context.output is None and context.route is None:
+                    self._done.append(path)
+                gate = self._gates[path] = asyncio.get_running_loop().create_future()
+                self._changed.set()
+                await gate
+            return context
+        finally:
+            self._at_work.discard(path)
+            self._gates.pop(path, None)
+            self._changed.set()
+
+    def events_of(self, agent: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None] | None:
+        """Return the events of an agent's run, which the workflow runs; `None` if google.adk is to run it."""
+        code = self._code
+        node = graph_internals.node_run(context.session) if code.runs(agent, context) else None
+        return self._events_of_node(agent.name, context.branch, node) if node is not None else None
+
+    async def _events_of_node(self, name: str, branch: str | None, node: NodeRun) -> AsyncGenerator[AdkEvent, None]:
+        self._asks[node.path] += 1
+        key = (node.path, self._asks[node.path])
+        run = self._run_of(key)
+        if run is None or not (run.ended or run.failure is not None):
+            asked = _Asked(name, branch, node, asyncio.get_running_loop().create_future())
+            self._agents[key] = asked
+            self._changed.set()
+            try:
+                run = await asked.over
+            finally:
+                # The graph may have given it up, by a timeout of its node.
+                self._agents.pop(key, None)
+                self._changed.set()
+        for event in list(run.log):
+            self._given.add(event.id)
+            shown: Any = to_adk(event)
+            # The workflow has waited for its answers.
+            shown.long_running_tool_ids = None
+            try:
+                yield shown
+            finally:
+                await self._show(self._past.places.of_event.get(event.id, 0))
+        await self._show(self._past.places.of_end.get(run.path, 0))
+        if run.failure is not None:
+            raise SubAgentFailed(run.failure)
+
+    def _run_of(self, key: _AskKey) -> AgentRun | None:
+        """Return the run of an agent that the journal has."""
+        path, number = key
+        runs = [run for run in self._past.run.children if run.node is not None and run.node.path == path]
+        return runs[number - 1] if number <= len(runs) else None
+
+
+def _path_of(event: Event) -> str:
+    return str((event.node_info or {}).get("path") or "")
+
+
+def _marks(past: Past) -> Iterator[str]:
+    for entry in past.places.marks:
+        yield _path_of(entry)
+
+
+async def _route(runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
+    code = running.get()
+    return await (code.run_node(runner, path, run) if isinstance(code, GraphRun) else run())
+
+
+if internals.MAJOR >= 2:
+    graph_internals.route_nodes(_route)

@@ -1,0 +1,201 @@
+"""All of google.adk's graphs that is private and that Perdure stands on. Only 2.x has it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any
+
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.events.event import Event
+from google.adk.sessions.session import Session
+
+from perdure.adk import internals
+from perdure.journal.events import USER
+from perdure.journal.node_runs import NodeRun
+
+if internals.MAJOR >= 2:
+    _module = "google.adk.workflow."
+    _context: Any = importlib.import_module("google.adk.agents.context")
+    _errors: Any = importlib.import_module(f"{_module}_errors")
+    _interceptor: Any = importlib.import_module(f"{_module}utils._replay_interceptor")
+    _runners: Any = importlib.import_module(f"{_module}_node_runner")
+    _schedulers: Any = importlib.import_module(f"{_module}_dynamic_node_scheduler")
+    _workflows: Any = importlib.import_module(f"{_module}_workflow")
+    _wrapper: Any = importlib.import_module(f"{_module}_llm_agent_wrapper")
+    internals.EXPECTED |= {
+        _context.Context: {"_run_node_internal": ("resume_inputs",)},
+        _interceptor: {"create_mock_context": ("parent_ctx", "run_id", "node_path"), "InterceptionResult": ()},
+        _runners: {"_explicit_output_claimer": ()},
+        _runners.NodeRunner: {"run": ("resume_inputs",), "_execute_node": ()},
+        _schedulers: {"DynamicNodeScheduler": ("state",)},
+        _workflows: {"_LoopState": ()},
+        _wrapper: {"process_llm_agent_output": ()},
+    }
+
+_at: ContextVar[Any] = ContextVar("the context of the node that runs", default=None)
+
+
+async def run_graph(graph: Any, context: InvocationContext) -> AsyncGenerator[Event, None]:
+    """Run a graph from its top: nodes of which the session tells that they have ended are not run.
+
+    Each event is to be in the session before the next is asked for, as its node waits for that.
+    ADK: `workflow/_node_runner_utils.py`, `run_node_async`.
+
+    Raises:
+        Exception: What a node failed of.
+    """
+    bare: Any = context
+    queue: asyncio.Queue[tuple[Any, asyncio.Event | None]] = asyncio.Queue()
+    bare._event_queue, bare._abort_state.loop = queue, asyncio.get_running_loop()
+    root: Any = _context.Context(context)
+    root._workflow_scheduler = _schedulers.DynamicNodeScheduler(state=_workflows._LoopState())
+
+    async def drive() -> None:
+        try:
+            await root._run_node_internal(graph, node_input=context.user_content)
+        except _errors.NodeInterruptedError:
+            pass
+        except _errors.DynamicNodeFailError as failed:
+            raise failed.error from None
+        finally:
+            await queue.put((None, None))
+
+    driving = asyncio.create_task(drive())
+    try:
+        while True:
+            event, logged = await queue.get()
+            if event is None:
+                break
+            yield event
+            if logged is not None:
+                logged.set()
+        await driving
+    finally:
+        driving.cancel()
+        await asyncio.wait({driving})
+
+
+def route_nodes(route: Callable[[Any, str, Callable[[], Awaitable[Any]]], Awaitable[Any]]) -> None:
+    """Have each run of a node pass by.
+
+    Args:
+        route: Is given the node's runner, the path of its run, and what runs it; returns the node's context.
+    """
+    runner = _runners.NodeRunner
+    run_node, execute = runner.run, runner._execute_node
+
+    @functools.wraps(run_node)
+    async def run(self: Any, node_input: Any = None, *, resume_inputs: dict[str, Any] | None = None) -> Any:
+        above = self._parent_ctx.node_path
+        path = f"{above}/{self._node.name}@{self.run_id}" if above else f"{self._node.name}@{self.run_id}"
+        return await route(self, path, lambda: run_node(self, node_input, resume_inputs=resume_inputs))
+
+    @functools.wraps(execute)
+    async def execute_node(self: Any, ctx: Any, node_input: Any) -> None:
+        before = _at.get()
+        _at.set(ctx)
+        try:
+            await execute(self, ctx, node_input)
+        finally:
+            _at.set(before)
+
+    setattr(runner, "run", run)  # noqa: B010 -- pyright
+    setattr(runner, "_execute_node", execute_node)  # noqa: B010 -- pyright
+
+
+def ended_without(runner: Any, path: str) -> Any:
+    """Return the context of a node that has ended before, with neither output nor route."""
+    result = _interceptor.InterceptionResult(should_run=False)
+    return _interceptor.create_mock_context(
+        parent_ctx=runner._parent_ctx,
+        node=runner._node,
+        run_id=runner.run_id,
+        result=result,
+        ancestors=[],
+        node_path=path,
+        branch=runner._parent_ctx._invocation_context.branch,
+    )
+
+
+def node_run(session: Session) -> NodeRun | None:
+    """Return as what an agent runs, whose run begins now; `None` if it is no node."""
+    ctx = _at.get()
+    if ctx is None:
+        return None
+    claimer = _runners._explicit_output_claimer(ctx)
+    given = next((event for event in reversed(session.events) if _is_input(event, ctx.node_path)), None)
+    return NodeRun(
+        path=ctx.node_path,
+        input=given.content.model_copy(deep=True) if given is not None and given.content is not None else None,
+        output_for=tuple(ctx._output_for_ancestors),
+        output_branch=None if claimer is None else claimer._invocation_context.branch or "",
+        scope=ctx.isolation_scope,
+        answers=isinstance(ctx.node, LlmAgent) and getattr(ctx.node, "mode", None) == "single_turn",
+    )
+
+
+def _is_input(event: Event, path: str) -> bool:
+    return event.author == USER and getattr(event, "node_info").path == path  # noqa: B009 -- not in 1.x
+
+
+def begin_step(session: Session, context: InvocationContext, node: NodeRun, *, after: str, own: bool) -> None:
+    """Let a step's code see its session as an agent does that runs as a node.
+
+    Args:
+        session: The step's session.
+        context: Its context.
+        node: The node.
+        after: The event behind which the node's run began, by id.
+        own: The agent is the node, not one underneath it.
+    """
+    bare: Any = context
+    bare.node_path, bare.isolation_scope = node.path, node.scope
+    if own and node.input is not None:
+        given: Any = Event(author=USER, content=node.input.model_copy(deep=True), branch=context.branch)
+        given.node_info.path, given.isolation_scope = node.path, node.scope
+        at = next((index for index, event in enumerate(session.events, 1) if event.id == after), 0)
+        session.events.insert(at, given)
+
+
+def take_output(agent: object, event: Event, node: NodeRun) -> Event:
+    """Make what an agent said its node's output, where it is that; returns the event.
+
+    ADK: `run_llm_agent_as_node`, `NodeRunner._enrich_event`.
+
+    Args:
+        agent: The agent that is the node; another value for those underneath it.
+        event: The event.
+        node: The node.
+
+    Raises:
+        Exception: It is not what the agent's schema says.
+    """
+    changed: Any = event
+    if node.answers and isinstance(agent, LlmAgent):
+        _wrapper.process_llm_agent_output(agent, _Deltas(event), event)
+    changed.node_info.path = node.path
+    if changed.output is not None:
+        changed.node_info.output_for = [node.path, *node.output_for]
+        if node.output_branch is not None and not event.get_function_responses():
+            event.branch = node.output_branch or None
+    return event
+
+
+def as_logged(event: Event) -> Event:
+    """Return a node's event as it is logged: what is its message is not repeated as its output. ADK: `Runner`."""
+    given: Any = event
+    if given.node_info.message_as_output and event.content is not None:
+        return event.model_copy(update={"output": None})
+    return event
+
+
+class _Deltas:
+    """Of a context, what takes an output under the agent's `output_key`."""
+
+    def __init__(self, event: Event) -> None:
+        self.actions = event.actions

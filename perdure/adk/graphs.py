@@ -1,0 +1,174 @@
+"""Graphs of google.adk 2: `Workflow`, its nodes, and the agents among them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeGuard, cast
+from weakref import WeakValueDictionary
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.tools.base_tool import BaseTool
+
+from perdure.plan.nodes import GraphEdge, GraphPoint, GraphShape
+
+try:
+    from google.adk.workflow import BaseNode, FunctionNode, Workflow
+    from google.adk.workflow._tool_node import _ToolNode as ToolNode  # pyright: ignore[reportPrivateUsage]
+    from google.adk.workflow.utils._workflow_graph_utils import build_node
+except ImportError:
+    # google.adk 1 has no graphs.
+    BaseNode: Any = BaseAgent
+    Workflow: Any = None
+    FunctionNode: Any = None
+    ToolNode: Any = None
+    build_node: Any = None
+
+__all__ = ["agents_of", "function_of", "is_copy", "is_graph", "is_leaf", "points_of", "shape_of", "tool_of"]
+
+
+def is_graph(given: object) -> bool:
+    """Return whether an app's root, or a node, is a graph."""
+    return Workflow is not None and isinstance(given, Workflow)
+
+
+def _is_node(given: object) -> TypeGuard[Any]:
+    return build_node is not None and isinstance(given, BaseNode)
+
+
+def _nodes_of(graph: Any) -> list[Any]:
+    """Return a graph's nodes, the one that begins left out; of a parallel worker, the node that it runs as well."""
+    inner: list[Any] = [node for node in getattr(graph, "_iter_static_children")()]  # noqa: B009 -- not in 1.x
+    return inner
+
+
+def agents_of(graph: Any) -> list[BaseAgent]:
+    """Return the agents that run as nodes of a graph, of graphs in it, and of those that its functions run by name."""
+    found: list[BaseAgent] = []
+    for node in _walk(graph):
+        if isinstance(node, BaseAgent) and not any(is_copy(node, known) for known in found):
+            found.append(node)
+    return found
+
+
+def points_of(graph: Any) -> list[Any]:
+    """Return the nodes of a graph, and of graphs in it, that run code of the app's, and are no agents."""
+    return [node for node in _walk(graph) if is_leaf(node)]
+
+
+def is_copy(agent: BaseAgent, known: BaseAgent) -> bool:
+    """Return whether an agent is another, or one of the copies of it that google.adk makes to run it as a node."""
+    if (agent.name, type(agent)) != (known.name, type(known)):
+        return False
+    given, of_known = vars(agent), vars(known)
+    return all(_is_same(value, of_known.get(name)) for name, value in given.items() if name not in _MADE_ANEW)
+
+
+_MADE_ANEW = frozenset({"mode", "include_contents", "parent_agent", "sub_agents", "rerun_on_resume", "wait_for_output"})
+"""Fields in which such a copy may differ."""
+
+
+def _is_same(value: object, known: object) -> bool:
+    if isinstance(value, list) and isinstance(known, list):
+        values, others = cast("list[object]", value), cast("list[object]", known)
+        return len(values) == len(others) and all(map(_is_same, values, others))
+    return value is known or (isinstance(value, str | int | float) and value == known)
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    """Yield a graph's nodes, all the way down, each once; not what is underneath agents."""
+    seen: set[int] = set()
+    left = [node]
+    while left:
+        node = left.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, BaseAgent):
+            continue
+        left += _nodes_of(node)[::-1]
+        function = function_of(node)
+        if function is not None:
+            left += _run_by(function)
+
+
+def _run_by(function: Callable[..., Any]) -> list[Any]:
+    """Return the nodes that a function's code names: `ctx.run_node(agent)` runs them as google.adk builds them."""
+    try:
+        variables = inspect.getclosurevars(inspect.unwrap(function))
+    except (TypeError, ValueError):
+        return []
+    named = _nodes_in([*variables.globals.values(), *variables.nonlocals.values()])
+    return [_built(node) for node in named]
+
+
+_BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""Agents as google.adk builds them to run them as nodes, by the agent's id: for as long as anybody has them."""
+
+
+def _built(node: Any) -> Any:
+    if not isinstance(node, BaseAgent):
+        return node
+    built = _BUILT.get(id(node))
+    # Another agent may have had that id.
+    if built is None or not is_copy(built, node):
+        built = _BUILT[id(node)] = build_node(node)
+    return built
+
+
+def _nodes_in(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if _is_node(value):
+            yield value
+        elif isinstance(value, dict):
+            yield from _nodes_in(cast("dict[Any, Any]", value).values())
+        elif isinstance(value, list | tuple):
+            yield from _nodes_in(cast("list[Any]", value))
+
+
+def function_of(node: Any) -> Callable[..., Any] | None:
+    """Return the function that a node calls, if it is one of these."""
+    return getattr(node, "_func") if FunctionNode and isinstance(node, FunctionNode) else None  # noqa: B009
+
+
+def tool_of(node: Any) -> BaseTool | None:
+    """Return the tool that a node runs, if it is one of these."""
+    return node.tool if ToolNode and isinstance(node, ToolNode) else None
+
+
+def is_leaf(node: Any) -> bool:
+    """Return whether a node runs code of the app's: no graph, no agent, and not one that google.adk joins others by."""
+    if is_graph(node) or isinstance(node, BaseAgent):
+        return False
+    return function_of(node) is not None or tool_of(node) is not None or not _is_adks(node)
+
+
+def _is_adks(node: Any) -> bool:
+    return type(node).__module__.startswith("google.adk.")
+
+
+def shape_of(graph: Any) -> GraphShape:
+    """Return a graph's picture."""
+    compiled = graph.graph
+    if compiled is None:
+        return GraphShape()
+    return GraphShape(
+        nodes=tuple(_point(node) for node in _nodes_of(graph)),
+        edges=tuple(
+            GraphEdge(start=edge.from_node.name, end=edge.to_node.name, route=_routes(edge.route))
+            for edge in compiled.edges
+        ),
+    )
+
+
+def _point(node: Any) -> GraphPoint:
+    return GraphPoint(
+        name=node.name, kind=type(node).__name__.lstrip("_"), graph=shape_of(node) if is_graph(node) else None
+    )
+
+
+def _routes(route: Any) -> tuple[str, ...]:
+    if route is None:
+        return ()
+    return tuple(str(one) for one in cast("list[Any]", route if isinstance(route, list) else [route]))
