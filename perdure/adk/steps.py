@@ -105,7 +105,12 @@ class AdkSteps:
         """
         if event is not None:
             return await self._code.run_async(self._show(at, session, event))
-        running = {"begin": self._begin_turn, "end": self._end_turn, "run": self._custom.run}.get(which)
+        running = {
+            "begin": self._begin_turn,
+            "end": self._end_turn,
+            "run": self._custom.run,
+            "graph": self._custom.run,
+        }.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:

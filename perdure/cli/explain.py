@@ -143,11 +143,18 @@ def _describe_resume(invocation: InvocationExplanation, flags: str) -> Iterator[
         yield f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}"
 
 
+_MARKS = {"done": "[x]", "has begun": "[~]", "waits": "[?]", "not reached": "[ ]"}
+
+
 def _describe_step(step: AgentStep, indent: str) -> Iterator[str]:
     branch = f" (branch {step.branch})" if step.branch else ""
     yield f"{indent}{step.agent}{branch}: {step.words}"
     if step.done:
         yield f"{indent}  not entered again, since they have ended: {', '.join(step.done)}"
+    for node in step.graph:
+        times = f" ({node.runs} times)" if node.runs > 1 else ""
+        leads = f"  -> {', '.join(node.leads_to)}" if node.leads_to else ""
+        yield f"{indent}  {_MARKS[node.standing]} {node.path}: {node.standing}{times}{leads}"
     for call in step.calls:
         attempts = f" ({call.attempts} attempts so far)" if call.attempts and call.next == "runs" else ""
         yield f"{indent}  {call.tool} {call.id}: {call.next}{attempts}"

@@ -32,6 +32,9 @@ REQUEST_CONFIRMATION = "adk_request_confirmation"
 REQUEST_CREDENTIAL = "adk_request_credential"
 """The long-running call by which ADK asks a person for a credential that a tool, or a toolset, needs."""
 
+REQUEST_INPUT = "adk_request_input"
+"""The long-running call by which a node of a graph of ADK 2 asks a person; it has `message` and `response_schema`."""
+
 REQUEST_RECONCILE = "perdure_reconcile"
 """The long-running call by which an agent asks what became of a tool call that was cut off."""
 

@@ -16,9 +16,9 @@ CALL_BACK = "perdure:callback"
 AgentCallback = Literal["before", "after"]
 """Which of an agent's callbacks: before its run begins, or behind its end."""
 
-Callback = Literal[AgentCallback, "begin", "end", "event", "run", "authorize"]
+Callback = Literal[AgentCallback, "begin", "end", "event", "run", "graph", "authorize"]
 """Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn, or
-of an event that the workflow made; or a custom agent's own code; or ADK's that takes up a credential."""
+of an event that the workflow made; or a custom agent's own code; or nodes of a graph; or what takes up a credential."""
 
 CALLBACK_NAMES: dict[Callback, str] = {
     "before": "before_agent_callback",
@@ -27,6 +27,7 @@ CALLBACK_NAMES: dict[Callback, str] = {
     "end": "after_run_callback",
     "event": "on_event_callback",
     "run": "_run_async_impl",
+    "graph": "graph",
     "authorize": "auth_preprocessor",
 }
 """What people know them by: ADK's names."""

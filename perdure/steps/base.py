@@ -124,9 +124,9 @@ class StepOutput:
     """Of a graph: nodes of it are at work, or may go on once what this step adds is kept."""
 
 
-Callback = Literal["before", "after", "begin", "end", "event", "run"]
+Callback = Literal["before", "after", "begin", "end", "event", "run", "graph"]
 """Which callbacks: before an agent's run begins, or behind its end; those of plugins around an invocation's turn; or
-plugins' look at an event. Or a custom agent's own code.
+plugins' look at an event. Or a custom agent's own code, or nodes of a graph.
 """
 
 

@@ -33,6 +33,7 @@ from perdure.plan.nodes import (
 )
 from perdure.rules.model_answers import instant_output
 from perdure.rules.tool_responses import asks_person
+from perdure.views.graph_standing import NodeStanding, stand_in_graph
 
 CallNext = Literal[
     "result kept",
@@ -84,6 +85,8 @@ class AgentStep(BaseModel):
     """The agents that it enters again, or enters next."""
     done: tuple[str, ...] = ()
     """Sub-agents that have ended in this agent run, and are not entered again."""
+    graph: tuple[NodeStanding, ...] = ()
+    """Of a graph: its nodes, and where each stands."""
 
 
 def look_ahead(projection: Projection, plan: Plan, invocation: Invocation) -> AgentStep | None:
@@ -164,6 +167,8 @@ class _Outlook:
         return _step(node, branch, "enters", words, below=tuple(below)).model_copy(update={"done": tuple(done)})
 
     def _custom(self, node: CustomNode, branch: str | None, past: AgentRun | None) -> AgentStep:
+        if node.graph is not None:
+            return self._graph(node, branch, past)
         if past is None or (past.state is None and not (past.own or past.children or past.activities)):
             return _step(node, branch, "runs its code", "its code runs from the start")
         place = "the start" if past.state is None else "its last checkpoint"
@@ -177,6 +182,15 @@ class _Outlook:
         )
         done = tuple(run.agent for run in past.children if run.ended)
         return _step(node, branch, "runs its code", words, below=below).model_copy(update={"done": done})
+
+    def _graph(self, node: CustomNode, branch: str | None, past: AgentRun | None) -> AgentStep:
+        nodes = stand_in_graph(node, self._projection, self._invocation)
+        done = sum(one.standing == "done" for one in nodes)
+        words = f"its graph goes on: {done} of {len(nodes)} nodes are done, and do not run again"
+        working = [run for run in past.children if not run.ended] if past is not None else []
+        below = tuple(self.agent(self._plan.nodes[run.agent], run.branch, run) for run in working)
+        step = _step(node, branch, "runs its code", words if past is not None else "its graph begins", below=below)
+        return step.model_copy(update={"graph": nodes})
 
     def _resumed(self, child: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         return self.agent(child, branch, past.last_child(child.name) if past is not None else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from perdure.journal import events
 from perdure.journal.credentials import example_credential
@@ -177,8 +177,27 @@ def example_answer(call: PendingCall) -> dict[str, Any]:
             return {"exchangedAuthCredential": example_credential(call.args)}
         case events.REQUEST_RECONCILE:
             return {"happened": True, "result": "…"}
+        case events.REQUEST_INPUT:
+            return _example_input(call.args.get("response_schema"))
         case _:
             return {"result": "…"}
+
+
+_EXAMPLES: dict[str, Any] = {"boolean": True, "integer": 1, "number": 1.0, "string": "…", "array": [], "object": {}}
+
+
+def _example_input(schema: Any) -> dict[str, Any]:
+    """Return an answer to what a node of a graph asks: an object of its schema, or any value under `result`."""
+    if not isinstance(schema, dict):
+        return {"result": "…"}
+    of = cast("dict[str, Any]", schema)
+    if of.get("type") != "object":
+        return {"result": _EXAMPLES.get(str(of.get("type")), "…")}
+    properties, required = of.get("properties"), of.get("required")
+    wanted = {str(name) for name in cast("list[Any]", required)} if isinstance(required, list) else set[str]()
+    found = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    types = {name: str(cast("dict[str, Any]", one).get("type")) for name, one in found.items() if isinstance(one, dict)}
+    return {name: _EXAMPLES.get(types.get(name, ""), "…") for name in found if name in wanted}
 
 
 def shortened(call: PendingCall, most: int) -> PendingCall:

@@ -10,7 +10,13 @@ from typing import Any, Literal
 from perdure.api.pages.credential_forms import credential_answer, credential_form, sign_in_link
 from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
 from perdure.journal.credentials import scheme_of
-from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, asked_about
+from perdure.journal.events import (
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    REQUEST_INPUT,
+    REQUEST_RECONCILE,
+    asked_about,
+)
 from perdure.journal.open_calls import PendingCall
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.tool_responses import confirmation_hint
@@ -81,6 +87,10 @@ def answer_form(
         takes, args, hint = "verdict", _mapping(asked.get("args")), str(call.args.get("reason") or "")
     elif call.name == REQUEST_CREDENTIAL:
         takes, args, form = "credential", {"needs": scheme_of(call.args)}, credential_form(call)
+    elif call.name == REQUEST_INPUT:
+        hint, args = str(call.args.get("message") or ""), _mapping(call.args.get("payload"))
+        form = form_of(_mapping(call.args.get("response_schema")) or {"type": "string"})
+        takes = "json" if form is None else "fields"
     else:
         form = form_of(_schema(plan, call))
         takes = "json" if form is None else "fields"

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.plan.nodes import Node, Plan
+from perdure.plan.nodes import CustomNode, Node, Plan
 from perdure.views.explanation import InvocationExplanation
+from perdure.views.graph_standing import NodeStanding
 from perdure.views.next_steps import AgentStep
 
 State = Literal["at work", "waits", "failed", "stopped", "queued", "ended", "took part", "not entered"]
@@ -26,6 +27,8 @@ class Agent:
     calls: tuple[tuple[str, str], ...]
     """Its calls that are not done with: the tool, and what becomes of each."""
     below: tuple[Agent, ...]
+    graph: tuple[NodeStanding, ...]
+    """Of a graph that goes on: its nodes."""
 
 
 def agent_tree(plan: Plan, invocation: InvocationExplanation, authors: Collection[str]) -> Agent:
@@ -52,12 +55,13 @@ class _Tree:
         step = self._steps.get(node.name)
         return Agent(
             name=node.name,
-            kind=node.kind,
+            kind="graph" if isinstance(node, CustomNode) and node.graph is not None else node.kind,
             description=node.description,
             state=self._state(node.name, step),
             words=self._words(node.name, step),
             calls=self._calls(node.name, step),
             below=tuple(self.agent(child) for child in node.sub_agents),
+            graph=step.graph if step is not None else (),
         )
 
     def _state(self, name: str, step: AgentStep | None) -> State:

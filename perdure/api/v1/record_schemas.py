@@ -95,6 +95,20 @@ class NextCallOf(Resource):
     attempts: int
 
 
+class NodeOf(Resource):
+    """A node of a graph, and where it stands."""
+
+    path: str
+    """Names of the graphs around it within the outermost one, and its own, with slashes."""
+    kind: str
+    standing: str
+    """`done`, `has begun`, `waits` (for a person) or `not reached`."""
+    runs: int
+    leads_to: list[str]
+    """Nodes behind it, by name, each with the routes that lead there: `approve (SMALL)`."""
+    first: bool
+
+
 class StepOf(Resource):
     """An agent's standing, and its next step."""
 
@@ -108,6 +122,8 @@ class StepOf(Resource):
     """The agents that it enters again, or enters next."""
     done: list[str]
     """Sub-agents that have ended, and are not entered again."""
+    graph: list[NodeOf]
+    """Of a graph: its nodes."""
 
 
 class KeptOf(Resource):

@@ -13,6 +13,7 @@ from perdure.errors import EffectFailed
 from perdure.journal.entries import RunBegan
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun, is_state
+from perdure.messages.callbacks import Callback
 from perdure.messages.step_log import NextAgent, StepLog
 from perdure.plan.nodes import CustomNode, LoopNode, Node, ParallelNode, SequentialNode
 from perdure.workflows.agents.callbacks import after_agent, run_step
@@ -22,6 +23,8 @@ from perdure.workflows.agents.scope import Scope
 
 class CodeSteps:
     """The steps of one run of a custom agent."""
+
+    _WHICH: Callback = "run"
 
     def __init__(self, scope: Scope, node: CustomNode, run: AgentRun) -> None:
         """Take up a run."""
@@ -109,7 +112,7 @@ class CodeSteps:
         scope, run = self._scope, self._run
         scope.progress.check_stopped()
         try:
-            step = await run_step(scope, run.agent, "run", branch=run.branch, run=scope.name_of(run))
+            step = await run_step(scope, run.agent, self._WHICH, branch=run.branch, run=scope.name_of(run))
             await self._log(step)
         except EffectFailed as failed:
             left, failed.left = failed.left, None

@@ -18,6 +18,8 @@ from perdure.workflows.agents.scope import Scope
 class GraphSteps(CodeSteps):
     """The steps of one run of a graph."""
 
+    _WHICH = "graph"
+
     def __init__(self, scope: Scope, node: CustomNode, run: AgentRun) -> None:
         """Take up a run."""
         super().__init__(scope, node, run)
