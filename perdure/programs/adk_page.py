@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,16 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.apps.app import App
 from google.adk.cli.agent_graph import get_agent_graph
 
+from perdure.adk.graphs import is_graph
 from perdure.agents.adk_app import AdkApp, AnyApp
 
 try:
     from google.adk.cli.utils.graph_serialization import serialize_app_info
+    from google.adk.cli.utils.graph_visualization import plot_workflow_graph
 except ImportError:
-    serialize_app_info: Any = None  # not in 1.x
+    # not in 1.x
+    serialize_app_info: Any = None
+    plot_workflow_graph: Any = None
 
 __all__ = ["add_adk_page"]
 
@@ -94,18 +98,38 @@ def _nothing() -> APIRouter:
     return router
 
 
+def _plotted(info: Any, *, dark_mode: bool) -> dict[str, str]:
+    return {"dotSrc": plot_workflow_graph({"root_agent": info}, format="dot", dark_mode=dark_mode) or ""}
+
+
+def _graphs_in(info: Any, above: str) -> Iterator[tuple[str, Any]]:
+    """Yield the graphs within a graph, as google.adk describes them, by their paths."""
+    nodes: list[Any] = info.get("graph", {}).get("nodes", [])
+    for node in nodes:
+        path = f"{above}{node.get('name')}"
+        if node.get("graph"):
+            yield path, node
+            yield from _graphs_in(node, f"{path}/")
+
+
 def _pictures(apps: Mapping[str, App]) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     async def picture(app_name: str, *, dark_mode: bool = True) -> dict[str, str]:
         root: object = apps[app_name].root_agent if app_name in apps else None
+        if is_graph(root):
+            return _plotted(serialize_app_info(apps[app_name])["root_agent"], dark_mode=dark_mode)
         if not isinstance(root, BaseAgent):
             raise HTTPException(404, f"App not found: {app_name}")
         graph = await get_agent_graph(root, [], dark_mode=dark_mode)
         return {"dotSrc": "" if isinstance(graph, bytes) else graph.source}
 
     async def pictures(app_name: str, *, dark_mode: bool = True) -> dict[str, dict[str, str]]:
-        return {"": await picture(app_name, dark_mode=dark_mode)}
+        root = await picture(app_name, dark_mode=dark_mode)
+        inner: dict[str, Any] = {}
+        if is_graph(apps[app_name].root_agent):
+            inner = dict(_graphs_in(serialize_app_info(apps[app_name])["root_agent"], ""))
+        return {"": root} | {path: _plotted(info, dark_mode=dark_mode) for path, info in inner.items()}
 
     async def app_info(app_name: str) -> Any:
         if serialize_app_info is None or app_name not in apps:

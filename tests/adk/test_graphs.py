@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, cast
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.apps.app import App
@@ -25,7 +27,11 @@ from perdure.adk.code import custom_agents
 from perdure.adk.internals import MAJOR
 from perdure.adk.loading import as_adk_app
 from perdure.agents.adk_app import AdkApp
+from perdure.api.pages.answering import answer_form
 from perdure.journal.entries import EventLogged
+from perdure.journal.open_calls import PendingCall
+from perdure.programs.adk_page import add_adk_page
+from perdure.views.pages import example_answer
 from tests.adk.support import Script, agent, call, say
 from tests.workflows.support import User, serving
 
@@ -490,3 +496,50 @@ async def test_an_event_tells_of_a_silent_node_that_only_the_graph_reads(client:
             if isinstance(entry, EventLogged) and entry.hidden and not entry.event.actions.end_of_agent
         ]
     assert hidden == ["chain@1/note@1", "chain@1/quiet@1"]
+
+
+# google.adk warns of a node as it describes it, and leaves the graph out if that is an error.
+@pytest.mark.filterwarnings("default")
+async def test_google_adks_page_gets_a_picture_of_each_graph(app_name: str) -> None:
+    api = FastAPI()
+    add_adk_page(api, [app_of(app_name, workers(Calls()))])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as asks:
+        pictures: dict[str, Any] = (await asks.get(f"/dev/apps/{app_name}/build_graph_image")).json()
+    assert sorted(pictures) == ["", "inner"]
+    assert "split" in pictures[""]["dotSrc"]
+    assert "shout" in pictures["inner"]["dotSrc"]
+
+
+async def test_where_an_invocation_stands_in_its_graph_is_told(client: Client, app_name: str) -> None:
+    async with serving(client, app_of(app_name, approval(Calls()))) as user:
+        await user.create()
+        await user.run("letter")
+        (told,) = (await user.runner.explain(**user.who)).invocations
+    assert told.resume.step is not None
+    assert [(one.path, one.standing, one.runs, one.leads_to, one.first) for one in told.resume.step.graph] == [
+        ("begin", "done", 1, (), True),
+        ("draft", "done", 1, ("ask",), True),
+        ("ask", "waits", 1, ("decide",), False),
+        ("decide", "not reached", 0, (), False),
+    ]
+    (awaited,) = told.awaits
+    assert awaited.example == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    ("schema", "example", "takes"),
+    [
+        (None, {"result": "…"}, "fields"),
+        ({"type": "integer"}, {"result": 1}, "fields"),
+        ({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]}, {"a": "…"}, "fields"),
+        ({"type": "object", "properties": "x", "required": 3}, {}, "json"),
+        ({"type": ["x"]}, {"result": "…"}, "json"),
+    ],
+)
+def test_an_example_answers_what_a_node_asks(schema: Any, example: dict[str, Any], takes: str) -> None:
+    args = {"message": "?", "response_schema": schema}
+    pending = PendingCall(id="c", name="adk_request_input", args=args, agent="g", invocation_id="i", since=0.0)
+    assert example_answer(pending) == example
+    form = answer_form(pending, None)
+    assert form.hint == "?"
+    assert form.takes == takes
