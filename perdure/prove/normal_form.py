@@ -15,6 +15,7 @@ from google.genai import types
 from perdure.journal.events import (
     REQUEST_CONFIRMATION,
     REQUEST_CREDENTIAL,
+    REQUEST_INPUT,
     USER,
     Event,
     EventActions,
@@ -61,6 +62,14 @@ def normalize_event(event: Event) -> Item:
     actions = _normalize_actions(event.actions)
     if actions:
         item["actions"] = actions
+    if path := (event.node_info or {}).get("path"):
+        # Of a graph.
+        item["node"] = path
+        item |= {
+            name: value
+            for name, value in (("output", event.output), ("route", event.actions.route))
+            if value is not None
+        }
     return item
 
 
@@ -186,6 +195,8 @@ class Names:
                 value: Item = {**part[kind], "id": self._call(part[kind]["id"])}
                 if kind == "call" and value["name"] == REQUEST_CONFIRMATION:
                     value["args"] = self._confirmation(value["args"])
+                if kind == "call" and value["name"] == REQUEST_INPUT and "interruptId" in value["args"]:
+                    value["args"] = dict(value["args"], interruptId=value["id"])
                 if kind == "call" and value["name"] == REQUEST_CREDENTIAL:
                     value["args"] = self._credential(value["args"])
                 return {kind: value}

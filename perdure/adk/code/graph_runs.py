@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +63,8 @@ class GraphRun(CodeRun):
         self._asks: Counter[str] = Counter()
         self._known: dict[str, list[Event]] = {}
         """What nodes had logged, by path, since the graph's last begin: one that runs again logs it no second time."""
+        self._held: dict[str, AdkEvent] = {}
+        """What the journal has of nodes that have not ended, by id: google.adk sees it as they come to it again."""
         self._passed: set[str] = set()
         """Nodes that ended in an earlier run of this invocation and left no event that tells so."""
         self._at_work: set[str] = set()
@@ -97,17 +99,32 @@ class GraphRun(CodeRun):
         return await self._output()
 
     def _begin(self, past: Past) -> None:
-        known = defaultdict[str, list[Event]](list)
+        logged = defaultdict[str, list[Event]](list)
         for event in past.run.own:
-            known[_path_of(event)].append(event)
-            if event.error_code is not None:
-                # What comes now is another attempt.
-                known[_path_of(event)].clear()
-        self._known = dict(known)
+            logged[_path_of(event)].append(event)
+        self._known = {path: list(_of_last_attempt(events)) for path, events in logged.items()}
         self._passed = set(_marks(past))
         self._own, self._checkpoints = len(past.run.own), past.run.checkpoints
+        self._hold_back(past, logged)
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(lambda _: self._changed.set())
+
+    def _hold_back(self, past: Past, logged: Mapping[str, list[Event]]) -> None:
+        """Keep from google.adk what nodes logged that have not ended: it would take some for nodes that have."""
+        at_work = {run.node.path for run in past.run.children if run.node is not None and not run.ended}
+        at_work |= {path for path, events in logged.items() if path not in self._passed and not _tells(events)}
+        shown = self._code.session.session.events
+        invocation = self._at.invocation_id
+        for event in list(shown):
+            info: Any = getattr(event, "node_info")  # noqa: B009 -- not in 1.x
+            if event.invocation_id == invocation and info.path in at_work:
+                self._held[event.id] = event
+        shown[:] = [event for event in shown if event.id not in self._held]
+
+    def _show_held(self, id: str) -> None:
+        event = self._held.pop(id, None)
+        if event is not None:
+            self._code.session.session.events.append(event)
 
     def _patience(self) -> float:
         most = _PATIENCE_BESIDE_SECONDS if self._agents else _PATIENCE_SECONDS
@@ -139,26 +156,28 @@ class GraphRun(CodeRun):
     async def _output(self) -> StepOutput:
         await self._check()
         over = not self.suspended
-        new = [(key, asked) for key, asked in self._agents.items() if key not in self._told_of]
-        agents: list[NextAgent] = []
-        counts = Counter(run.agent for run in self._past.run.children)
-        for key, asked in new:
-            known = self._run_of(key)
-            if known is None:
-                counts[asked.agent] += 1
-            nth = counts[asked.agent] if known is None else known.nth
-            agents.append(NextAgent(agent=asked.agent, nth=nth, branch=asked.branch, node=asked.node))
+        agents = tuple(self._next_agents())
         goes_on = not over and bool(self._gates or self._works())
-        self._told_of.update(key for key, _ in new)
-        self._told_of.update(self._gates)
+        told = self._news()
+        self._told_of.update(self._agents, self._gates)
         done, self._done = tuple(self._done), []
         self._own += len(done)
         session = self._code.session
         self._told, taken = (self._own, self._checkpoints), len(session.logged)
-        self._empty_steps = 0 if taken or done or agents else self._empty_steps + 1
+        self._empty_steps = 0 if taken or done or told else self._empty_steps + 1
         output = await self._contexts.output(self._at, session, self._code.context)
         del session.logged[:taken]
-        return replace(output, agents=tuple(agents), passes_on=self._error is not None, done=done, goes_on=goes_on)
+        return replace(output, agents=agents, passes_on=self._error is not None, done=done, goes_on=goes_on)
+
+    def _next_agents(self) -> Iterator[NextAgent]:
+        """Yield all agents that nodes wait for; the workflow knows which of them it has begun."""
+        counts = Counter(run.agent for run in self._past.run.children)
+        for key, asked in self._agents.items():
+            known = self._run_of(key)
+            if known is None:
+                counts[asked.agent] += 1
+            nth = counts[asked.agent] if known is None else known.nth
+            yield NextAgent(agent=asked.agent, nth=nth, branch=asked.branch, node=asked.node)
 
     async def _events(self) -> AsyncGenerator[object, None]:
         code = self._code
@@ -180,7 +199,7 @@ class GraphRun(CodeRun):
     async def _is_known(self, event: AdkEvent) -> bool:
         known = self._known.get(getattr(event, "node_info").path or "")  # noqa: B009 -- not in 1.x
         if known:
-            known.pop(0)
+            self._show_held(known.pop(0).id)
             return True
         self._own += 1
         self._code.log.logged()
@@ -230,6 +249,7 @@ class GraphRun(CodeRun):
                 self._changed.set()
         for event in list(run.log):
             self._given.add(event.id)
+            self._show_held(event.id)
             shown: Any = to_adk(event)
             # The workflow has waited for its answers.
             shown.long_running_tool_ids = None
@@ -250,6 +270,25 @@ class GraphRun(CodeRun):
 
 def _path_of(event: Event) -> str:
     return str((event.node_info or {}).get("path") or "")
+
+
+def _tells(events: Sequence[Event]) -> bool:
+    """Return whether a node's events tell that it has ended, or that it asks."""
+    last = events[-1]
+    if last.error_code is not None or last.long_running_tool_ids:
+        return bool(last.long_running_tool_ids)
+    return any(
+        event.output is not None or event.actions.route is not None or (event.node_info or {}).get("messageAsOutput")
+        for event in _of_last_attempt(events)
+    )
+
+
+def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:
+    """Return what a node logged behind its last failure, and its last question: its code begins anew behind these."""
+    for index in range(len(events), 0, -1):
+        if events[index - 1].error_code is not None or events[index - 1].long_running_tool_ids:
+            return events[index:]
+    return events
 
 
 def _marks(past: Past) -> Iterator[str]:

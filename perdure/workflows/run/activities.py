@@ -134,9 +134,9 @@ class Activities:
             EffectFailed: One raised.
         """
         step, summary = CALLBACK_NAMES[call.which], f"{call.agent}: {call.which}"
-        gated = call.which in ("before", "after", "run")
+        gated = call.which in ("before", "after", "run", "graph")
         # An agent that is entered again runs its code before anything else: each run would end with that.
-        counts = call.which != "run"
+        counts = call.which not in ("run", "graph")
         return await self._activity(
             CALL_BACK, call, StepLog, call.agent, step, options, summary, witness, gated=gated, counts=counts
         )
