@@ -42,7 +42,14 @@ from perdure.journal.entries import (
     ToolStarted,
     Within,
 )
-from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, Event
+from perdure.journal.events import (
+    QUESTIONS,
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    REQUEST_INPUT,
+    REQUEST_RECONCILE,
+    Event,
+)
 from perdure.journal.interning import share_field_sets
 from perdure.journal.invocations import Call, Invocation, Turn, restart_deadline, set_deadline
 from perdure.journal.no_answers import is_refused
@@ -308,7 +315,7 @@ def _long_running_call(projection: Projection, event: Event, call: types.Functio
         about=needed_by(call, projection.event_of_call(asking_call(call))) if call.name == REQUEST_CREDENTIAL else "",
     )
     # A request of the framework has no tool of its own whose response could be late.
-    made = Call(pending, responded=call.name in QUESTIONS)
+    made = Call(pending, responded=call.name in QUESTIONS or call.name == REQUEST_INPUT)
     set_deadline(made, plan, event.timestamp)
     share_field_sets(made.pending)
     return made

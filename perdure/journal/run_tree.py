@@ -8,6 +8,7 @@ from typing import assert_never
 
 from perdure.journal.entries import ActivityKept, CallbackRan, EventLogged, FailureCaught, RunBegan, RunEntry
 from perdure.journal.events import Event
+from perdure.journal.node_runs import NodeRun
 from perdure.journal.run_paths import agent_in
 from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.plan.nodes import CustomNode, LlmNode, Node, Plan
@@ -192,6 +193,7 @@ class _Builder:
         run = self._run_of(entry.run, self._agent_of(entry), event.branch)
         if run is None:
             return
+        self._take_node(run, event)
         for above in upwards(run):
             above.escalated |= bool(event.actions.escalate)
             if not entry.hidden:
@@ -207,6 +209,13 @@ class _Builder:
         else:
             self._record(run, event)
             self._move(run, event)
+
+    def _take_node(self, run: AgentRun, event: Event) -> None:
+        """Take from an event as which node of a graph its agent runs, where nothing else tells: in a bare log."""
+        above = self._plan.nodes.get(run.parent.agent) if run.parent is not None and run.node is None else None
+        path = (event.node_info or {}).get("path")
+        if path and isinstance(above, CustomNode) and above.graph is not None:
+            run.node = NodeRun(path=path)
 
     def _agent_of(self, entry: EventLogged) -> str:
         """Return the agent that logged an event: a custom agent of google.adk's may give it another author."""

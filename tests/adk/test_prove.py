@@ -67,6 +67,38 @@ async def test_an_app_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> N
     assert len(report.verdicts[0].cuts) > 4
 
 
+LETTERS: dict[str, Any] = {
+    "script": {
+        "writer": [
+            {"calls": [{"name": "weigh", "args": {"what": "a letter"}}]},
+            {"text": "A letter."},
+            {"text": "A letter, anew."},
+        ],
+        "helper": [{"text": "Fine."}],
+    },
+    "turns": [
+        {"message": "a letter"},
+        {"respond": [{"call": "adk_request_confirmation", "response": {"confirmed": True}}]},
+        {"respond": [{"call": "adk_request_input", "occurrence": 1, "response": {"result": "no"}}]},
+        {"respond": [{"call": "adk_request_input", "occurrence": 2, "response": {"result": "yes"}}]},
+    ],
+}
+
+
+@pytest.mark.server
+@pytest.mark.process
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(internals.MAJOR < 2, reason="google.adk 1 has no graphs")
+@pytest.mark.parametrize("mode", ALL_MODES)
+async def test_a_graph_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> None:
+    from tests.adk import proved_graph
+
+    report = await prove(
+        proved_graph.app, LETTERS, [mode], client=proof_client, config=ProofConfig(at_once=4, most_cuts=16)
+    )
+    assert report.ok, str(report)
+
+
 @pytest.mark.server
 @pytest.mark.process
 @pytest.mark.timeout(300)

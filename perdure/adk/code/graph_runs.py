@@ -111,7 +111,7 @@ class GraphRun(CodeRun):
 
     def _hold_back(self, past: Past, logged: Mapping[str, list[Event]]) -> None:
         """Keep from google.adk what nodes logged that have not ended: it would take some for nodes that have."""
-        at_work = {run.node.path for run in past.run.children if run.node is not None and not run.ended}
+        at_work = {run.node.path for run in past.run.children if run.node is not None and not _has_ended(run)}
         at_work |= {path for path, events in logged.items() if path not in self._passed and not _tells(events)}
         shown = self._code.session.session.events
         invocation = self._at.invocation_id
@@ -272,15 +272,22 @@ def _path_of(event: Event) -> str:
     return str((event.node_info or {}).get("path") or "")
 
 
+def _has_ended(run: AgentRun) -> bool:
+    """Return whether an agent's run has; a log from elsewhere may tell so by its output only."""
+    return run.ended or any(map(_is_result, run.log))
+
+
+def _is_result(event: Event) -> bool:
+    message = (event.node_info or {}).get("messageAsOutput")
+    return bool(message or event.output is not None or event.actions.route is not None)
+
+
 def _tells(events: Sequence[Event]) -> bool:
     """Return whether a node's events tell that it has ended, or that it asks."""
     last = events[-1]
     if last.error_code is not None or last.long_running_tool_ids:
         return bool(last.long_running_tool_ids)
-    return any(
-        event.output is not None or event.actions.route is not None or (event.node_info or {}).get("messageAsOutput")
-        for event in _of_last_attempt(events)
-    )
+    return any(map(_is_result, _of_last_attempt(events)))
 
 
 def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:

@@ -75,7 +75,11 @@ class CodeSteps:
         """
         scope = self._scope
         events = scope.projection.events
-        run.begun_after = events[-1].id if events else ""
+        before = len(events)
+        if run is not self._run and run.log:
+            # A log from elsewhere may have some of what it said.
+            before = next((index for index, event in enumerate(events) if event.id == run.log[0].id), before)
+        run.begun_after = events[before - 1].id if before else ""
         scope.log.append(
             RunBegan(
                 invocation_id=scope.invocation.id,

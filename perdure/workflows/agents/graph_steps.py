@@ -83,8 +83,9 @@ class GraphSteps(CodeSteps):
 
     def _next_run(self, asked: NextAgent) -> AgentRun:
         run = self._past.get((asked.agent, asked.nth)) or self._run.begin(asked.agent, asked.branch, asked.nth)
-        run.branch, run.node = asked.branch, run.node or asked.node
+        run.branch = asked.branch
         if run.begun_after is None:
+            run.node = asked.node
             self._take_note_of_begin(run)
         return run
 
