@@ -183,10 +183,18 @@ class GraphRun(CodeRun):
         code = self._code
         # Its checkpoints are the workflow's; without, google.adk logs none.
         code.context.resumability_config = None
-        with internals.sync_calls(self._run_sync):
+        with internals.sync_calls(self._in_thread):
             async with aclosing(graph_internals.run_graph(code.agent, code.context)) as events:
                 async for event in events:
                     yield event
+
+    async def _in_thread(self, fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+        result = await self._run_sync(fn, kwargs)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # It was waited for all the same; but its node is given up, and nobody takes its events.
+            raise asyncio.CancelledError
+        return result
 
     async def _take(self, event: object) -> None:
         """Log an event of a node, unless it is an agent's, or logged already."""
