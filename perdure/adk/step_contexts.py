@@ -15,8 +15,9 @@ from perdure.adk.registry import AdkRegistry
 from perdure.adk.run_configs import run_config
 from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
+from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.entries import RunBegan
-from perdure.journal.events import Event
+from perdure.journal.events import USER, Event
 from perdure.steps.base import Place, Snapshot, StepOutput
 
 _SessionT = TypeVar("_SessionT", bound=StepSession)
@@ -100,6 +101,25 @@ class StepContexts:
             own = began.run == at.run
             graph_internals.begin_step(step.session, context, began.node, after=began.after, own=own)
         return step, context
+
+    async def show_credentials(self, at: Place, session: Snapshot, step: StepSession) -> None:
+        """Show a graph's code the credentials that a person gave as its nodes read them: as the question, filled in.
+
+        Raises:
+            CredentialError: A secret is not to be had.
+            ValueError: One is no credential.
+        """
+        asked = {call.id: call for call in credential_requests(session.projection.events)}
+        for index, event in enumerate(step.session.events):
+            if event.author != USER or not any(given.id in asked for given in event.get_function_responses()):
+                continue
+            # The log's own is shared among steps.
+            shown = step.session.events[index] = event.model_copy(deep=True)
+            for given in shown.get_function_responses():
+                credential = parse_credential(given.response or {}) if given.id in asked else None
+                if credential is not None:
+                    config = await self._services.credentials.config(at.key, asked[given.id].args or {}, credential)
+                    given.response = config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     async def said(self, at: Place, session: Snapshot, context: InvocationContext, event: AdkEvent) -> AdkEvent:
         """Return an event that an agent's code left, as it is logged.

@@ -84,7 +84,7 @@ class AdkSteps:
         try:
             async for event in internals.model_step(agent, context):
                 if event.partial:
-                    _tell(writer, await self._contexts.seen(context, event))
+                    _tell(writer, await self._contexts.said(at, session, context, event))
                     continue
                 internals.save_output(agent, event)
                 said = internals.accumulate_output(agent, event, said)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -28,11 +29,13 @@ from perdure.adk.internals import MAJOR
 from perdure.adk.loading import as_adk_app
 from perdure.agents.adk_app import AdkApp
 from perdure.api.pages.answering import answer_form
+from perdure.credentials import FileCredentialStore
 from perdure.journal.entries import EventLogged
 from perdure.journal.open_calls import PendingCall
 from perdure.programs.adk_page import add_adk_page
 from perdure.views.pages import example_answer
 from tests.adk.support import Script, agent, call, say
+from tests.adk.test_credentials import GIVEN_KEY, KEY, KEY_CONFIG, check_no_history_has, user_of
 from tests.workflows.support import User, serving
 
 if MAJOR < 2:
@@ -543,3 +546,46 @@ def test_an_example_answers_what_a_node_asks(schema: Any, example: dict[str, Any
     form = answer_form(pending, None)
     assert form.hint == "?"
     assert form.takes == takes
+
+
+async def test_a_node_asks_for_a_credential_that_no_history_has(client: Client, app_name: str, tmp_path: Path) -> None:
+    store = FileCredentialStore(tmp_path)
+
+    @node(auth_config=KEY_CONFIG, rerun_on_resume=True)
+    def fetch(ctx: Context) -> dict[str, Any]:
+        given = ctx.get_auth_response(KEY_CONFIG)
+        return {"right": given is not None and given.api_key == KEY}
+
+    graph = Workflow(name="mail", edges=[("START", fetch)])
+    async with serving(client, app_of(app_name, graph), credentials=store):
+        user = user_of(client, app_name, store)
+        await user.create()
+        (asked,) = (await user.run("go")).pending
+        assert (asked.name, asked.agent) == ("adk_request_credential", "mail")
+        done = await user.answered({asked.id: GIVEN_KEY})
+        assert done.status == "finished", done.failures
+        assert (await user.events())[-1].output == {"right": True}
+        await check_no_history_has(user, KEY)
+
+
+@pytest.mark.usefixtures("suspended")
+async def test_a_node_is_confirmed_in_each_turn_anew(client: Client, app_name: str) -> None:
+    """google.adk names its questions by the node, so the second has the first one's interrupt id."""
+    calls = Calls()
+
+    @node(require_confirmation=True)
+    def charge(node_input: str) -> str:
+        calls.append(node_input)
+        return f"charged {node_input}"
+
+    async with serving(client, app_of(app_name, Workflow(name="till", edges=[("START", charge)]))) as user:
+        await user.create()
+        for text, ok in (("one", True), ("two", False), ("three", True)):
+            view = await user.run(text)
+            assert view.status == "waiting", view.failures
+            (asked,) = view.pending
+            done = await user.answered({asked.id: {"confirmed": ok}})
+            assert (done.status, done.pending) == ("finished", ()), done.failures
+        outputs = [event.output async for event in user.runner.events(**user.who) if event.output is not None]
+    assert calls == ["one", "three"]
+    assert outputs == ["charged one", {"error": "This tool call is rejected."}, "charged three"]

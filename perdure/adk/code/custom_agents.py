@@ -75,6 +75,8 @@ class CustomAgents:
         then = replace(session, projection=early)
         key = f"{at.invocation_id}:{at.run}:code"
         step, context = await self._contexts.begin(at, then, agent, key, sessions=CodeSession)
+        if is_graph(agent):
+            await self._contexts.show_credentials(at, session, step)
         if past.run.state is not None:
             context.agent_states[at.agent] = past.run.state
 
