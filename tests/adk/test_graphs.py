@@ -238,7 +238,24 @@ def claimed(calls: Calls) -> Workflow:
     return Workflow(name="claimed", edges=[("START", outer, last)])
 
 
+def documented(calls: Calls) -> Workflow:
+    """As google.adk's documentation begins with graphs: agents with schemas around a function."""
+
+    def look_up(node_input: str) -> Order:
+        calls.append("look_up")
+        return Order(item=node_input, amount=10)
+
+    def end(node_input: str) -> GraphEvent:
+        calls.append("end")
+        return GraphEvent(message=f"{node_input}\nDONE")
+
+    city = agent("city", say('"Oslo"'), output_schema=str)
+    report = agent("report", say('"It is ten in Oslo."'), input_schema=Order, output_schema=str)
+    return Workflow(name="documented", edges=[("START", city, look_up, report, end)])
+
+
 GRAPHS: list[Build] = [
+    documented,
     chain,
     routes,
     fan,
