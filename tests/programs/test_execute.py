@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from perdure.adk.internals import MAJOR
 from perdure.cli.main import run_command
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
@@ -78,6 +79,18 @@ def test_killed_and_started_again_it_goes_on(runs: Runs) -> None:
     assert runs.lines("-m", "perdure", "exec", PROGRAM, "again") == [*TURN, "clerk done with 7 contents", "8 events"]
     # The tool that was cut off ran again, once.
     assert runs.paid() == 3
+
+
+@pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
+def test_a_program_with_a_graph_runs_as_by_python(runs: Runs) -> None:
+    program = str(Path(__file__).parent / "letters.py")
+    plain = runs.lines(program)
+    assert plain == [
+        "letters letters@1/draft@1 draft of letter 0",
+        "letters letters@1/ask@1 None 1",
+        "letters letters@1/decide@1 said yes 0",
+    ]
+    assert runs.lines("-m", "perdure", "exec", program) == plain
 
 
 def _until(come: Any) -> None:
