@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.invocation_context import InvocationContext
-from google.adk.apps.app import App
+from google.adk.apps.app import App, ResumabilityConfig
 from google.adk.events.event import Event
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.runners import InMemoryRunner
@@ -606,3 +606,45 @@ async def test_a_node_is_confirmed_in_each_turn_anew(client: Client, app_name: s
         outputs = [event.output async for event in user.runner.events(**user.who) if event.output is not None]
     assert calls == ["one", "three"]
     assert outputs == ["charged one", {"error": "This tool call is rejected."}, "charged three"]
+
+
+@pytest.mark.usefixtures("suspended")
+async def test_a_resumable_app_logs_outputs_again_behind_an_answer_as_google_adk_does(
+    client: Client, app_name: str
+) -> None:
+    """And no checkpoints of its own."""
+    resumable = ResumabilityConfig(is_resumable=True)
+
+    def build(calls: Calls) -> Workflow:
+        first = agent("first", say("a letter"))
+
+        def ask(node_input: str) -> Generator[RequestInput]:
+            calls.append("ask")
+            yield RequestInput(interrupt_id="send", message=f"Send {node_input}?")
+
+        def decide(node_input: str) -> str:
+            calls.append("decide")
+            return f"said {node_input}"
+
+        return Workflow(name="letters", edges=[("START", first, ask, decide)])
+
+    runner = InMemoryRunner(app=App(name="shop", root_agent=cast(Any, build(Calls())), resumability_config=resumable))
+    await runner.session_service.create_session(app_name="shop", user_id="u", session_id="s")
+    answer = types.FunctionResponse(id="send", name="adk_request_input", response={"result": "yes"})
+    truth: list[dict[str, Any]] = []
+    for part in (types.Part(text="go"), types.Part(function_response=answer)):
+        message = types.Content(role="user", parts=[part])
+        async for event in runner.run_async(user_id="u", session_id="s", new_message=message):
+            if event.actions.agent_state is None and not event.actions.end_of_agent:
+                truth.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
+    calls = Calls()
+    async with serving(client, app_of(app_name, build(calls), resumability_config=resumable)) as user:
+        await user.create()
+        (asked,) = (await user.run("go")).pending
+        done = await user.answered({asked.id: {"result": "yes"}})
+        assert done.status == "finished", done.failures
+        events = [event for event in await user.events() if event.author != "user" and not event.actions.end_of_agent]
+        assert shown([event.model_dump(mode="json", by_alias=True, exclude_none=True) for event in events]) == shown(
+            truth
+        )
+    assert calls == ["ask", "decide"]

@@ -181,8 +181,6 @@ class GraphRun(CodeRun):
 
     async def _events(self) -> AsyncGenerator[object, None]:
         code = self._code
-        # Its checkpoints are the workflow's; without, google.adk logs none.
-        code.context.resumability_config = None
         with internals.sync_calls(self._in_thread):
             async with aclosing(graph_internals.run_graph(code.agent, code.context)) as events:
                 async for event in events:
@@ -199,10 +197,22 @@ class GraphRun(CodeRun):
     async def _take(self, event: object) -> None:
         """Log an event of a node, unless it is an agent's, or logged already."""
         assert isinstance(event, AdkEvent), "google.adk has looked"
-        if event.partial or event.id in self._given or await self._is_known(event):
+        if event.partial or event.id in self._given or self._is_bookkeeping(event) or await self._is_known(event):
             return
         event = await self._contexts.seen(self._code.context, event)
         await self._code.session.log(graph_internals.as_logged(event))
+
+    def _is_bookkeeping(self, event: AdkEvent) -> bool:
+        """Return whether an event says only what the journal knows: of a resumable app.
+
+        Checkpoints; and the output of an agent that has ended since the graph's last begin. Behind an answer, which is
+        where it begins anew, google.adk logs the outputs of nodes that it passes over once more.
+        """
+        if event.actions.agent_state is not None or event.actions.end_of_agent:
+            return True
+        node: Any = event
+        path = node.node_info.path if node.output is not None else None
+        return any(run.node is not None and run.node.path == path for run in self._past.run.children)
 
     async def _is_known(self, event: AdkEvent) -> bool:
         known = self._known.get(getattr(event, "node_info").path or "")  # noqa: B009 -- not in 1.x
