@@ -91,6 +91,8 @@ def _walk(node: Any) -> Iterator[Any]:
         function = function_of(node)
         if function is not None:
             left += _run_by(function)
+        elif is_leaf(node) and tool_of(node) is None:
+            left += _held_by(node) + _run_by(getattr(node, "_run_impl"))  # noqa: B009 -- not in 1.x
 
 
 def _run_by(function: Callable[..., Any]) -> list[Any]:
@@ -101,6 +103,14 @@ def _run_by(function: Callable[..., Any]) -> list[Any]:
         return []
     named = _nodes_in([*variables.globals.values(), *variables.nonlocals.values()])
     return [_built(node) for node in named]
+
+
+def _held_by(node: Any) -> list[Any]:
+    """Return the nodes in fields of a node whose class is the app's."""
+    private: dict[str, Any] = node.__pydantic_private__ or {}
+    public: dict[str, Any] = node.__dict__
+    fields: list[Any] = [*public.values(), *private.values()]
+    return [_built(held) for held in _nodes_in(fields)]
 
 
 _BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()

@@ -30,7 +30,7 @@ from perdure.adk.loading import as_adk_app
 from perdure.agents.adk_app import AdkApp
 from perdure.api.pages.answering import answer_form
 from perdure.credentials import FileCredentialStore
-from perdure.journal.entries import EventLogged
+from perdure.journal.entries import EventLogged, RunBegan
 from perdure.journal.open_calls import PendingCall
 from perdure.programs.adk_page import add_adk_page
 from perdure.views.pages import example_answer
@@ -254,7 +254,29 @@ def documented(calls: Calls) -> Workflow:
     return Workflow(name="documented", edges=[("START", city, look_up, report, end)])
 
 
+class Twice(BaseNode):
+    """A node of a class of its own, which runs an agent in a field of it."""
+
+    asked: LlmAgent
+    rerun_on_resume: bool = True
+
+    async def _run_impl(self, *, ctx: Context, node_input: Any) -> AsyncGenerator[Any, None]:
+        first = await ctx.run_node(self.asked, node_input=node_input)
+        yield f"{first}, {await ctx.run_node(self.asked, node_input=first)}"
+
+
+def held(calls: Calls) -> Workflow:
+    def end(node_input: str) -> str:
+        calls.append("end")
+        return node_input
+
+    return Workflow(
+        name="held", edges=[("START", Twice(name="twice", asked=agent("asked", say("one"), say("two"))), end)]
+    )
+
+
 GRAPHS: list[Build] = [
+    held,
     documented,
     chain,
     routes,
@@ -504,6 +526,15 @@ async def test_plugins_see_what_nodes_log(client: Client, app_name: str) -> None
         await user.create()
         assert (await user.run("go")).status == "finished"
     assert sorted(seen) == sorted(["fan@1/join@1", "fan@1/lengths@1", "fan@1/one@1", "fan@1/report@1", "fan@1/two@1"])
+
+
+async def test_an_agent_that_a_node_holds_has_steps_of_its_own(client: Client, app_name: str) -> None:
+    async with serving(client, app_of(app_name, held(Calls()))) as user:
+        await user.create()
+        await user.run("go")
+        entries = (await user.journal()).entries
+    began = [entry.node.path for entry in entries if isinstance(entry, RunBegan) and entry.node is not None]
+    assert began == ["held@1/twice@1/asked@1", "held@1/twice@1/asked@2"]
 
 
 async def test_an_event_tells_of_a_silent_node_that_only_the_graph_reads(client: Client, app_name: str) -> None:
