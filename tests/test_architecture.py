@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "agents": frozenset({"plan", "journal", "artifacts", "models.base"}),
     "compiler": frozenset({"plan", "journal", "agents", "models"}),
     "temporal": frozenset({"journal.compact_json", "plan", "compiler.registry"}),
-    "recovery": _PURE | {"temporal.payloads"},
+    "recovery": _PURE | {"temporal.payloads", "temporal.query_guard"},
     "steps": _PURE | {"agents", "compiler.registry", "models", "artifacts", "streams", "telemetry.step"},
     "adk": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "credentials", "streams"}
