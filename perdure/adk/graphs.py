@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeGuard, cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from google.adk.agents.base_agent import BaseAgent
@@ -24,16 +24,23 @@ except ImportError:
     ToolNode: Any = None
     build_node: Any = None
 
-__all__ = ["agents_of", "function_of", "is_copy", "is_graph", "is_leaf", "points_of", "shape_of", "tool_of"]
+__all__ = [
+    "agents_of",
+    "fields_of",
+    "function_of",
+    "is_copy",
+    "is_graph",
+    "is_leaf",
+    "points_of",
+    "shape_of",
+    "tool_of",
+    "values_in",
+]
 
 
 def is_graph(given: object) -> bool:
     """Return whether an app's root, or a node, is a graph."""
     return Workflow is not None and isinstance(given, Workflow)
-
-
-def _is_node(given: object) -> TypeGuard[Any]:
-    return build_node is not None and isinstance(given, BaseNode)
 
 
 def _nodes_of(graph: Any) -> list[Any]:
@@ -92,7 +99,8 @@ def _walk(node: Any) -> Iterator[Any]:
         if function is not None:
             left += _run_by(function)
         elif is_leaf(node) and tool_of(node) is None:
-            left += _held_by(node) + _run_by(getattr(node, "_run_impl"))  # noqa: B009 -- not in 1.x
+            left += [_built(held) for held in values_in(fields_of(node), BaseNode)]
+            left += _run_by(getattr(node, "_run_impl"))  # noqa: B009 -- not in 1.x
 
 
 def _run_by(function: Callable[..., Any]) -> list[Any]:
@@ -101,16 +109,8 @@ def _run_by(function: Callable[..., Any]) -> list[Any]:
         variables = inspect.getclosurevars(inspect.unwrap(function))
     except (TypeError, ValueError):
         return []
-    named = _nodes_in([*variables.globals.values(), *variables.nonlocals.values()])
-    return [_built(node) for node in named]
-
-
-def _held_by(node: Any) -> list[Any]:
-    """Return the nodes in fields of a node whose class is the app's."""
-    private: dict[str, Any] = node.__pydantic_private__ or {}
-    public: dict[str, Any] = node.__dict__
-    fields: list[Any] = [*public.values(), *private.values()]
-    return [_built(held) for held in _nodes_in(fields)]
+    named = [*variables.globals.values(), *variables.nonlocals.values()]
+    return [_built(node) for node in values_in(named, BaseNode)]
 
 
 _BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()
@@ -127,14 +127,22 @@ def _built(node: Any) -> Any:
     return built
 
 
-def _nodes_in(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if _is_node(value):
-            yield value
-        elif isinstance(value, dict):
-            yield from _nodes_in(cast("dict[Any, Any]", value).values())
-        elif isinstance(value, list | tuple):
-            yield from _nodes_in(cast("list[Any]", value))
+def values_in(given: object, kind: type[Any]) -> Iterator[Any]:
+    """Yield the values of a class in a value, in the fields of lists, tuples and dictionaries, too."""
+    if isinstance(given, kind):
+        yield given
+    elif isinstance(given, dict):
+        yield from values_in(list(cast("dict[Any, Any]", given).values()), kind)
+    elif isinstance(given, list | tuple):
+        for value in cast("list[Any]", given):
+            yield from values_in(value, kind)
+
+
+def fields_of(given: Any) -> dict[str, Any]:
+    """Return the values of an object's fields, private ones too, by name."""
+    public: dict[str, Any] = given.__dict__
+    private: dict[str, Any] = given.__pydantic_private__ or {}
+    return public | private
 
 
 def function_of(node: Any) -> Callable[..., Any] | None:

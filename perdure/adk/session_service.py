@@ -11,6 +11,7 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from google.adk.sessions.session import Session as AdkSession
 
 from perdure.adk.events import AdkEvents, from_adk, plain_state
+from perdure.journal.entries import RunBegan
 from perdure.journal.events import Event
 from perdure.journal.projection import Projection
 from perdure.messages.keys import SessionKey
@@ -50,6 +51,8 @@ class StepSession(BaseSessionService):
             events=events.of(projection.own_events, f"{key.app}/{key.user}/{key.session}"),
             last_update_time=projection.events[-1].timestamp if projection.events else 0.0,
         )
+        self.began: RunBegan | None = None
+        """How the run of the step's agent began, or of one above it, that is a node of a graph."""
         self.logged: list[Event] = []
         """What the step adds to the log."""
         # Set behind its making, which would take a copy.

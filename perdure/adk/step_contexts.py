@@ -96,7 +96,7 @@ class StepContexts:
         context.artifact_service = self._services.artifacts(key)
         context.branch = at.branch
         context.agent = callback_returns.watched(agent)
-        began = began_as_node(session, at)
+        began = step.began = began_as_node(session, at)
         if began is not None and began.node is not None:
             own = began.run == at.run
             graph_internals.begin_step(step.session, context, began.node, after=began.after, own=own)
@@ -121,13 +121,13 @@ class StepContexts:
                     config = await self._services.credentials.config(at.key, asked[given.id].args or {}, credential)
                     given.response = config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    async def said(self, at: Place, session: Snapshot, context: InvocationContext, event: AdkEvent) -> AdkEvent:
+    async def said(self, at: Place, step: StepSession, context: InvocationContext, event: AdkEvent) -> AdkEvent:
         """Return an event that an agent's code left, as it is logged.
 
         Raises:
             Exception: Of an agent that is a node of a graph: it is not what the agent's schema says.
         """
-        began = began_as_node(session, at)
+        began = step.began
         if began is not None and began.node is not None:
             agent = context.agent if began.run == at.run else None
             taken = graph_internals.take_output(agent, event, began.node)

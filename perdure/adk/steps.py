@@ -84,11 +84,11 @@ class AdkSteps:
         try:
             async for event in internals.model_step(agent, context):
                 if event.partial:
-                    _tell(writer, await self._contexts.said(at, session, context, event))
+                    _tell(writer, await self._contexts.said(at, step, context, event))
                     continue
                 internals.save_output(agent, event)
                 said = internals.accumulate_output(agent, event, said)
-                await step.append_event(step.session, await self._contexts.said(at, session, context, event))
+                await step.append_event(step.session, await self._contexts.said(at, step, context, event))
         except DefinitionError:
             raise
         except Exception as error:
@@ -126,7 +126,7 @@ class AdkSteps:
                 raise StepRefused(type(error).__name__, f"{error}{noted}") from error
             raise
         if event is not None:
-            await step.append_event(step.session, await self._contexts.said(at, session, context, event))
+            await step.append_event(step.session, await self._contexts.said(at, step, context, event))
         return await self._contexts.output(at, step, context)
 
     async def _begin_turn(self, at: Place, session: Snapshot) -> StepOutput:
@@ -259,7 +259,7 @@ class AdkSteps:
         final = internals.structured_answer(context, event)
         if final is not None:
             internals.save_output(agent, final)
-            after.append(step.returned(await self._contexts.said(at, session, context, final)))
+            after.append(step.returned(await self._contexts.said(at, step, context, final)))
         output = ToolOutput(
             content=response.content,
             actions=response.actions,

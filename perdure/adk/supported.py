@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
-from perdure.adk.graphs import agents_of, is_graph
+from perdure.adk.graphs import agents_of, fields_of, is_graph, values_in
 
 __all__ = [
     "HONOURED",
@@ -161,20 +161,10 @@ def held_by(agent: BaseAgent) -> list[BaseAgent]:
     """Return the agents that a custom agent has beside its sub-agents: in fields of its own."""
     if is_graph(agent) or not is_custom(agent):
         return []
-    fields = [value for name, value in vars(agent).items() if name not in ("sub_agents", "parent_agent")]
-    found = {id(one): one for one in _agents_in([*fields, *(agent.__pydantic_private__ or {}).values()])}
+    fields = {name: value for name, value in fields_of(agent).items() if name not in ("sub_agents", "parent_agent")}
+    found: dict[int, BaseAgent] = {id(one): one for one in values_in(fields, BaseAgent)}
     known = {id(one) for one in (agent, *sub_agents_of(agent))}
     return [one for one in found.values() if id(one) not in known]
-
-
-def _agents_in(values: Iterable[Any]) -> Iterator[BaseAgent]:
-    for value in values:
-        if isinstance(value, BaseAgent):
-            yield value
-        elif isinstance(value, dict):
-            yield from _agents_in(cast("dict[Any, Any]", value).values())
-        elif isinstance(value, list | tuple):
-            yield from _agents_in(cast("list[Any]", value))
 
 
 def _problem_of_children(agent: BaseAgent) -> Problem | None:

@@ -491,7 +491,7 @@ async def test_an_agent_that_failed_is_asked_again_by_a_resume(client: Client, a
     assert calls == ["first"]
 
 
-async def test_a_slow_node_holds_up_neither_agents_nor_a_stop(client: Client, app_name: str) -> None:
+async def test_what_is_behind_an_agent_goes_on_beside_a_slow_node(client: Client, app_name: str) -> None:
     reached = asyncio.Event()
 
     async def slow(node_input: str) -> str:

@@ -103,7 +103,7 @@ class GraphRun(CodeRun):
         for event in past.run.own:
             logged[_path_of(event)].append(event)
         self._known = {path: list(_of_last_attempt(events)) for path, events in logged.items()}
-        self._passed = set(_marks(past))
+        self._passed = {_path_of(event) for event in past.places.marks}
         self._own, self._checkpoints = len(past.run.own), past.run.checkpoints
         self._hold_back(past, logged)
         self._task = asyncio.create_task(self._run())
@@ -127,8 +127,10 @@ class GraphRun(CodeRun):
             self._code.session.session.events.append(event)
 
     def _patience(self) -> float:
-        most = _PATIENCE_BESIDE_SECONDS if self._agents else _PATIENCE_SECONDS
-        return min(2.0**self._empty_steps, most) if self._agents else most
+        if not self._agents:
+            return _PATIENCE_SECONDS
+        # No more doublings than it takes: there may be thousands of such steps.
+        return min(2.0 ** min(self._empty_steps, 10), _PATIENCE_BESIDE_SECONDS)
 
     async def _until_news(self, task: asyncio.Task[None]) -> None:
         while not task.done():
@@ -314,11 +316,6 @@ def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:
         if events[index - 1].error_code is not None or events[index - 1].long_running_tool_ids:
             return events[index:]
     return events
-
-
-def _marks(past: Past) -> Iterator[str]:
-    for entry in past.places.marks:
-        yield _path_of(entry)
 
 
 async def _route(runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:

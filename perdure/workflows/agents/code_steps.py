@@ -147,6 +147,7 @@ class CodeSteps:
         run = self._past.get((asked.agent, asked.nth)) or self._run.begin(asked.agent, asked.branch, asked.nth)
         run.branch = asked.branch
         if run.begun_after is None:
+            run.node = asked.node
             self._take_note_of_begin(run)
         return run
 

@@ -81,14 +81,6 @@ class GraphSteps(CodeSteps):
             mark = Event(author=self._node.name, node_info={"path": path})
             await self._scope.log_event(mark, self._run, hidden=True)
 
-    def _next_run(self, asked: NextAgent) -> AgentRun:
-        run = self._past.get((asked.agent, asked.nth)) or self._run.begin(asked.agent, asked.branch, asked.nth)
-        run.branch = asked.branch
-        if run.begun_after is None:
-            run.node = asked.node
-            self._take_note_of_begin(run)
-        return run
-
     def _met(self, failures: list[EffectFailed]) -> None:
         # The newest first: the graph may have run others anew.
         self._failures = failures + self._failures
