@@ -11,6 +11,7 @@ from perdure.journal.entries import EventLogged
 from perdure.journal.events import Event
 from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
+from perdure.journal.runs import is_state
 from perdure.plan.nodes import CustomNode, GraphShape
 
 __all__ = ["NodeStanding", "stand_in_graph"]
@@ -82,8 +83,12 @@ class _Seen:
         info = event.node_info or {}
         if run in (info.get("outputFor") or ()):
             return True
-        own = info.get("path") == run
-        return own and (event.output is not None or event.actions.route is not None or event.id in self._hidden)
+        if info.get("path") != run:
+            return False
+        if is_state(event):
+            # Of an agent; those underneath it have its path, too.
+            return bool(event.actions.end_of_agent) and run.rpartition("/")[2].partition("@")[0] == event.author
+        return event.output is not None or event.actions.route is not None or event.id in self._hidden
 
 
 def _nodes(shape: GraphShape, above: str, seen: _Seen) -> Iterable[NodeStanding]:

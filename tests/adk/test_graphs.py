@@ -679,3 +679,19 @@ async def test_a_resumable_app_logs_outputs_again_behind_an_answer_as_google_adk
             truth
         )
     assert calls == ["ask", "decide"]
+
+
+async def test_a_node_that_is_a_sequence_is_done_with_its_last_agent(client: Client, app_name: str) -> None:
+    def ask() -> None:
+        """Ask."""
+
+    last = agent("last", call("ask"), say("bye"), tools=[LongRunningFunctionTool(ask)])
+    both = SequentialAgent(name="both", sub_agents=[agent("first", say("hi")), last])
+    other = SequentialAgent(name="other", sub_agents=[agent("third", say("three"))])
+    async with serving(client, app_of(app_name, Workflow(name="two", edges=[("START", (both, other))]))) as user:
+        await user.create()
+        view = await user.run("go")
+        assert view.status == "waiting", view.failures
+        (told,) = (await user.runner.explain(**user.who)).invocations
+    assert told.resume.step is not None
+    assert [(one.path, one.standing) for one in told.resume.step.graph] == [("both", "waits"), ("other", "done")]

@@ -65,7 +65,7 @@ class GraphSteps(CodeSteps):
             if working:
                 await workflow.wait(working)
         self._caught.end()
-        scope.end(self._node, run, hidden=None if scope.plan.shows_checkpoints else True)
+        scope.end(self._node, run)
         return run.escalated
 
     def _is_new(self, asked: NextAgent) -> bool:
