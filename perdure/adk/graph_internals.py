@@ -13,6 +13,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.events.event import Event
 from google.adk.sessions.session import Session
+from google.adk.tools.base_tool import BaseTool
 
 from perdure.adk import internals
 from perdure.journal.events import USER
@@ -23,21 +24,52 @@ if internals.MAJOR >= 2:
     _context: Any = importlib.import_module("google.adk.agents.context")
     _errors: Any = importlib.import_module(f"{_module}_errors")
     _interceptor: Any = importlib.import_module(f"{_module}utils._replay_interceptor")
+    _building: Any = importlib.import_module(f"{_module}utils._workflow_graph_utils")
+    _nodes: Any = importlib.import_module(f"{_module}_base_node")
     _runners: Any = importlib.import_module(f"{_module}_node_runner")
+    _tools: Any = importlib.import_module(f"{_module}_tool_node")
     _schedulers: Any = importlib.import_module(f"{_module}_dynamic_node_scheduler")
     _workflows: Any = importlib.import_module(f"{_module}_workflow")
     _wrapper: Any = importlib.import_module(f"{_module}_llm_agent_wrapper")
     internals.EXPECTED |= {
+        _building: {"build_node": ()},
         _context.Context: {"_run_node_internal": ("resume_inputs",)},
         _interceptor: {"create_mock_context": ("parent_ctx", "run_id", "node_path"), "InterceptionResult": ()},
+        _nodes.BaseNode: {"_iter_static_children": (), "_run_impl": ()},
         _runners: {"_explicit_output_claimer": ()},
         _runners.NodeRunner: {"run": ("resume_inputs",), "_execute_node": ()},
         _schedulers: {"DynamicNodeScheduler": ("state",)},
+        _tools: {"_ToolNode": ()},
         _workflows: {"_LoopState": ()},
         _wrapper: {"process_llm_agent_output": ()},
     }
 
 _at: ContextVar[Any] = ContextVar("the context of the node that runs", default=None)
+
+
+def nodes_of(node: Any) -> list[Any]:
+    """Return the nodes within a node: a graph's, but the one that begins; of a parallel worker, the one it runs."""
+    return list(node._iter_static_children())
+
+
+def build_node(given: Any) -> Any:
+    """Return an agent as google.adk builds it to run it as a node."""
+    return _building.build_node(given)
+
+
+def function_of(node: Any) -> Callable[..., Any]:
+    """Return the function that a `FunctionNode` calls."""
+    return node._func
+
+
+def tool_of(node: Any) -> BaseTool | None:
+    """Return the tool that a node runs, if it is a node of that kind."""
+    return node.tool if internals.MAJOR >= 2 and isinstance(node, _tools._ToolNode) else None
+
+
+def code_of(node: Any) -> Callable[..., Any]:
+    """Return the code of a node whose class is the app's."""
+    return node._run_impl
 
 
 async def run_graph(graph: Any, context: InvocationContext) -> AsyncGenerator[Event, None]:
@@ -80,11 +112,11 @@ async def run_graph(graph: Any, context: InvocationContext) -> AsyncGenerator[Ev
         await asyncio.wait({driving})
 
 
-def route_nodes(route: Callable[[Any, str, Callable[[], Awaitable[Any]]], Awaitable[Any]]) -> None:
+def route_nodes(route: Callable[[Any, Any, str, Callable[[], Awaitable[Any]]], Awaitable[Any]]) -> None:
     """Have each run of a node pass by.
 
     Args:
-        route: Is given the node's runner, the path of its run, and what runs it; returns the node's context.
+        route: Is given the node, its runner, the path of its run, and what runs it; returns the node's context.
     """
     runner = _runners.NodeRunner
     run_node, execute = runner.run, runner._execute_node
@@ -93,7 +125,7 @@ def route_nodes(route: Callable[[Any, str, Callable[[], Awaitable[Any]]], Awaita
     async def run(self: Any, node_input: Any = None, *, resume_inputs: dict[str, Any] | None = None) -> Any:
         above = self._parent_ctx.node_path
         path = f"{above}/{self._node.name}@{self.run_id}" if above else f"{self._node.name}@{self.run_id}"
-        return await route(self, path, lambda: run_node(self, node_input, resume_inputs=resume_inputs))
+        return await route(self._node, self, path, lambda: run_node(self, node_input, resume_inputs=resume_inputs))
 
     @functools.wraps(execute)
     async def execute_node(self: Any, ctx: Any, node_input: Any) -> None:

@@ -10,19 +10,16 @@ from weakref import WeakValueDictionary
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.tools.base_tool import BaseTool
 
+from perdure.adk import graph_internals, internals
 from perdure.plan.nodes import GraphEdge, GraphPoint, GraphShape
 
-try:
+if internals.MAJOR >= 2:
     from google.adk.workflow import BaseNode, FunctionNode, Workflow
-    from google.adk.workflow._tool_node import _ToolNode as ToolNode  # pyright: ignore[reportPrivateUsage]
-    from google.adk.workflow.utils._workflow_graph_utils import build_node
-except ImportError:
+else:
     # google.adk 1 has no graphs.
     BaseNode: Any = BaseAgent
-    Workflow: Any = None
     FunctionNode: Any = None
-    ToolNode: Any = None
-    build_node: Any = None
+    Workflow: Any = None
 
 __all__ = [
     "agents_of",
@@ -41,12 +38,6 @@ __all__ = [
 def is_graph(given: object) -> bool:
     """Return whether an app's root, or a node, is a graph."""
     return Workflow is not None and isinstance(given, Workflow)
-
-
-def _nodes_of(graph: Any) -> list[Any]:
-    """Return a graph's nodes, the one that begins left out; of a parallel worker, the node that it runs as well."""
-    inner: list[Any] = [node for node in getattr(graph, "_iter_static_children")()]  # noqa: B009 -- not in 1.x
-    return inner
 
 
 def agents_of(graph: Any) -> list[BaseAgent]:
@@ -94,13 +85,13 @@ def _walk(node: Any) -> Iterator[Any]:
         yield node
         if isinstance(node, BaseAgent):
             continue
-        left += _nodes_of(node)[::-1]
+        left += graph_internals.nodes_of(node)[::-1]
         function = function_of(node)
         if function is not None:
             left += _run_by(function)
         elif is_leaf(node) and tool_of(node) is None:
             left += [_built(held) for held in values_in(fields_of(node), BaseNode)]
-            left += _run_by(getattr(node, "_run_impl"))  # noqa: B009 -- not in 1.x
+            left += _run_by(graph_internals.code_of(node))
 
 
 def _run_by(function: Callable[..., Any]) -> list[Any]:
@@ -123,7 +114,7 @@ def _built(node: Any) -> Any:
     built = _BUILT.get(id(node))
     # Another agent may have had that id.
     if built is None or not is_copy(built, node):
-        built = _BUILT[id(node)] = build_node(node)
+        built = _BUILT[id(node)] = graph_internals.build_node(node)
     return built
 
 
@@ -147,12 +138,12 @@ def fields_of(given: Any) -> dict[str, Any]:
 
 def function_of(node: Any) -> Callable[..., Any] | None:
     """Return the function that a node calls, if it is one of these."""
-    return getattr(node, "_func") if FunctionNode and isinstance(node, FunctionNode) else None  # noqa: B009
+    return graph_internals.function_of(node) if FunctionNode and isinstance(node, FunctionNode) else None
 
 
 def tool_of(node: Any) -> BaseTool | None:
     """Return the tool that a node runs, if it is one of these."""
-    return node.tool if ToolNode and isinstance(node, ToolNode) else None
+    return graph_internals.tool_of(node)
 
 
 def is_leaf(node: Any) -> bool:
@@ -172,7 +163,7 @@ def shape_of(graph: Any) -> GraphShape:
     if compiled is None:
         return GraphShape()
     return GraphShape(
-        nodes=tuple(_point(node) for node in _nodes_of(graph)),
+        nodes=tuple(_point(node) for node in graph_internals.nodes_of(graph)),
         edges=tuple(
             GraphEdge(start=edge.from_node.name, end=edge.to_node.name, route=_routes(edge.route))
             for edge in compiled.edges

@@ -17,7 +17,7 @@ from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmati
 from google.genai import types
 
 from perdure.adk import agent_tools, callback_returns, internals, toolsets
-from perdure.adk.code.custom_agents import CustomAgents
+from perdure.adk.code.suspended_code import SuspendedCode
 from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
@@ -65,8 +65,8 @@ class AdkSteps:
         self._code = code
         self._services = services
         self._contexts = StepContexts(registry, services)
-        self._custom = CustomAgents(self._contexts, self._run_sync)
-        code.at_close(self._custom.close)
+        self._suspended = SuspendedCode(self._contexts, self._run_sync)
+        code.at_close(self._suspended.close)
         self._shared: OrderedDict[tuple[object, ...], SharedState] = OrderedDict()
         """What the calls of one answer have written, while they run."""
 
@@ -108,8 +108,8 @@ class AdkSteps:
         running = {
             "begin": self._begin_turn,
             "end": self._end_turn,
-            "run": self._custom.run,
-            "graph": self._custom.run,
+            "run": self._suspended.run,
+            "graph": self._suspended.run,
         }.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 

@@ -25,7 +25,7 @@ from google.genai import types
 from pydantic import PrivateAttr
 from temporalio.client import Client
 
-from perdure.adk.code import custom_agents
+from perdure.adk.code import suspended_code
 from perdure.agents.adk_app import AdkApp
 from perdure.journal.entries import EventLogged, RunBegan, TempStateSet
 from perdure.plan.nodes import CustomNode
@@ -67,7 +67,7 @@ async def in_order(self: Coded, ctx: InvocationContext) -> AsyncGenerator[Event,
 def suspended(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code is kept where it waits; or it is not, so that each step runs it from its top: the log is the same."""
     if request.param == "from the top":
-        monkeypatch.setattr(custom_agents, "_MOST_KEPT", 0)
+        monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
 
 
 def asking(name: str = "ask_manager") -> LongRunningFunctionTool:
@@ -610,7 +610,7 @@ async def test_what_its_own_event_asks_is_answered_and_its_code_begins_again(
 
 
 async def test_it_appends_to_the_session_itself(client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_agents, "_MOST_KEPT", 0)
+    monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
 
     async def code(self: Coded, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         await ctx.session_service.append_event(ctx.session, self.says(ctx, "appended", a=1))
@@ -625,7 +625,7 @@ async def test_it_appends_to_the_session_itself(client: Client, app_name: str, m
 async def test_events_of_other_authors_are_its_own(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(custom_agents, "_MOST_KEPT", 0)
+    monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
 
     async def code(self: Coded, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         event = self.says(ctx, "once upon a time")

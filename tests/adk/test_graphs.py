@@ -24,7 +24,7 @@ from google.genai import types
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from perdure.adk.code import custom_agents
+from perdure.adk.code import suspended_code
 from perdure.adk.internals import MAJOR
 from perdure.adk.loading import as_adk_app
 from perdure.agents.adk_app import AdkApp
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.server
 def suspended(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A graph is kept where it waits; or it is not, so that each step runs it from its top: the log is the same."""
     if request.param == "from the top":
-        monkeypatch.setattr(custom_agents, "_MOST_KEPT", 0)
+        monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
     return request.param
 
 
@@ -360,7 +360,7 @@ async def test_no_node_that_has_ended_runs_again(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, build: Build
 ) -> None:
     """Nothing is kept: each step runs the graph from its top, and passes over what has ended, silent nodes as well."""
-    monkeypatch.setattr(custom_agents, "_MOST_KEPT", 0)
+    monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
     calls = Calls()
     async with serving(client, app_of(app_name, build(calls))) as user:
         await user.create()

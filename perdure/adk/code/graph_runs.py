@@ -225,9 +225,8 @@ class GraphRun(CodeRun):
         self._code.log.logged()
         return False
 
-    async def run_node(self, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
+    async def run_node(self, node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run a node; one of the app's code waits at its end until what it logged is kept."""
-        node = runner._node
         if not is_leaf(node):
             return await run()
         if path in self._passed:
@@ -318,9 +317,9 @@ def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:
     return events
 
 
-async def _route(runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
+async def _route(node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
     code = running.get()
-    return await (code.run_node(runner, path, run) if isinstance(code, GraphRun) else run())
+    return await (code.run_node(node, runner, path, run) if isinstance(code, GraphRun) else run())
 
 
 if internals.MAJOR >= 2:

@@ -19,7 +19,7 @@ _MOST_KEPT = 200
 """Agents whose code is kept suspended, in one process."""
 
 
-class CustomAgents:
+class SuspendedCode:
     """Runs the custom agents, and the graphs, of one app."""
 
     def __init__(self, contexts: StepContexts, run_sync: RunSync) -> None:
