@@ -42,6 +42,7 @@ FREE = frozenset(
 SAID = frozenset(
     {
         *("text", "cause", "reason", "hint", "errorMessage", "transferReason", "compaction", "output", "code"),
+        "task_result",
         *("displayName", "fileUri", "stringValue", "nodeInfo", "goAway", "interactionStatus", "turnCompleteReason"),
         *(
             "liveSessionResumptionUpdate",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
@@ -26,12 +26,14 @@ from perdure.adk.pinning import plain_values
 from perdure.adk.supported import (
     Problem,
     is_custom,
+    mode_of,
     model_name,
     problem_of_agent,
     problem_of_app,
     runs_itself,
     tool_name,
 )
+from perdure.adk.tools.delegations import delegation_of
 from perdure.adk.trees import Tree, walk
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.durable import Durability, durability_of
@@ -106,15 +108,12 @@ def _look(app: AdkApp, *, closely: bool) -> tuple[Plan | None, Seen]:
             looked.seen.code.append(UserCode("callback", f"{name} of plugin {plugin.name!r}", getattr(plugin, name)))
     if looked.seen.refused is not None:
         return None, looked.seen
-    plan = Plan(
-        app=app.name,
-        # As ADK's does, a graph goes on behind its answers in any app.
-        resumable=app.is_resumable or is_graph(root),
-        root=node,
-        adk=_rules(app, root, looked.hooks),
-        shows_errors=True,
-        max_llm_calls=500,
-    )
+    rules = _rules(app, root, looked.hooks)
+    plan = Plan(app=app.name, resumable=app.is_resumable, root=node, adk=rules, shows_errors=True, max_llm_calls=500)
+    if is_graph(root) or plan.has_tasks:
+        # As ADK does: nodes go on behind their answers in any app.
+        rules = rules.model_copy(update={"hides_checkpoints": not app.is_resumable})
+        plan = plan.model_copy(update={"resumable": True, "adk": rules})
     return plan, looked.seen
 
 
@@ -131,7 +130,6 @@ def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
         begins=hooks.has("on_user_message_callback") or hooks.has("before_run_callback"),
         watches=hooks.has("on_event_callback"),
         ends=hooks.has("after_run_callback") or app.app.events_compaction_config is not None,
-        hides_checkpoints=is_graph(root) and not app.is_resumable,
     )
 
 
@@ -170,11 +168,13 @@ class _Look:
             )
         return node
 
-    def _node(self, agent: BaseAgent, above: str, tree: Tree, *, as_node: bool = False) -> Node:
-        path = f"{above}/{agent.name}" if above else agent.name
+    def _node(
+        self, agent: BaseAgent, path: str, tree: Tree, *, above: tuple[BaseAgent, ...] = (), as_node: bool = False
+    ) -> Node:
+        path = f"{path}/{agent.name}" if path else agent.name
         if is_graph(agent):
             return self._graph(agent, path, tree)
-        problem = problem_of_agent(agent, as_node=as_node)
+        problem = problem_of_agent(agent, as_node=as_node, above=above, in_tool=bool(self.around))
         part = Part(name=agent.name, path=path, kind=type(agent).__name__)
         if problem is not None:
             part = _refused(part, problem)
@@ -193,7 +193,9 @@ class _Look:
         base: dict[str, Any] = {
             "name": agent.name,
             "description": agent.description,
-            "sub_agents": tuple(self._node(child, path, tree) for child in tree.children_of(agent)),
+            "sub_agents": tuple(
+                self._node(child, path, tree, above=(*above, agent)) for child in tree.children_of(agent)
+            ),
         }
         if not runs_itself(agent):
             base["before"] = bool(agent.before_agent_callback) or self.hooks.has("before_agent_callback")
@@ -203,7 +205,8 @@ class _Look:
         if custom:
             return CustomNode(**base, code=f"{type(agent).__module__}:{type(agent).__qualname__}")
         if isinstance(agent, LlmAgent):
-            return _llm_node(agent, base, tools)
+            mode = mode_of(agent)
+            return _llm_node(agent, base, tools, None if as_node and mode == "single_turn" else mode)
         return _composite_node(agent, base)
 
     def _graph(self, graph: BaseAgent, path: str, tree: Tree) -> Node:
@@ -245,7 +248,10 @@ class _Look:
         part = Part(name=name, path=f"{path}/{name}", kind=type(given).__name__, tool=True)
         inner: dict[str, Any] = {}
         at = len(self.seen.parts)
-        if isinstance(given, AgentTool):
+        if (delegates := delegation_of(given)) is not None:
+            # Its agent is one of the sub-agents.
+            inner = {"delegates": delegates}
+        elif isinstance(given, AgentTool):
             part, inner = self._agent_tool(agent, given, part)
         elif not isinstance(given, BaseTool | BaseToolset) and not callable(given):
             remedy = "give it as an agent of its own, or as a function"
@@ -367,7 +373,9 @@ def _may_ask_for_credentials(given: object) -> bool:
     return any(getattr(given, name, None) is not None for name in auth)
 
 
-def _llm_node(agent: LlmAgent, base: dict[str, Any], tools: tuple[ToolPlan, ...]) -> LlmNode:
+def _llm_node(
+    agent: LlmAgent, base: dict[str, Any], tools: tuple[ToolPlan, ...], mode: Literal["task", "single_turn"] | None
+) -> LlmNode:
     instruction = agent.instruction if isinstance(agent.instruction, str) else None
     values, code = plain_values(agent)
     return LlmNode(
@@ -376,6 +384,7 @@ def _llm_node(agent: LlmAgent, base: dict[str, Any], tools: tuple[ToolPlan, ...]
         instruction=instruction or "",
         dynamic_instruction=instruction is None,
         tools=tools,
+        mode=mode,
         values=values,
         code=code,
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,

@@ -1,4 +1,4 @@
-"""All of google.adk's graphs that is private and that Perdure stands on. Only 2.x has it."""
+"""All of google.adk's graphs, and of agents as nodes, that is private and that Perdure stands on. Only 2.x has it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import functools
 import importlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.events.event import Event
 from google.adk.sessions.session import Session
 from google.adk.tools.base_tool import BaseTool
+from google.genai import types
 
 from perdure.adk import internals
 from perdure.journal.events import USER
@@ -31,17 +32,24 @@ if internals.MAJOR >= 2:
     _schedulers: Any = importlib.import_module(f"{_module}_dynamic_node_scheduler")
     _workflows: Any = importlib.import_module(f"{_module}_workflow")
     _wrapper: Any = importlib.import_module(f"{_module}_llm_agent_wrapper")
+    _agent_tools: Any = importlib.import_module("google.adk.tools.agent_tool")
+    _contents: Any = importlib.import_module("google.adk.utils.content_utils")
+    _finishing: Any = importlib.import_module("google.adk.agents.llm.task._finish_task_tool")
     internals.EXPECTED |= {
         _building: {"build_node": ()},
         _context.Context: {"_run_node_internal": ("resume_inputs",)},
         _interceptor: {"create_mock_context": ("parent_ctx", "run_id", "node_path"), "InterceptionResult": ()},
-        _nodes.BaseNode: {"_iter_static_children": (), "_run_impl": ()},
+        _nodes.BaseNode: {"_iter_static_children": (), "_run_impl": (), "_validate_input_data": ()},
         _runners: {"_explicit_output_claimer": ()},
         _runners.NodeRunner: {"run": ("resume_inputs",), "_execute_node": ()},
         _schedulers: {"DynamicNodeScheduler": ("state",)},
         _tools: {"_ToolNode": ()},
         _workflows: {"_LoopState": ()},
         _wrapper: {"process_llm_agent_output": ()},
+        _agent_tools: {"_SingleTurnAgentTool": (), "_TaskAgentTool": ()},
+        _contents: {"to_user_content": ()},
+        _errors: {"DynamicNodeFailError": ("message", "error", "error_node_path")},
+        _finishing: {"get_output_wrapper_key": ("output_schema",), "is_finish_task_terminal_fr": ()},
     }
 
 _at: ContextVar[Any] = ContextVar("the context of the node that runs", default=None)
@@ -70,6 +78,37 @@ def tool_of(node: Any) -> BaseTool | None:
 def code_of(node: Any) -> Callable[..., Any]:
     """Return the code of a node whose class is the app's."""
     return node._run_impl
+
+
+def delegation_of(tool: BaseTool) -> Literal["task", "single_turn"] | None:
+    """Return how a tool has a sub-agent work that google.adk gave an agent for that; `None` of other tools."""
+    if internals.MAJOR >= 2 and isinstance(tool, _agent_tools._TaskAgentTool):
+        return "task"
+    return "single_turn" if internals.MAJOR >= 2 and isinstance(tool, _agent_tools._SingleTurnAgentTool) else None
+
+
+def content_of(agent: Any, node_input: object) -> types.Content:
+    """Return what an agent is given as a node, as a user's content; without parts if that is nothing."""
+    if node_input is None:
+        return types.Content(role=USER, parts=[])
+    return _contents.to_user_content(agent._validate_input_data(node_input)).model_copy(update={"role": USER})
+
+
+def node_failed(name: str, cause: str) -> Exception:
+    """Return what google.adk raises where a node fails that code has run."""
+    return _errors.DynamicNodeFailError(
+        message=f"Dynamic node {name} failed", error=RuntimeError(cause), error_node_path=name
+    )
+
+
+def ends_task(event: Event) -> bool:
+    """Return whether a response says that an agent's task has ended."""
+    return _finishing.is_finish_task_terminal_fr(event)
+
+
+def result_key(agent: LlmAgent) -> str | None:
+    """Return under which key an agent's task has its result, where that is no object."""
+    return _finishing.get_output_wrapper_key(agent.output_schema)
 
 
 async def run_graph(graph: Any, context: InvocationContext) -> AsyncGenerator[Event, None]:
@@ -187,7 +226,10 @@ def begin_step(session: Session, context: InvocationContext, node: NodeRun, *, a
     """
     bare: Any = context
     bare.node_path, bare.isolation_scope = node.path, node.scope
-    if own and node.input is not None:
+    if own and node.input is not None and getattr(context.agent, "mode", None) == "task":
+        # Behind the call by which it was given, which google.adk finds in the log.
+        context.user_content = node.input.model_copy(deep=True)
+    elif own and node.input is not None:
         given: Any = Event(author=USER, content=node.input.model_copy(deep=True), branch=context.branch)
         given.node_info.path, given.isolation_scope = node.path, node.scope
         at = next((index for index, event in enumerate(session.events, 1) if event.id == after), 0)

@@ -30,7 +30,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.version import __version__
 
-from perdure.adk import toolsets
+from perdure.adk.tools import toolsets
 from perdure.errors import DefinitionError
 
 try:

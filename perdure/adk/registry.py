@@ -14,6 +14,8 @@ from google.adk.tools.agent_tool import AgentTool
 from perdure.adk.compile import compile_adk_app
 from perdure.adk.graphs import is_copy, is_graph
 from perdure.adk.pinning import pinned_trees
+from perdure.adk.supported import mode_of
+from perdure.adk.tools.delegations import as_single_turn
 from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered
@@ -117,7 +119,7 @@ class AdkRegistry:
             raise NotRegistered(
                 f"app {self.app.name!r} in this worker: there is no agent {name!r}; deploy the code that has it"
             )
-        return found
+        return as_single_turn(found) if mode_of(found) == "single_turn" else found
 
     def llm_agent_named(self, name: str) -> LlmAgent:
         """Return an agent that has a model.

@@ -16,7 +16,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 from google.genai import types
 
-from perdure.adk import agent_tools, callback_returns, internals, toolsets
+from perdure.adk import callback_returns, internals
 from perdure.adk.code.suspended_code import SuspendedCode
 from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.models import ModelStep, model_step
@@ -24,11 +24,13 @@ from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
 from perdure.adk.step_contexts import StepContexts
-from perdure.adk.tool_responses import as_result, make_plain
-from perdure.adk.toolsets import ToolsetDown
+from perdure.adk.tools import agent_tools, delegations, toolsets
+from perdure.adk.tools.tool_responses import as_result, make_plain
+from perdure.adk.tools.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
 from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import USER, Event
+from perdure.journal.tasks import task_branch
 from perdure.journal.tool_output import ToolOutput
 from perdure.steps.base import (
     ATTEMPTS_OF_DEFECTS,
@@ -208,6 +210,7 @@ class AdkSteps:
             if call.tool not in tools:
                 toolsets.check(agent.name)
             _set_apart(at, session, call, context, tools)
+            _set_apart_delegation(at, session, call, context, tools)
             await call.begin(planned is not None and planned.at_most_once)
             event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
             output = await self._response(at, call, step, context, event)
@@ -253,6 +256,7 @@ class AdkSteps:
         internals.save_output(agent, event)
         if not _shown_later(at, session):
             event = await self._contexts.seen(context, event)
+        result = delegations.take_result(agent, call, event)
         state = make_plain(call.tool, event, step)
         response = step.returned(event)
         after: list[Event] = []
@@ -266,6 +270,7 @@ class AdkSteps:
             after=tuple(after),
             state=state,
             ends_agent=context.end_invocation,
+            task_result=result,
         )
         return as_result(output)
 
@@ -336,6 +341,25 @@ def _set_apart(
         tools[call.tool] = agent_tools.asking(tool, plain_state(context.session.state))
     else:
         tools[call.tool] = agent_tools.answered(tool, scope, at.invocation_id)
+        agent_tools.without_before(context)
+
+
+def _set_apart_delegation(
+    at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tools: dict[str, BaseTool]
+) -> None:
+    """Where the call's tool has a sub-agent answer in a single turn, let it run without: the workflow runs that."""
+    tool, projection = tools.get(call.tool), session.projection
+    if not isinstance(tool, AgentTool) or delegations.delegation_of(tool) != "single_turn":
+        return
+    invocation = projection.invocations[at.invocation_id]
+    plan = projection.plan_of(invocation)
+    assert plan is not None, "an invocation at work has a plan"
+    branch = task_branch(at.branch, call.tool, call.id)
+    begun = delegations.begun(plan, invocation, at.run, call.tool, branch)
+    if begun is None:
+        tools[call.tool] = delegations.asking(tool)
+    else:
+        tools[call.tool] = delegations.told(tool, *begun)
         agent_tools.without_before(context)
 
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
@@ -26,6 +26,7 @@ __all__ = [
     "Problem",
     "held_by",
     "is_custom",
+    "mode_of",
     "model_name",
     "problem_of_agent",
     "problem_of_app",
@@ -88,12 +89,16 @@ def problem_of_app(name: str, app: App) -> Problem | None:
     return None if field is None else Problem(f"app {name!r}: {_not_yet(field)}", "leave it out")
 
 
-def problem_of_agent(agent: BaseAgent, *, as_node: bool = False) -> Problem | None:
+def problem_of_agent(
+    agent: BaseAgent, *, as_node: bool = False, above: Sequence[BaseAgent] = (), in_tool: bool = False
+) -> Problem | None:
     """Return why an agent cannot be run, apart from its sub-agents and tools.
 
     Args:
         agent: The agent.
         as_node: It runs as a node of a graph.
+        above: The agents above it, the root first.
+        in_tool: A tool runs its tree.
     """
     if any(_overrides(agent, name, _class_of(agent) or BaseAgent) for name in _RUN_AS_NODE):
         return Problem(f"{type(agent).__name__} runs as a node of a graph, {_NOT_YET}", "override _run_async_impl")
@@ -102,11 +107,9 @@ def problem_of_agent(agent: BaseAgent, *, as_node: bool = False) -> Problem | No
     cls = _class_of(agent)
     if cls is None:
         return Problem(f"{type(agent).__name__} {_NOT_YET}", "use LlmAgent, or an agent with code of your own")
-    mode = str(getattr(agent, "mode", None) or "chat")
-    if as_node and (problem := _problem_as_node(agent)) is not None:
+    problem = _problem_as_node(agent) if as_node else _problem_of_mode(mode_of(agent), above, in_tool=in_tool)
+    if problem is not None:
         return problem
-    if mode != "chat" and not as_node:
-        return Problem(f"mode={mode!r} is not supported yet", "leave it out, and have the agent transferred to")
     if getattr(agent, "parallel_worker", None):
         return Problem("parallel_worker is not supported yet", "use a ParallelAgent")
     field = next(_unknown_fields(agent, cls, as_node=as_node), None)
@@ -139,11 +142,31 @@ def _overrides(agent: BaseAgent, name: str, cls: type[Any]) -> bool:
     return getattr(type(agent), name, None) is not getattr(cls, name, None)
 
 
+def mode_of(agent: BaseAgent) -> Literal["task", "single_turn"] | None:
+    """Return as what google.adk 2 runs an agent that others give tasks to; `None` for one that users talk with."""
+    mode = str(getattr(agent, "mode", None) or "chat")
+    return "task" if mode == "task" else "single_turn" if mode == "single_turn" else None
+
+
+def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool) -> Problem | None:
+    """Return why an agent of a mode cannot run where it stands: google.adk itself does not run it there."""
+    if mode is None:
+        return None
+    if in_tool:
+        return Problem(f"mode={mode!r} within an AgentTool {_NOT_YET}", "make the tool's agent a sub-agent")
+    givers = above[-1:] if mode == "single_turn" else above
+    if mode == "single_turn" and not above:
+        return Problem("mode='single_turn' is none for an app's root", "leave it out, or make it 'task'")
+    if any(not isinstance(one, LlmAgent) or is_custom(one) for one in givers):
+        return Problem(
+            f"mode={mode!r}: only an LlmAgent gives tasks to its sub-agents",
+            "make it a sub-agent of one, or leave the mode out",
+        )
+    return None
+
+
 def _problem_as_node(agent: BaseAgent) -> Problem | None:
     """Return why an agent cannot run as a node of a graph."""
-    mode = str(getattr(agent, "mode", None) or "chat")
-    if mode == "task":
-        return Problem(f"mode='task' {_NOT_YET}", "leave it out: a node's agent answers in a single turn")
     if isinstance(agent, LlmAgent) and agent.sub_agents:
         return Problem(f"an agent that is a node of a graph and has sub_agents {_NOT_YET}", "make them nodes, too")
     return None

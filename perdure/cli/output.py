@@ -104,7 +104,8 @@ def show_event(event: Event, *, as_json: bool) -> None:
 
 def describe_event(event: Event) -> Iterator[str]:
     """Yield what an event says and does, a line for each thing."""
-    author = f"[{event.author}]"
+    # What came of a task stands in the user's name.
+    author = f"[{event.node if event.author == 'user' and event.node else event.author}]"
     if event.text:
         yield f"{author} {event.text}"
     waiting = event.long_running_tool_ids or frozenset[str]()
@@ -112,7 +113,7 @@ def describe_event(event: Event) -> Iterator[str]:
         note = f"  (waits for an answer to {call.id})" if call.id in waiting else ""
         yield f"{author} calls {call.name}({_arguments(call.args or {})}){note}"
     for response in event.get_function_responses():
-        verb = "answers" if event.author == "user" else "got from"
+        verb = "answers" if event.is_users else "got from"
         yield f"{author} {verb} {response.name}: {_short(response.response)}"
     actions = event.actions
     if actions.transfer_to_agent:

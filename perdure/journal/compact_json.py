@@ -34,6 +34,11 @@ def unsaid(value: Any) -> bool:
     return not value and _BRIEF.get()
 
 
+def unsaid_none(value: Any) -> bool:
+    """Return whether a field whose default is `None`, and may be any JSON, is to be left out now."""
+    return value is None and _BRIEF.get()
+
+
 def unsaid_one(value: int) -> bool:
     """Return whether a field whose default is 1 is to be left out now."""
     return value == 1 and _BRIEF.get()

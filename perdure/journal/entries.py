@@ -203,7 +203,9 @@ class RunBegan(_Entry):
     """The newest event before it, by id."""
     run: RunPath
     node: NodeRun | None = Field(default=None, exclude_if=unsaid)
-    """It runs as a node of a graph."""
+    """It runs as a node: of a graph, or for a task."""
+    asked: AgentAsked | None = Field(default=None, exclude_if=unsaid)
+    """Where the tool stood that runs it for a single turn."""
 
 
 class CallbackRan(_Entry):

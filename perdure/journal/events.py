@@ -194,6 +194,17 @@ class Event(ModelAnswer):
         return branch or None
 
     @property
+    def is_users(self) -> bool:
+        """Whether a user said it. google.adk 2 logs what came of a task in the user's name, too, as a node's."""
+        return self.author == USER and not self.node
+
+    @property
+    def node(self) -> str:
+        """The name of the node, an agent's or another's, that logged it; empty where the log does not tell."""
+        path = str((self.node_info or {}).get("path") or "")
+        return path.rpartition("/")[2].partition("@")[0]
+
+    @property
     def parts(self) -> list[types.Part]:
         """The content's parts; empty without content."""
         return (self.content.parts or []) if self.content else []

@@ -59,6 +59,7 @@ from perdure.journal.questions import lets_run_again, target_of
 from perdure.journal.run_paths import agent_in
 from perdure.journal.scopes import begin_scope, parts_for_scopes, pin_scopes, resume_scopes, show_questions
 from perdure.journal.secrets import redacted_args
+from perdure.journal.tasks import is_reply
 from perdure.journal.tool_runs import add_run
 from perdure.plan.nodes import CustomNode, Plan
 
@@ -249,9 +250,9 @@ def _start(projection: Projection, entry: InvocationStarted) -> None:
 
 
 def _in_graph(projection: Projection, invocation: Invocation, event: Event) -> Event:
-    """Return a user's event as it is logged: that of a graph is of no node. As in ADK 2."""
+    """Return a user's event as it is logged: where agents run as nodes, it is of none. As in ADK 2."""
     plan = projection.plan_of(invocation)
-    if plan is None or not plan.is_graph or event.node_info is not None:
+    if plan is None or not (plan.is_graph or plan.has_tasks) or event.node_info is not None:
         return event
     return event.model_copy(update={"node_info": {"path": ""}})
 
@@ -290,6 +291,15 @@ def _settle(projection: Projection, entry: InvocationSettled) -> None:
         _drop_turns(projection, entry.invocation_id)
     if entry.status == "finished":
         invocation.forget()
+        _begin_with_replies(projection, invocation)
+
+
+def _begin_with_replies(projection: Projection, invocation: Invocation) -> None:
+    """Let what the user said to the agent of a task that ended meanwhile begin invocations of its own."""
+    for reply in [event for event in invocation.answers if is_reply(event)]:
+        invocation.answers.remove(reply)
+        event = reply.model_copy(update={"invocation_id": f"e-{reply.id}", "isolation_scope": None})
+        _accept(projection, MessageAccepted(event=event, streaming=invocation.streaming))
 
 
 def _keep_tool(projection: Projection, entry: ToolKept) -> None:

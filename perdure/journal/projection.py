@@ -12,6 +12,7 @@ from perdure.journal.events import USER, Event
 from perdure.journal.invocations import Call, Invocation, Turn
 from perdure.journal.live_events import live_events
 from perdure.journal.open_calls import PendingCall
+from perdure.journal.tasks import OpenTask, find_open_task, is_reply, takes_reply
 from perdure.journal.tool_runs import ToolRuns
 from perdure.plan.nodes import LlmNode, Plan
 
@@ -157,12 +158,25 @@ class Projection:
         return max(sent, key=lambda event: event.timestamp, default=None) or self._logged_answer(call_id)
 
     def loggable_answer(self, invocation: Invocation) -> Event | None:
-        """Return the first accepted answer that may be logged: never before the response event of its own call."""
+        """Return the first accepted answer that may be logged: never before the response event of its own call.
+
+        What the user says to the agent of a task, once that listens.
+        """
         for event in invocation.answers:
+            if is_reply(event) and not takes_reply(self.own_events, event.isolation_scope or ""):
+                continue
             calls = [self.calls[r.id] for r in event.get_function_responses() if r.id in self.calls]
             if all(call.responded for call in calls):
                 return event
         return None
+
+    def open_task(self) -> OpenTask | None:
+        """Return the task whose agent a message is for, if there is one; one that was stopped is over."""
+        if not any(plan.has_tasks for plan in self.plans.values()):
+            return None
+        task = find_open_task(live_events(self.own_events))
+        invocation = self.invocations.get(task.invocation_id) if task is not None else None
+        return task if invocation is not None and invocation.status not in ("finished", "stopped") else None
 
     def answer_to(self, call_id: str) -> dict[str, Any] | None:
         """Return the user's logged response to a call, if there is one."""
@@ -178,7 +192,7 @@ class Projection:
         return [
             response.response or {}
             for event in self.events
-            if event.author != USER
+            if not event.is_users
             for response in event.get_function_responses()
             if response.id == call_id
         ]
@@ -213,8 +227,9 @@ class Projection:
             state_only = event.actions.agent_state is not None or event.actions.end_of_agent
             if event.author == USER or state_only or event.author not in plan.nodes:
                 continue
-            if event.author == plan.root.name or _keeps_messages(plan, event.author):
-                return event.author
+            name = plan.delegator(event.author)
+            if name == plan.root.name or _keeps_messages(plan, name):
+                return name
         return plan.root.name
 
     def agent_for(self, plan: Plan, invocation: Invocation) -> str:
@@ -222,7 +237,7 @@ class Projection:
         for response in invocation.message.get_function_responses():
             call = self.calls.get(response.id or "")
             if call is not None and call.pending.agent in plan.nodes:
-                return call.pending.agent
+                return plan.delegator(call.pending.agent)
         return self.starting_agent(plan, before=invocation.id)
 
     def shared_state(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from perdure.journal.entries import ActivityKept, CallbackRan, EventLogged, FailureCaught, RunBegan, RunEntry
-from perdure.journal.events import Event
+from perdure.journal.events import USER, Event
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.run_paths import agent_in
 from perdure.journal.runs import AgentRun, is_state, upwards
@@ -183,9 +183,11 @@ class _Builder:
 
     def _begin(self, run: AgentRun, entry: RunBegan) -> None:
         if run.begun_after is not None:
-            # A custom agent's code begins at its top again, behind an answer.
+            # A custom agent's code begins at its top again, behind an answer; an LLM agent, behind a task.
             run.checkpoints += 1
             self._forget(run)
+            if isinstance(self._plan.nodes[run.agent], LlmNode):
+                run.called_back.clear()
         run.begun_after, run.node = entry.after, entry.node
 
     def _add_event(self, entry: EventLogged) -> None:
@@ -218,9 +220,11 @@ class _Builder:
             run.node = NodeRun(path=path)
 
     def _agent_of(self, entry: EventLogged) -> str:
-        """Return the agent that logged an event: a custom agent of google.adk's may give it another author."""
+        """Return the agent that logged an event: one of google.adk's may give it another author."""
         agent = agent_in(entry.run)
-        return agent if isinstance(self._plan.nodes.get(agent), CustomNode) else entry.event.author
+        if isinstance(self._plan.nodes.get(agent), CustomNode):
+            return agent
+        return entry.event.node if entry.event.author == USER else entry.event.author
 
     def _run_of(self, path: str, agent: str, branch: str | None) -> AgentRun | None:
         run = self._named.find(path, agent, branch) if path else self._named.find_last(agent, branch)

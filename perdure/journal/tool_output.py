@@ -7,7 +7,7 @@ from typing import Any
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
-from perdure.journal.compact_json import unsaid, unsaid_one
+from perdure.journal.compact_json import unsaid, unsaid_none, unsaid_one
 from perdure.journal.events import Event, EventActions, no_actions
 
 
@@ -69,6 +69,8 @@ class ToolOutput(BaseModel):
     """The code set `end_invocation`: the agent's run ends behind the response."""
     asks: AgentAsked | None = Field(default=None, exclude_if=unsaid)
     """The tool runs an agent, which is to run first."""
+    task_result: Any = Field(default=None, exclude_if=unsaid_none)
+    """The result of the agent's task, which the call has ended."""
     needs_confirmation: bool = Field(default=False, exclude_if=unsaid)
     """The predicate of `require_confirmation` said so; the function has not run."""
     times: RunTimes | None = None

@@ -119,6 +119,8 @@ class ToolPlan(BaseModel):
     """Of google.adk's `AgentTool`: the agent that it runs, in a scope of its own under the call."""
     plugins: bool = Field(default=False, exclude_if=_is_unset)
     """The app's plugins look at that agent's run, too."""
+    delegates: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=_is_unset)
+    """Of google.adk 2: a call hands a task to the sub-agent of the tool's name, whose mode this is."""
 
 
 class AdkRules(BaseModel):
@@ -179,6 +181,8 @@ class LlmNode(_Node):
     """Of google.adk's agents: plain values of further fields, as JSON; a field that is not here was not set."""
     code: tuple[str, ...] = Field(default=(), exclude_if=_is_unset)
     """And the further fields that held code, by name."""
+    mode: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=_is_unset)
+    """Of google.adk 2's: it does tasks, in talk with the user or without; no agent transfers to it."""
 
     def tool(self, name: str) -> ToolPlan | None:
         """Return the agent's tool of this name, if it has one."""
@@ -286,6 +290,11 @@ class Plan(BaseModel):
         """Whether its root is a graph of google.adk's."""
         return isinstance(self.root, CustomNode) and self.root.graph is not None
 
+    @cached_property
+    def has_tasks(self) -> bool:
+        """Whether agents do tasks, whose events tell google.adk 2's nodes."""
+        return any(isinstance(node, LlmNode) and node.mode is not None for node in self.nodes.values())
+
     @property
     def shows_checkpoints(self) -> bool:
         """Whether readers see checkpoints and ends."""
@@ -351,15 +360,26 @@ class Plan(BaseModel):
 
     def transfer_targets(self, node: LlmNode) -> list[Node]:
         """Return the agents that an LLM agent may transfer to. ADK: `flows/llm_flows/agent_transfer.py`."""
-        targets = list(node.sub_agents)
+        targets = [child for child in node.sub_agents if not _does_tasks(child)]
         parent = self.parents.get(node.name)
         if not isinstance(parent, LlmNode):
             return targets
         if not node.disallow_transfer_to_parent:
             targets.append(parent)
         if not node.disallow_transfer_to_peers:
-            targets.extend(peer for peer in parent.sub_agents if peer.name != node.name)
+            targets.extend(peer for peer in parent.sub_agents if peer.name != node.name and not _does_tasks(peer))
         return targets
+
+    def delegator(self, name: str) -> str:
+        """Return the agent that talks with the user for an agent: of one that does a task, who gave it that."""
+        for below, above in zip(self.path(name)[1:], self.path(name), strict=False):
+            if _does_tasks(self.nodes[below]):
+                return above
+        return name
+
+
+def _does_tasks(node: Node) -> bool:
+    return isinstance(node, LlmNode) and node.mode is not None
 
 
 def _walk(node: Node) -> Iterator[Node]:

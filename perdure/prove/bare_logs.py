@@ -72,7 +72,7 @@ def bare_cuts(reference: Outcome, state: Mapping[str, Any], *, resumable: bool) 
         cut = BareCut(length, log[:length], turn)
         start = ends[turn - 1] if turn else 0
         reason = None
-        if log[length - 1].author == USER and length < ends[turn] and log[length].author == USER:
+        if log[length - 1].is_users and length < ends[turn] and log[length].is_users:
             reason = HALF_SENT
         elif not resumable and length != start + 1:
             reason = NOT_RESUMABLE

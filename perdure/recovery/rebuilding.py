@@ -48,7 +48,7 @@ from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import LlmNode, ToolPlan
 from perdure.recovery.rebuilt_entries import SAME_TIME, callback_ran, is_same_start, model_called, tool_start
 from perdure.rules.failures import MAX_CAUSE
-from perdure.rules.intake import by_branch, check_answer, expired_answer, named, state_event
+from perdure.rules.intake import accepted_message, by_branch, check_answer, expired_answer, named, state_event
 from perdure.rules.model_answers import call_ids, derived_id, instant_output, logged_events, model_event
 from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.views.pages import expired_cause
@@ -88,12 +88,12 @@ class Rebuilder:
         projection = self.projection
         if message.request_id in projection.requests or invocation_id in projection.invocations:
             return
+        task = self.projection.open_task()
+        invocation_id = task.invocation_id if task is not None else invocation_id
         delta, temp = split_state_delta(message.state_delta)
         content = message.content.model_copy(update={"role": USER})
         event = self._event(time, USER, invocation_id, content=content, actions=EventActions(state_delta=delta))
-        event = event.model_copy(update={"custom_metadata": message.metadata})
-        asked: dict[str, Any] = {"max_llm_calls": message.max_llm_calls, "streaming": message.streaming}
-        self._apply(MessageAccepted(event=event, request_id=message.request_id, **asked))
+        self._apply(accepted_message(message, event, task))
         if temp:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=temp))
 

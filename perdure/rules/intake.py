@@ -22,6 +22,7 @@ from perdure.errors import (
     QueueFull,
 )
 from perdure.journal.credentials import parse_credential
+from perdure.journal.entries import AnswerAccepted, MessageAccepted
 from perdure.journal.events import (
     QUESTIONS,
     REQUEST_CONFIRMATION,
@@ -34,6 +35,7 @@ from perdure.journal.events import (
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import Call, Invocation, Projection, response_in, split_state_delta
 from perdure.journal.questions import parse_confirmation, parse_verdict
+from perdure.journal.tasks import OpenTask
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
 from perdure.messages.shared_state import StateChangeInput
@@ -126,6 +128,23 @@ def check_sent(data: bytes, what: str = "request") -> None:
     """
     check_bytes(len(data), what)
     check_json(data)
+
+
+def accepted_message(message: MessageInput, event: Event, task: OpenTask | None) -> MessageAccepted | AnswerAccepted:
+    """Return the entry that accepts a message: one that begins an invocation, or goes on with the open task's.
+
+    Args:
+        message: The message.
+        event: Its event.
+        task: The task whose agent it is for, if one is open.
+    """
+    event = event.model_copy(update={"custom_metadata": message.metadata})
+    if task is not None:
+        event = event.model_copy(update={"isolation_scope": task.scope})
+        return AnswerAccepted(event=event, request_id=message.request_id, streaming=message.streaming)
+    return MessageAccepted(
+        event=event, request_id=message.request_id, max_llm_calls=message.max_llm_calls, streaming=message.streaming
+    )
 
 
 def check_queue(projection: Projection, message: MessageInput) -> None:

@@ -12,7 +12,7 @@ from contextlib import aclosing, contextmanager
 from temporalio.client import Client, WorkflowQueryRejectedError
 
 from perdure.errors import InvocationFailed
-from perdure.journal.events import USER, Event
+from perdure.journal.events import Event
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import EVENTS, JOURNAL, EventsPage, JournalPage, PageInput
 from perdure.sessions.calls import SessionCalls, closed_name
@@ -227,7 +227,7 @@ class LogReader:
                 for event in page.events:
                     for partial in partials.logged(event):
                         yield partial
-                    if event.invocation_id == invocation_id and event.author != USER:
+                    if event.invocation_id == invocation_id and not event.is_users:
                         yield event
                 since += len(page.events)
                 if since >= page.total:

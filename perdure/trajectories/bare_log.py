@@ -127,8 +127,8 @@ def completed(events: Iterable[Event], fresh: FreshId) -> list[Event]:
             continue
         responses = [owners.get(response.id or "", "") for response in event.get_function_responses()]
         if not event.invocation_id:
-            asked = responses[0] if responses and event.author == USER else ""
-            current = asked or (current if current and event.author != USER else f"e-{fresh()}")
+            asked = responses[0] if responses and event.is_users else ""
+            current = asked or (current if current and not event.is_users else f"e-{fresh()}")
             event = event.model_copy(update={"invocation_id": current})
         current = event.invocation_id
         owners.update({call.id or "": current for call in event.get_function_calls()})
@@ -142,7 +142,7 @@ def is_resumable(log: list[Event]) -> bool | None:
         return True
     asked: dict[str | None, str] = {}
     for event in log:
-        answered = event.get_function_responses() if event.author == USER else []
+        answered = event.get_function_responses() if event.is_users else []
         if any(asked.get(response.id, event.invocation_id) != event.invocation_id for response in answered):
             return False
         asked.update({call_id: event.invocation_id for call_id in event.long_running_tool_ids or ()})
@@ -178,11 +178,11 @@ class _Builder:
         if is_state_event(event) and not starter and event.invocation_id not in self.projection.invocations:
             self.append(StateChanged(event=event))
             return
-        if event.author == USER or event.invocation_id != self._current:
+        if event.is_users or event.invocation_id != self._current:
             self.settle_current()
         if over:
             self._over.add(event.invocation_id)
-        if event.author == USER:
+        if event.is_users:
             self._add_user(event, where, starter)
         else:
             self._add_agent(event, where)

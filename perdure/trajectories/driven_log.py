@@ -22,7 +22,7 @@ from perdure.journal.entries import (
     ToolKept,
     ToolOutput,
 )
-from perdure.journal.events import USER, Event
+from perdure.journal.events import Event
 from perdure.journal.fold import fold_journal
 from perdure.journal.live_events import live_indexes
 from perdure.journal.projection import Invocation
@@ -76,9 +76,9 @@ def drive_log(
     trigger = log[number]
     resumable = is_resumable(log)
     is_last = number == len(log) - 1
-    past = log[:-1] if trigger.author == USER and is_last else log
+    past = log[:-1] if trigger.is_users and is_last else log
     read = read_log(past, state=state, resumable=resumable, fresh=fresh)
-    if resumable is False and trigger.author == USER and is_last and not given[-1].invocation_id:
+    if resumable is False and trigger.is_users and is_last and not given[-1].invocation_id:
         trigger = trigger.model_copy(update={"invocation_id": f"e-{fresh()}"})
     mark = LogImported(allow_pending_calls=allow_pending_calls, timestamp=now, bare=True, key_salt=key_salt)
     end = [SharedStateRead(state=dict(shared))] if shared is not None else []
@@ -114,7 +114,7 @@ class _Driver:
             InvalidTrajectory: The trigger cannot drive a turn.
         """
         trigger = self._trigger
-        if trigger.author != USER:
+        if not trigger.is_users:
             added = self._agents_event()
         elif trigger.get_function_responses():
             added = self._answer()

@@ -345,7 +345,7 @@ class _JournalReader:
 
     def _checked_event(self, entry: EventLogged | MessageAccepted | AnswerAccepted, where: str) -> Entry:
         known = entry.event.invocation_id in self._session.invocations
-        if isinstance(entry, EventLogged) is (entry.event.author == USER):
+        if isinstance(entry, EventLogged) is entry.event.is_users:
             raise InvalidTrajectory(f"{where}: an event of {entry.event.author!r} stands in the entry {entry.kind!r}")
         if isinstance(entry, EventLogged) and entry.hidden and entry.event.content is not None:
             raise InvalidTrajectory(f"{where}: only checkpoints and ends are hidden from readers")

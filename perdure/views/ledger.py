@@ -9,7 +9,7 @@ from google.genai import types
 
 from perdure.journal.credentials import credential_targets
 from perdure.journal.entries import take
-from perdure.journal.events import QUESTIONS, USER, Event
+from perdure.journal.events import QUESTIONS, Event
 from perdure.journal.projection import Invocation, Projection
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, is_doubt_request, target_of
 from perdure.journal.tool_runs import Outcome, idempotency_key
@@ -45,7 +45,7 @@ class _Facts:
         facts = cls()
         for event in projection.events:
             for response in event.get_function_responses():
-                if event.author == USER:
+                if event.is_users:
                     facts.answers[response.id or ""] = event
                 else:
                     facts.responses.setdefault(response.id or "", []).append(response)
@@ -68,7 +68,7 @@ def build_effects(projection: Projection) -> Iterator[Effect]:
     """Yield an effect for each tool call; Perdure's own requests and built-in tools have none."""
     facts = _Facts.read(projection)
     for event in projection.events:
-        if event.author == USER or event.id in projection.of_scopes:
+        if event.is_users or event.id in projection.of_scopes:
             continue
         invocation = projection.invocations.get(event.invocation_id)
         for call in event.get_function_calls():

@@ -99,17 +99,11 @@ class SessionRequests:
                 return self._result(*repeated)
             self._check_room()
             intake.check_queue(projection, message)
-        invocation_id = new_invocation_id()
+        task = projection.open_task()
+        invocation_id = task.invocation_id if task is not None else new_invocation_id()
         delta, temp = split_state_delta(message.state_delta)
         event = user_event(invocation_id, message.content, EventActions(state_delta=delta), None)
-        event = event.model_copy(update={"custom_metadata": message.metadata})
-        accepted = MessageAccepted(
-            event=event,
-            request_id=message.request_id,
-            max_llm_calls=message.max_llm_calls,
-            streaming=message.streaming,
-        )
-        self._log.append(accepted)
+        self._log.append(intake.accepted_message(message, event, task))
         if temp:
             self._log.append(TempStateSet(invocation_id=invocation_id, delta=temp))
         return self._result(invocation_id, offset)

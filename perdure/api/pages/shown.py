@@ -12,7 +12,7 @@ from typing import Any, Literal
 from google.genai import types
 
 from perdure.api.base.attribution import Attribution, attribution_of
-from perdure.journal.events import USER, Event, asked_about
+from perdure.journal.events import Event, asked_about
 from perdure.views.pages import QUESTION_WORDS
 
 _MOST = 6000
@@ -132,7 +132,7 @@ def _entry(event: Event) -> Entry:
         id=event.id,
         time=event.timestamp,
         author=event.author,
-        is_user=event.author == USER,
+        is_user=event.is_users,
         invocation_id=event.invocation_id,
         branch=event.branch,
         pieces=tuple(_pieces(event)),
@@ -160,7 +160,7 @@ def _piece(event: Event, part: types.Part) -> Iterator[Piece]:
         yield _call(event, part.function_call)
     elif part.function_response is not None:
         response = part.function_response
-        kind: PieceKind = "answer" if event.author == USER else "response"
+        kind: PieceKind = "answer" if event.is_users else "response"
         yield Piece(kind, _about(response.name), shown_json(response.response), response.id or "")
     elif part.inline_data is not None:
         size = len(part.inline_data.data or b"")

@@ -83,14 +83,21 @@ class LiveInvocation:
         if not self._task.done():
             scope.keep_caught()
             if not scope.progress.has_failed and await self._end_turn():
-                reason = scope.budget.reason
-                self.scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=reason is not None)
+                at_limit = scope.budget.reason is not None
+                reason = scope.budget.reason or self._listening()
+                self.scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=at_limit)
                 return True
             await self.cancel()
         elif not self._task.cancelled() and self._task.exception() is None:
             await self._end_turn()
         self._conclude()
         return False
+
+    def _listening(self) -> str | None:
+        """Return who waits for the user's next message, if an agent does a task in talk with the user."""
+        task = self.scope.projection.open_task()
+        listens = task is not None and task.invocation_id == self.scope.invocation.id
+        return f"agent {task.agent!r} waits for the user's next message" if task is not None and listens else None
 
     async def _end_turn(self) -> bool:
         """Run what runs behind a turn that did not fail; returns whether that was neither stopped nor failed."""

@@ -14,6 +14,7 @@ from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.model_answers import model_event
 from perdure.workflows.agents.callbacks import after_agent, authorize
+from perdure.workflows.agents.delegations import begin_anew, given_tasks, has_spoken, listen, take_place
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_calls import ToolCalls
 
@@ -41,7 +42,13 @@ class _LlmRun:
         """The agent's code ended its run, so that no callback runs after it."""
         self._elsewhere: str | None = None
         """The event, by id, with the call that this invocation's message confirms, of an earlier turn."""
+        take_place(scope, node, run)
         self._step = last_step(run.own, scope.projection.events) if run.own else self._answered_elsewhere()
+        self._replied = False
+        """The user has said something since the agent's last turn, which does a task."""
+        if node.mode == "task" and (self._step.ended or not run.own):
+            self._step = Standing(ended=has_spoken(scope, run))
+            self._replied = bool(run.own) and not self._step.ended
         self._long_running = [id for event in run.own for id in sorted(event.long_running_tool_ids or ())]
         if self._adk and (self._step.refused is not None or (self._step.ended and self._answered_since())):
             self._step = Standing(ended=self._step.refused is not None)
@@ -98,17 +105,25 @@ class _LlmRun:
         if refused is not None and refused.id in self._scope.invocation.refused:
             # Entered again before the failure was settled.
             raise EffectFailed(self._node.name, "model", failure_of(refused))
+        if self._replied:
+            await self._begin_anew()
         while True:
             await self._finish_turn()
             left = self._left_open()
-            if not left:
+            if left:
+                # ADK 2: the model has seen the first values, and goes on with the answers.
+                await self._scope.wait_for(left)
+            elif self._node.mode != "task" or self._cut_short:
                 break
-            # ADK 2: the model has seen the first values, and goes on with the answers.
-            await self._scope.wait_for(left)
+            else:
+                await listen(self._scope, self._node, self._run)
+                await self._begin_anew()
+                continue
             self._step = Standing()
         if not self._cut_short:
             await after_agent(self._scope, self._node, self._run)
-        self._scope.end(self._node, self._run)
+        # As in ADK, of a task's agent readers see the ends of its turns only.
+        self._scope.end(self._node, self._run, hidden=True if self._node.mode == "task" else None)
         return self._escalated
 
     async def _finish_turn(self) -> None:
@@ -120,6 +135,13 @@ class _LlmRun:
             if isinstance(left, StepLog) and failed.agent == self._node.name:
                 await self._scope.log_step(left, self._run)
             raise
+
+    async def _begin_anew(self) -> None:
+        """Begin at the top, as google.adk does once a task is done, and when the user has said something for one."""
+        ended = not await begin_anew(self._scope, self._node, self._run)
+        self._step, self._first, self._cut_short = Standing(ended=ended), None, self._cut_short or ended
+        # Where a callback answers, its end is logged with that.
+        self._run.end_logged |= ended
 
     def _left_open(self) -> list[str]:
         """Return the long-running calls of this run that the user has still to answer."""
@@ -141,6 +163,9 @@ class _LlmRun:
             return
         if self._tools.ends_turn:
             step.ended = True
+            return
+        if step.calling is not None and given_tasks(self._node, step.calling):
+            await self._begin_anew()
             return
         if step.calling is None or self._goes_back_to_model(step, step.calling):
             self._step = Standing()
@@ -186,7 +211,7 @@ class _LlmRun:
     async def _respond(self, step: Standing, calling: Event) -> None:
         """Run the tools, wait for the answers, and run what they confirmed."""
         asked_elsewhere = self._asked_elsewhere(calling)
-        if not step.responses and not asked_elsewhere:
+        if not asked_elsewhere and not self._tools.has_responded(calling, step):
             await self._tools.run(calling, step)
         elif len(step.responses) == 1 and not step.requests:
             await self._tools.ask_to_confirm(calling, step)
@@ -196,6 +221,7 @@ class _LlmRun:
             await self._tools.run_authorized(calling, step)
         if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
             await self._tools.run_confirmed(calling, step)
+        await self._tools.run_tasks(calling, step)
         self._escalated |= any(event.actions.escalate for event in step.responses)
 
     def _awaited(self, step: Standing, calling: Event) -> list[str]:

@@ -167,7 +167,7 @@ class Scope:
         """A question for a credential ended the invocation of an app in which nothing pauses: no agent goes on."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
-        self._names_runs = any(isinstance(node, CustomNode) for node in plan.nodes.values())
+        self._names_runs = plan.has_tasks or any(isinstance(node, CustomNode) for node in plan.nodes.values())
         self.run_agent: RunAgent
 
     @property
@@ -200,7 +200,7 @@ class Scope:
         return JournalSlice(offset=0, entries=tuple(self.session.entries))
 
     def name_of(self, run: AgentRun) -> str:
-        """Return the path of an agent run in the journal: none, unless a custom agent may begin several at once."""
+        """Return the path of an agent run in the journal: none, unless an agent may begin several at once."""
         return run.path if self._names_runs else ""
 
     def stops_behind(self, run: AgentRun) -> bool:

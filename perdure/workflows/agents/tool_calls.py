@@ -31,6 +31,7 @@ from perdure.rules.tool_responses import (
 from perdure.workflows.agents.agent_tools import run_agent_tool
 from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_once
 from perdure.workflows.agents.callbacks import authorize, shown_to_plugins
+from perdure.workflows.agents.delegations import given_tasks, instant_finish, run_single_turn, run_task, with_result
 from perdure.workflows.agents.large_responses import fit
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import is_told, told_doubt, told_failure
@@ -62,7 +63,9 @@ class ToolCalls:
         Raises:
             EffectFailed: A tool failed; what the others returned is kept, and none of them runs again.
         """
-        calls = calling.get_function_calls()
+        calls = self._eager(calling)
+        if not calls:
+            return
         long_running = calling.long_running_tool_ids or frozenset[str]()
         outputs = await self._outputs(calls, {}, step)
         await fit(self._scope, self._agent_run, calls, outputs, long_running)
@@ -82,8 +85,30 @@ class ToolCalls:
             # First: cut off behind the response event, these would seem not to have run, and take no answer.
             self._scope.keep(call.id or "", outputs[call.id or ""])
         if response is not None and first is None:
-            step.responses.append(await self._log(response))
+            step.responses.append(await self._log(with_result(response, outputs, self._agent_run)))
         await self._log_behind(outputs)
+
+    def has_responded(self, calling: Event, step: Standing) -> bool:
+        """Return whether what the calls respond is logged, apart from tasks, whose results stand by themselves."""
+        tasks = {call.id for call in given_tasks(self._node, calling)}
+        return any(one.id not in tasks for event in step.responses for one in event.get_function_responses())
+
+    def _eager(self, calling: Event) -> list[types.FunctionCall]:
+        tasks = given_tasks(self._node, calling)
+        return [call for call in calling.get_function_calls() if call not in tasks]
+
+    async def run_tasks(self, calling: Event, step: Standing) -> None:
+        """Have sub-agents do the tasks that the calls give them, one after the other, and log what comes of each.
+
+        Raises:
+            EffectFailed: One failed.
+        """
+        told = {one.id for event in step.responses for one in event.get_function_responses()}
+        for call in given_tasks(self._node, calling):
+            if call.id not in told:
+                result = await run_task(self._scope, self._agent_run, call)
+                result = await shown_to_plugins(self._scope, self._agent_run, result)
+                step.responses.append(await self._scope.log_event(result, self._agent_run))
 
     async def _ask_for_credentials(
         self, calls: Sequence[types.FunctionCall], response: Event | None, step: Standing
@@ -114,7 +139,7 @@ class ToolCalls:
         for output in outputs.values():
             if output.state:
                 self._scope.keep_state(output.state)
-            self.ends_agent |= output.ends_agent
+            self.ends_agent |= output.ends_agent or output.task_result is not None
             for event in output.after:
                 self.ends_turn = True
                 await self._log(event, shown=True)
@@ -277,6 +302,8 @@ class ToolCalls:
         if call.id in self._scope.projection.blocked_calls and not self._is_asked_about(call, step):
             raise EffectFailed(self._node.name, call.name or "", _BLOCKED.format(id=call.id))
         if self._scope.plan.adk is not None:
+            if step.calling is not None and (given := instant_finish(self._node, step.calling, call)) is not None:
+                return given
             return await self._run(self._node.tool(call.name or "") or _unplanned(call), call, step, decision)
         output = instant_output(self._scope.plan, self._node, call, decided=decision is not None)
         if output is not None:
@@ -324,8 +351,7 @@ class ToolCalls:
                 self._keep_final(call, output)
         else:
             try:
-                running = run_tool if tool.agent is None else run_agent_tool
-                output = await running(self._scope, tool, request)
+                output = await self._run_plain(tool, request)
             except EffectFailed as failure:
                 if not is_told(tool, failure):
                     raise
@@ -335,6 +361,11 @@ class ToolCalls:
         if target is not None and target not in self._scope.plan.nodes and not adk:
             return refused_transfer(self._scope.plan, tool.name, output)
         return output
+
+    async def _run_plain(self, tool: ToolPlan, request: ToolInput) -> ToolOutput:
+        if tool.delegates == "single_turn":
+            return await run_single_turn(self._scope, tool, request, self._agent_run)
+        return await (run_tool if tool.agent is None else run_agent_tool)(self._scope, tool, request)
 
     async def _log(self, event: Event, *, shown: bool = False) -> Event:
         event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})

@@ -85,7 +85,7 @@ def answered(tool: AgentTool, scope: Projection, invocation_id: str) -> AgentToo
         # In place: callbacks behind the tool are to see them, too.
         args.clear()
         args.update(began.asked.args)
-        _restore(tool_context, began.asked)
+        restore(tool_context, began.asked)
         result = await type(tool).run_async(self, args=args, tool_context=tool_context)
         for event in logged:
             tool_context.actions.artifact_delta.update(event.actions.artifact_delta)
@@ -107,7 +107,7 @@ def without_before(context: InvocationContext) -> None:
     context.plugin_manager = quiet
 
 
-def _restore(context: ToolContext, asked: AgentAsked) -> None:
+def restore(context: ToolContext, asked: AgentAsked) -> None:
     """Set through a tool's context what callbacks had set."""
     data = asked.actions.model_dump(mode="json", by_alias=True, exclude_none=True)
     known = AdkActions.model_validate({key: value for key, value in data.items() if value})
