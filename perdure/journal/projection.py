@@ -172,7 +172,7 @@ class Projection:
 
     def open_task(self) -> OpenTask | None:
         """Return the task whose agent a message is for, if there is one; one that was stopped is over."""
-        if not any(plan.has_tasks for plan in self.plans.values()):
+        if self.plans and not any(plan.has_tasks for plan in self.plans.values()):
             return None
         task = find_open_task(live_events(self.own_events))
         invocation = self.invocations.get(task.invocation_id) if task is not None else None

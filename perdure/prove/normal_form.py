@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -71,6 +72,10 @@ def normalize_event(event: Event) -> Item:
             if value is not None
         }
     return item
+
+
+_GIVEN = re.compile(r"@([^./@]+)")
+"""In a path: the number of a node's run, or the call by which an agent was given a task."""
 
 
 def normalize_part(part: types.Part) -> Item:
@@ -178,6 +183,7 @@ class Names:
         if "author" not in item:
             return item
         renamed = {**item, "invocation": self._invocation(item["invocation"])}
+        renamed |= {name: self._places(item[name]) for name in ("branch", "node") if item.get(name)}
         if "parts" in item:
             renamed["parts"] = [self._part(part) for part in item["parts"]]
         if "long_running" in item:
@@ -188,6 +194,10 @@ class Names:
             by_new_name = {name: {self._call(id): what for id, what in actions[name].items()} for name in asking}
             renamed["actions"] = {**actions, **by_new_name}
         return renamed
+
+    def _places(self, path: str) -> str:
+        """Return a branch, or a path of nodes, with the calls renamed by which agents were given tasks."""
+        return _GIVEN.sub(lambda given: f"@{self._calls.get(given[1], given[1])}", path)
 
     def _part(self, part: Item) -> Item:
         for kind in ("call", "response"):

@@ -34,11 +34,12 @@ from perdure.journal.entries import (
 )
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
-from perdure.journal.live_events import live_indexes
+from perdure.journal.live_events import live_events, live_indexes
 from perdure.journal.no_answers import is_refused
 from perdure.journal.projection import Invocation, Projection, stored_part
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, is_doubt_request
 from perdure.journal.runs import is_failure, is_state
+from perdure.journal.tasks import awaits_reply, find_open_task, is_reply
 from perdure.rules.intake import is_state_event
 from perdure.trajectories.checks import LogChecks, in_doubt, unanswered, waiting
 from perdure.trajectories.given_logs import GivenLog
@@ -196,7 +197,7 @@ class _Builder:
             )
             self.append(MessageAccepted(event=event), started)
             return
-        if not event.get_function_responses():
+        if not event.get_function_responses() and not is_reply(event):
             raise InvalidTrajectory(
                 f"{where} is a message in invocation {event.invocation_id!r}, which another one has started"
             )
@@ -236,7 +237,7 @@ class _Builder:
             # Their tools have run; one that returned nothing has no response in the log.
             if not self.projection.calls[call_id].responded:
                 self.append(ToolKept(invocation_id=invocation.id, call_id=call_id, output=ToolOutput()))
-        if paused and self._resumable is not False:
+        if (paused and self._resumable is not False) or self._listens(invocation):
             self.append(InvocationSettled(invocation_id=invocation.id, status="waiting"))
         elif invocation.id in self._over and _has_ended(invocation, resumable=self._resumable):
             self.append(InvocationSettled(invocation_id=invocation.id, status="finished"))
@@ -244,6 +245,14 @@ class _Builder:
             agent = next((e.event.author for e in reversed(invocation.entries) if isinstance(e, EventLogged)), "")
             failure = Failure(agent=agent or USER, step="import", cause=CUT_OFF)
             self.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
+
+
+    def _listens(self, invocation: Invocation) -> bool:
+        """Return whether an agent waits for the user's next message, for the task that it does."""
+        task = find_open_task(live_events(self.projection.events))
+        if task is None or task.invocation_id != invocation.id:
+            return False
+        return awaits_reply(self.projection.events, task.scope, task.agent)
 
 
 def _asks_for_credential(events: Sequence[Event]) -> bool:

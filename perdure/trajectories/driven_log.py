@@ -27,6 +27,7 @@ from perdure.journal.fold import fold_journal
 from perdure.journal.live_events import live_indexes
 from perdure.journal.projection import Invocation
 from perdure.journal.questions import is_confirmation_request, is_doubt_request
+from perdure.journal.tasks import is_reply
 from perdure.messages.session import AnswerInput, MessageInput
 from perdure.rules.intake import check_answer, check_message, is_state_event
 from perdure.trajectories.bare_log import CUT_OFF, FreshId, Trajectory, completed, is_resumable, read_log
@@ -150,6 +151,8 @@ class _Driver:
             check_message(MessageInput(content=content))
         except RequestRefused as error:
             raise self._refuse(str(error)) from error
+        if is_reply(trigger) and trigger.invocation_id in self._past.invocations:
+            return [AnswerAccepted(event=self._checked())]
         if trigger.invocation_id in self._past.invocations:
             raise self._refuse(
                 f"a message starts an invocation of its own, and {trigger.invocation_id!r} is one already"

@@ -221,7 +221,10 @@ def _outlook(projection: Projection, invocation: Invocation) -> ResumeOutlook:
     if invocation.status == "finished":
         return ResumeOutlook(verdict="nothing", why="it has finished")
     if invocation.status == "waiting" and not is_at_limit(invocation):
-        why = "it waits, and only an answer moves it on"
+        task = projection.open_task()
+        listens = task is not None and task.invocation_id == invocation.id
+        what = "the user's next message" if listens else "an answer"
+        why = f"it waits, and only {what} moves it on"
         verdict: Literal["runs on", "nothing"] = "nothing"
     else:
         why, verdict = _why_it_runs_on(projection, invocation), "runs on"

@@ -20,6 +20,7 @@ from perdure.journal.projection import Projection
 from perdure.journal.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun, Standing, current_child, last_step, times_looped
+from perdure.journal.tasks import awaits_reply, task_branch
 from perdure.plan.nodes import (
     CustomNode,
     LlmNode,
@@ -106,6 +107,8 @@ class _Outlook:
 
     def agent(self, node: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         """Return where one agent stands."""
+        if past is not None and self._listens(past):
+            return _step(node, branch, "awaits answers", "does a task, and waits for the user's next message")
         if past is not None and past.ended:
             return _step(node, branch, "ends", "has ended, and is not entered again")
         match node:
@@ -209,13 +212,40 @@ class _Outlook:
         calling = step.calling
         if calling is None:
             return self._signs_in(node, branch, step)
+        tasks = self._tasks(node, calling, step)
+        eager = [call for call in calling.get_function_calls() if call.id not in tasks]
+        responded = any(one.id not in tasks for event in step.responses for one in event.get_function_responses())
+        if tasks and (responded or not eager):
+            return self._gives_task(node, branch, past, tasks)
         if step.responses or self._is_silent(calling):
             return self._behind_response(node, branch, past, calling, step)
-        calls = tuple(self._before_response(node, call, step) for call in calling.get_function_calls())
+        calls = tuple(self._before_response(node, call, step) for call in eager)
         if any(call.next == "awaits an answer" for call in calls) and not any(call.next == "runs" for call in calls):
             return _step(node, branch, "awaits answers", "waits for word on what became of a call", calls=calls)
         words = "does what is left to do of its model's calls; then one event holds all of their responses"
-        return _step(node, branch, "runs tools", words, calls=calls)
+        working = [run for run in past.children if not run.ended and run.node is not None] if past is not None else []
+        below = tuple(self.agent(self._plan.nodes[run.agent], run.branch, run) for run in working)
+        return _step(node, branch, "runs tools", words, calls=calls, below=below)
+
+    def _listens(self, run: AgentRun) -> bool:
+        node, place = self._plan.nodes.get(run.agent), run.node
+        if place is None or not isinstance(node, LlmNode) or node.mode != "task":
+            return False
+        return awaits_reply(self._projection.own_events, place.scope or "", run.agent)
+
+    def _tasks(self, node: LlmNode, calling: Event, step: Standing) -> dict[str, str]:
+        """Return the agents to which an answer gives tasks that are not done, by the calls' ids."""
+        told = {one.id for event in step.responses for one in event.get_function_responses()}
+        tools = {tool.name for tool in node.tools if tool.delegates == "task"}
+        calls = calling.get_function_calls()
+        return {call.id or "": call.name or "" for call in calls if call.name in tools and call.id not in told}
+
+    def _gives_task(self, node: LlmNode, branch: str | None, past: AgentRun | None, tasks: dict[str, str]) -> AgentStep:
+        call_id, agent = next(iter(tasks.items()))
+        own = task_branch(branch, agent, call_id)
+        run = next((run for run in past.children if run.branch == own), None) if past is not None else None
+        below = (self.agent(self._plan.nodes[agent], own, run),)
+        return _step(node, branch, "enters", f"has given {agent} a task", below=below)
 
     def _is_silent(self, calling: Event) -> bool:
         """Return whether all of the calls are long-running ones whose tools returned nothing: none has a response."""

@@ -243,10 +243,7 @@ def test_a_graph_is_looked_at_node_by_node() -> None:
 @pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [
-        ({"mode": "task"}, "mode='task' is not supported yet"),
-        ({"sub_agents": [agent("below", say("hi"))]}, "an agent that is a node of a graph and has sub_agents"),
-    ],
+    [({"sub_agents": [agent("below", say("hi"))]}, "an agent that is a node of a graph and has sub_agents")],
 )
 def test_what_is_refused_of_a_graph_is_named(fields: dict[str, Any], why: str) -> None:
     from google.adk.workflow import Workflow
