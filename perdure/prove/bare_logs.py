@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.errors import InvalidTrajectory
-from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled, Within
+from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled, innermost
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
@@ -151,8 +151,7 @@ def _of_others(entries: Sequence[Entry], invocation_id: str) -> list[Entry]:
 
 
 def _invocation_of(entry: Entry) -> str | None:
-    while isinstance(entry, Within):
-        entry = entry.entry
+    entry = innermost(entry)
     return entry.event.invocation_id if isinstance(entry, EventLogged) else getattr(entry, "invocation_id", None)
 
 

@@ -13,7 +13,7 @@ from google.genai import types
 
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
-from perdure.journal.projection import stored_part
+from perdure.journal.projection import Projection, stored_part
 from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
 from perdure.rules.tool_responses import error_output, told_beside
 
@@ -56,10 +56,21 @@ def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collect
     )
     if long_running:
         event = event.model_copy(update={"long_running_tool_ids": long_running})
-    if node.output_key is not None and event.is_final_response() and event.text is not None:
+    says_text = event.is_final_response() and event.text is not None
+    # By a schema it is a value, which the step has written.
+    if node.output_key is not None and node.output_schema is None and says_text:
         delta = {**event.actions.state_delta, node.output_key: event.text}
         event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": delta})})
     return event
+
+
+def taken_ids(projection: Projection, answer: Event) -> set[str]:
+    """Return the ids that the calls of an answer must not have: a model may give the same ones in every session.
+
+    So of an agent that a tool runs, whose calls are asked about and keyed beside those of the session, it gives none.
+    """
+    own = [call.id for call in answer.get_function_calls() if call.id] if projection.began is not None else []
+    return projection.call_ids.union(own)
 
 
 def logged_events(event: Event) -> tuple[Event, ...]:

@@ -12,7 +12,7 @@ from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.messages.session import ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
-from perdure.rules.model_answers import model_event
+from perdure.rules.model_answers import model_event, taken_ids
 from perdure.workflows.agents.callbacks import after_agent, authorize
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_calls import ToolCalls
@@ -237,7 +237,8 @@ class _LlmRun:
             if judgment.again is None:
                 break
         ids = scope.log.call_ids("model", name, number)
-        event = model_event(self._node, self._run.branch, judgment.event, scope.projection.call_ids, ids)
+        taken = taken_ids(scope.projection, judgment.event)
+        event = model_event(self._node, self._run.branch, judgment.event, taken, ids)
         event = await scope.log_answer(event, self._run)
         if judgment.failure is not None:
             raise EffectFailed(name, "model", judgment.failure)
