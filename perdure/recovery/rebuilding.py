@@ -49,7 +49,15 @@ from perdure.plan.nodes import LlmNode, ToolPlan
 from perdure.recovery.rebuilt_entries import SAME_TIME, callback_ran, is_same_start, model_called, tool_start
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import by_branch, check_answer, expired_answer, named, state_event
-from perdure.rules.model_answers import call_ids, derived_id, instant_output, logged_events, model_event, taken_ids
+from perdure.rules.model_answers import (
+    call_ids,
+    derived_id,
+    instant_output,
+    logged_events,
+    model_event,
+    structured_answer,
+    taken_ids,
+)
 from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.views.pages import expired_cause
 
@@ -335,6 +343,9 @@ class Rebuilder:
         for event in (request, response):
             if event is not None:
                 self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+        answer = structured_answer(node, calling.branch, response) if response is not None else None
+        for event in logged_events(answer) if answer is not None else ():
+            self.log(event, invocation.id, time)
         for output in outputs.values():
             self._log_step(invocation.id, StepLog(events=output.after, state=output.state), time)
 

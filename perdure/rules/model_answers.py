@@ -6,6 +6,7 @@ Ids are derived from what history tells anyway, so that an event can be rebuilt 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -71,6 +72,20 @@ def taken_ids(projection: Projection, answer: Event) -> set[str]:
     """
     own = [call.id for call in answer.get_function_calls() if call.id] if projection.began is not None else []
     return projection.call_ids.union(own)
+
+
+def structured_answer(node: LlmNode, branch: str | None, response: Event) -> Event | None:
+    """Return the answer that a response event has of a call of `set_model_response`: it looks like any other.
+
+    ADK: `flows/llm_flows/prompt/_schema.py`.
+    """
+    value = response.actions.set_model_response
+    if node.output_schema is None or value is None:
+        return None
+    delta = {} if node.output_key is None else {node.output_key: value}
+    text = types.Part(text=json.dumps(value, ensure_ascii=False))
+    content = types.Content(role="model", parts=[text])
+    return Event(author=node.name, branch=branch, content=content, actions=EventActions(state_delta=delta))
 
 
 def logged_events(event: Event) -> tuple[Event, ...]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-from google.genai import types
-
 from perdure.compiler.registry import Registry
 from perdure.errors import InvalidArguments
 from perdure.journal.events import Event, EventActions
@@ -39,7 +35,8 @@ class AnswerCalls:
         except InvalidArguments as error:
             told = f"its answer does not fit its output_schema: {error}"
             return answer.model_copy(update={"error_code": INVALID_OUTPUT, "error_message": told})
-        return answer.model_copy(update={"actions": _written(node, value)})
+        delta = {} if node.output_key is None else {node.output_key: value}
+        return answer.model_copy(update={"actions": EventActions(state_delta=delta)})
 
     async def run(self, at: Place, call: ToolCall) -> ToolOutput | None:
         """Return the output of a call of `set_model_response`; `None` if that is a tool of the user's own.
@@ -58,15 +55,4 @@ class AnswerCalls:
                 " and values of the declared types."
             )
         await call.begin(False)
-        text = json.dumps(value, ensure_ascii=False)
-        answer = Event(
-            author=at.agent,
-            branch=at.branch,
-            content=types.Content(role="model", parts=[types.Part(text=text)]),
-            actions=_written(node, value),
-        )
-        return ToolOutput(result=value, actions=EventActions(set_model_response=value), after=(answer,))
-
-
-def _written(node: LlmNode, value: object) -> EventActions:
-    return EventActions(state_delta={} if node.output_key is None else {node.output_key: value})
+        return ToolOutput(result=value, actions=EventActions(set_model_response=value))

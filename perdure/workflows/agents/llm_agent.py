@@ -12,7 +12,7 @@ from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.messages.session import ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
-from perdure.rules.model_answers import model_event, taken_ids
+from perdure.rules.model_answers import model_event, structured_answer, taken_ids
 from perdure.workflows.agents.callbacks import after_agent, authorize
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_calls import ToolCalls
@@ -136,6 +136,11 @@ class _LlmRun:
             return
         if step.calling is not None:
             await self._respond(step, step.calling)
+        answer = structured_answer(self._node, self._run.branch, step.responses[-1]) if step.responses else None
+        if answer is not None:
+            await self._scope.log_answer(answer, self._run)
+            step.ended = True
+            return
         if self._tools.ends_agent:
             self._cut_short = step.ended = True
             return
