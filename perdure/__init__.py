@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perdure.agents import (
         Agent,
+        AgentTool,
         App,
         BaseAgent,
         BaseAgentState,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AgentTool",
     "AnswerError",
     "AnswerWith",
     "App",
@@ -195,7 +197,7 @@ __all__ = [
 # fmt: off
 _NAMES: dict[str, tuple[str, ...]] = {
     "perdure.agents": (
-        "Agent", "App", "BaseAgent", "BaseAgentState", "FunctionTool", "InvocationContext", "LlmAgent",
+        "Agent", "AgentTool", "App", "BaseAgent", "BaseAgentState", "FunctionTool", "InvocationContext", "LlmAgent",
         "LongRunningFunctionTool", "LoopAgent", "ParallelAgent", "ReadonlyContext", "ResumabilityConfig",
         "SequentialAgent", "State", "ToolContext", "exit_loop", "load_artifacts", "transfer_to_agent",
     ),

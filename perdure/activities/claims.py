@@ -22,7 +22,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities.journal_cache import JournalCache
-from perdure.journal.entries import ToolStarted
+from perdure.journal.entries import ToolStarted, innermost
 from perdure.messages.claims import CLAIM, CLAIMS_WORKFLOW, Claim, ClaimInput, ClaimResult, ClaimsInput, claims_id
 from perdure.messages.session import JournalSlice, ToolInput
 from perdure.rules.in_doubt import ALREADY_STARTED, LOST_START, NOT_CLAIMED
@@ -87,7 +87,7 @@ class ClaimDesk:
         info = activity.info()
         part = JournalSlice(offset=length)
         snapshot = await self._journals.at(info.workflow_id or "", info.workflow_run_id or "", part)
-        entries = snapshot.projection.entries
+        entries = map(innermost, snapshot.projection.entries)
         return tuple(dict.fromkeys(entry.idempotency_key for entry in entries if isinstance(entry, ToolStarted)))
 
     async def _ask(self, workflow_id: str, task_queue: str, request: ClaimInput) -> ClaimResult:

@@ -132,13 +132,14 @@ class ToolActivity:
             timer.start()
             ran = True
 
+        session = await self._session(call)
         step = ToolCall(
             id=call.function_call_id,
             tool=call.tool,
             args=call.args,
             key=call.idempotency_key,
-            state=await self._state(call),
-            session=await self._session(call),
+            state=await self._state(call, session),
+            session=session,
             kind=call.kind,
             confirmation=call.confirmation,
             authorized=call.authorized,
@@ -163,7 +164,9 @@ class ToolActivity:
         snapshot = await self._journals.at(info.workflow_id or "", info.workflow_run_id or "", call.journal)
         return snapshot.within(call.scope)
 
-    async def _state(self, call: ToolInput) -> dict[str, Any]:
+    async def _state(self, call: ToolInput, session: Snapshot | None) -> dict[str, Any]:
+        if session is not None:
+            return session.projection.visible_state(call.invocation_id)
         if call.length is None:
             return call.state or {}
         info = activity.info()

@@ -10,7 +10,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event_actions import EventActions as AdkActions
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.adk.sessions.session import Session
-from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.agent_tool import AgentTool as AdkAgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool as AdkFunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool as AdkLongRunningTool
@@ -19,6 +19,7 @@ from google.adk.tools.tool_context import ToolContext as AdkToolContext
 from google.genai import types
 
 from perdure.adk.events import actions_of
+from perdure.agents.agent_tool import AgentTool
 from perdure.agents.context import ToolContext
 from perdure.agents.durable import Durability, durability_of, marked
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool
@@ -36,6 +37,10 @@ def adk_tool(tool: FunctionTool) -> BaseTool:
     Raises:
         DefinitionError: It has what google.adk's agents cannot have.
     """
+    if isinstance(tool, AgentTool):
+        raise DefinitionError(
+            f"tool {tool.name!r} runs an agent of Perdure's, which stands in Perdure's own agents only"
+        )
     for name in _NOT_FOR_ADK:
         if getattr(tool, name, None) is not None:
             raise DefinitionError(f"tool {tool.name!r}: {name} is for Perdure's own agents only; leave it out")
@@ -55,9 +60,10 @@ def native_tool(tool: Any) -> NativeTool:
         raise DefinitionError(
             f"{type(tool).__name__}: a toolset stands in google.adk's agents only; give its tools one by one"
         )
-    if isinstance(tool, AgentTool):
+    if isinstance(tool, AdkAgentTool):
         raise DefinitionError(
-            f"tool {tool.name!r} runs an agent of google.adk's, which stands in google.adk's agents only"
+            f"tool {tool.name!r} runs an agent of google.adk's, which stands in google.adk's agents only; for an agent"
+            " of Perdure's there is perdure.agents.AgentTool"
         )
     if _declaration(tool) is None:
         raise DefinitionError(

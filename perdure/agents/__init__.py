@@ -3,6 +3,7 @@
 Here belongs what has ADK's names; checks of a whole tree stand in `compiler`.
 """
 
+from perdure.agents.agent_tool import AgentTool
 from perdure.agents.artifacts import load_artifacts
 from perdure.agents.context import ReadonlyContext, State, ToolContext
 from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
@@ -19,6 +20,7 @@ from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, exit_loo
 
 __all__ = [
     "Agent",
+    "AgentTool",
     "App",
     "BaseAgent",
     "BaseAgentState",

@@ -91,6 +91,11 @@ def json_schema(annotation: Any) -> dict[str, Any]:
     return TypeAdapter[Any](annotation).json_schema()
 
 
+def declared_schema(annotation: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type in the words that models are told; raises as `arguments` does."""
+    return _Declaring().generate(cast(Any, TypeAdapter[Any](annotation).core_schema))
+
+
 def reason_of(error: Exception) -> str:
     """Return why pydantic refuses a type, without its advice, which is for who writes models."""
     text = str(error)

@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import Any, Literal, cast
 
 from google.genai import types
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from temporalio.common import RetryPolicy
 
 from perdure.agents.context import ReadonlyContext
 from perdure.agents.custom import BaseAgent
 from perdure.agents.foreign_tools import taken
+from perdure.agents.structured import Structured
 from perdure.agents.validation import Definition
 from perdure.errors import DefinitionError
 from perdure.journal.events import USER
@@ -34,7 +35,13 @@ class LlmAgent(BaseAgent):
     tools: list[Any] = Field(default_factory=list[Any])
     """What the model may call: functions, which become `FunctionTool`s, tools, and tools of google.adk's."""
     output_key: str | None = None
-    """Key of session state that takes the text of the agent's answer."""
+    """Key of session state that takes the text of the agent's answer; with an `output_schema`, its value."""
+    input_schema: type[BaseModel] | None = None
+    """What the agent is asked where an `AgentTool` runs it: its fields are the tool's arguments."""
+    output_schema: Any = None
+    """The form of the agent's answers: a pydantic model, another type such as `list[Model]`, or a JSON schema, by which
+    nothing is checked. The model is asked for JSON, and asked again, three times at the most, where its answer does not
+    fit; then the turn fails. Beside other tools it answers by calling `set_model_response`, as in ADK."""
     include_contents: Literal["default", "none"] = "default"
     """`none`: the model sees the current turn only, not the session's log."""
     generate_content_config: types.GenerateContentConfig | None = None
@@ -55,6 +62,15 @@ class LlmAgent(BaseAgent):
     def _take_tools(cls, tools: object) -> object:
         """Take google.adk's tools, too, and functions that `durable` has marked."""
         return [taken(tool) for tool in cast("list[object]", tools)] if isinstance(tools, list) else tools
+
+    def structured_output(self) -> Structured | None:
+        """Return the type of the agent's answers, if it has one.
+
+        Raises:
+            DefinitionError: It has no JSON schema.
+        """
+        given = self.output_schema
+        return Structured(given, f"agent {self.name!r}: output_schema") if given else None
 
     def resolved_model(self) -> str | BaseLlm:
         """Return the agent's model, or else that of the nearest LLM agent above that has one.

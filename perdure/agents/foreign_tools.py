@@ -30,5 +30,5 @@ def taken(tool: object) -> object:
         return native
     durability = durability_of(tool)
     if not callable(tool):
-        raise ValueError(f"{tool!r} is no tool: give a function, or a FunctionTool")
+        raise ValueError(f"{tool!r} is no tool: give a function, a FunctionTool, or AgentTool(agent)")
     return durability.of(tool) if durability is not None else tool

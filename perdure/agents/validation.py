@@ -98,8 +98,6 @@ _ONLY_IN_ADK = {
     "on_tool_error_callback": "return what the model is to know of an error from the tool (docs/tools.md)",
     "global_instruction": "put it into the instruction of each agent",
     "static_instruction": "put it into the instruction",
-    "input_schema": "say in the instruction what the agent gets",
-    "output_schema": "set response_mime_type and response_json_schema in generate_content_config",
     "planner": "set thinking_config in generate_content_config",
     "code_executor": "write a tool that runs the code",
     "plugins": "leave them out; --otel shows what happens, and a BaseLlm of your own changes what models get",

@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from perdure.agents.agent_tool import AgentTool, tool_agents
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from perdure.agents.placeholders import required_keys
@@ -22,6 +23,7 @@ from perdure.models.base import BaseLlm
 from perdure.models.registry import LLMRegistry
 from perdure.plan.nodes import (
     MODEL_OPTIONS,
+    SET_MODEL_RESPONSE,
     CustomNode,
     LlmNode,
     LoopNode,
@@ -60,9 +62,9 @@ def compile_app(app: App) -> Plan:
         activities=tuple(function.__name__ for function in app.activities),
         max_llm_calls=app.max_llm_calls,
     )
-    plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.nodes.values()))})
+    plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.every_node))})
     _check_deadlines(plan)
-    for node in plan.nodes.values():
+    for node in plan.every_node:
         if isinstance(node, LoopNode):
             _check_loop(node)
     _check_instructions(plan)
@@ -70,31 +72,47 @@ def compile_app(app: App) -> Plan:
 
 
 def _check_tree(root: BaseAgent) -> list[BaseAgent]:
-    """Return all agents of a tree, and make sure that it is one."""
+    """Return all agents of a tree, those of its tools included, and make sure that it is one."""
     if root.parent_agent is not None:
         raise DefinitionError(
             f"root agent {root.name!r} is a sub-agent of {root.parent_agent.name!r}; an app's root has no parent"
         )
     paths: dict[str, str] = {}
     agents: list[BaseAgent] = []
+    placed: list[BaseAgent] = []
+    at_hand: list[BaseAgent] = []
 
-    def visit(agent: BaseAgent, above: str) -> None:
-        path = f"{above}/{agent.name}" if above else agent.name
+    def visit(agent: BaseAgent, path: str) -> None:
         check_agent_name(agent.name)
+        if any(agent is above for above in at_hand):
+            raise DefinitionError(
+                f"agent {agent.name!r} would run within itself, at {path!r}, without an end; take it out of the tools"
+                " underneath, or give these a second agent with another name"
+            )
         if any(agent is known for known in agents):
-            raise DefinitionError(f"agent {agent.name!r} has two parents, at {paths[agent.name]!r} and {path!r}")
+            return
         if agent.name in paths:
             raise DefinitionError(
-                f"two agents are named {agent.name!r}, at {paths[agent.name]!r} and {path!r}; give each agent of a "
-                "tree its own name"
+                f"two agents are named {agent.name!r}, at {paths[agent.name]!r} and {path!r}; give each agent of an "
+                "app its own name, those that tools run, too"
             )
         paths[agent.name] = path
         agents.append(agent)
+        at_hand.append(agent)
         agent.link_sub_agents()
         for child in agent.sub_agents:
-            visit(child, path)
+            place(child, f"{path}/{child.name}")
+        for inner in tool_agents(agent):
+            visit(inner, f"{path}/{inner.name}")
+        at_hand.remove(agent)
 
-    visit(root, "")
+    def place(agent: BaseAgent, path: str) -> None:
+        if any(agent is known for known in placed):
+            raise DefinitionError(f"agent {agent.name!r} has two parents, at {paths[agent.name]!r} and {path!r}")
+        placed.append(agent)
+        visit(agent, path)
+
+    place(root, root.name)
     return agents
 
 
@@ -153,8 +171,9 @@ def _llm_node(agent: LlmAgent, base: dict[str, Any], options: ToolOptions) -> Ll
         model=_model_name(agent),
         instruction="" if dynamic else cast(str, agent.instruction),
         dynamic_instruction=dynamic,
-        tools=_tools(agent),
+        tools=_tools(agent, options),
         output_key=agent.output_key,
+        output_schema=_output_schema(agent),
         include_contents=agent.include_contents,
         generate_content_config=_generation_config(agent),
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
@@ -177,14 +196,21 @@ def _model_name(agent: LlmAgent) -> str:
     return model
 
 
-def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
+def _tools(agent: LlmAgent, options: ToolOptions) -> tuple[ToolPlan, ...]:
     plans: list[ToolPlan] = []
     for given in agent.tools:
         try:
             plan = as_tool(given).plan()
+            if isinstance(given, AgentTool):
+                plan = plan.model_copy(update={"agent": _node(given.agent, options)})
         except DefinitionError as error:
             raise DefinitionError(f"agent {agent.name!r}: {error}") from error
         check_tool_name(plan, f"agent {agent.name!r}")
+        if plan.name == SET_MODEL_RESPONSE and agent.output_schema:
+            raise DefinitionError(
+                f"agent {agent.name!r}: the tool name {plan.name!r} is reserved: its model answers by it, by the"
+                " agent's output_schema; rename the function"
+            )
         if any(plan.name == other.name for other in plans):
             raise DefinitionError(
                 f"agent {agent.name!r} has two tools named {plan.name!r}; rename one of the functions, and give a"
@@ -192,6 +218,19 @@ def _tools(agent: LlmAgent) -> tuple[ToolPlan, ...]:
             )
         plans.append(plan)
     return tuple(plans)
+
+
+def _output_schema(agent: LlmAgent) -> dict[str, Any] | None:
+    output = agent.structured_output()
+    if output is None:
+        return None
+    config = agent.generate_content_config
+    for name in ("response_schema", "response_json_schema", "response_mime_type") if config is not None else ():
+        if getattr(config, name):
+            raise DefinitionError(
+                f"agent {agent.name!r}: generate_content_config sets {name}, which output_schema is for; leave one out"
+            )
+    return output.schema
 
 
 def _generation_config(agent: LlmAgent) -> dict[str, Any]:
@@ -239,7 +278,7 @@ def _check_loop(node: LoopNode) -> None:
 
 def _check_instructions(plan: Plan) -> None:
     """Warn of keys that an instruction needs and that nothing in the app can write."""
-    nodes = plan.nodes.values()
+    nodes = plan.every_node
     if any(isinstance(node, CustomNode) or any(map(_sees_state, _tools_of(node))) for node in nodes):
         return
     models = [node for node in nodes if isinstance(node, LlmNode)]

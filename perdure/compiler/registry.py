@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, overload
 
 from perdure.agents.adk_app import AnyApp
+from perdure.agents.agent_tool import walk_all
 from perdure.agents.artifacts import load_artifacts
 from perdure.agents.broken import BrokenApp
-from perdure.agents.custom import BaseAgent, walk
+from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, InstructionProvider, LlmAgent
+from perdure.agents.structured import Structured
 from perdure.agents.tools import FunctionTool, as_tool
 from perdure.compiler.compile import compile_app
 from perdure.errors import DefinitionError
@@ -47,7 +49,10 @@ class Registry:
         """
         self.app: App | BrokenApp = app
         self.plan: Plan = compile_app(app)
-        self._agents: dict[str, BaseAgent] = {agent.name: agent for agent in walk(app.root_agent)}
+        self._agents: dict[str, BaseAgent] = {agent.name: agent for agent in walk_all(app.root_agent)}
+        self._outputs: dict[str, Structured | None] = {
+            name: agent.structured_output() for name, agent in self._agents.items() if isinstance(agent, LlmAgent)
+        }
         self._tools: dict[tuple[str, str], FunctionTool] = {
             (agent.name, tool.name): tool
             for agent in self._agents.values()
@@ -81,6 +86,16 @@ class Registry:
         if not isinstance(found, LlmAgent) or isinstance(found.instruction, str):
             raise self.missing(f"agent {agent!r} has no function for its instruction")
         return found.instruction
+
+    def output(self, node: LlmNode) -> Structured:
+        """Return the type of an agent's answers: of today's code, or else the schema of the plan, which checks nothing.
+
+        Raises:
+            NotRegistered: The agent is not here.
+        """
+        if node.name not in self._outputs:
+            raise self.missing(f"there is no agent {node.name!r}, which has an output_schema")
+        return self._outputs[node.name] or Structured(node.output_schema, f"agent {node.name!r}: output_schema")
 
     def loads_artifacts(self, agent: str) -> bool:
         """Return whether an agent has the built-in tool `load_artifacts`."""
@@ -128,8 +143,9 @@ class Registry:
         """
         found = self._agents.get(agent)
         if found is None:
-            nodes = [node for node in self.plan.nodes.values() if isinstance(node, CustomNode) and node.code == code]
-            found = self._agents[nodes[0].name] if len(nodes) == 1 else None
+            nodes = (node for node in self.plan.every_node if isinstance(node, CustomNode) and node.code == code)
+            names = {node.name for node in nodes}
+            found = self._agents[names.pop()] if len(names) == 1 else None
         if found is None or not found.has_own_run:
             raise self.missing(f"there is no custom agent {agent!r}")
         return found
@@ -163,6 +179,7 @@ class BrokenRegistry(Registry):
             shared_state=False,
         )
         self._agents = {}
+        self._outputs = {}
         self._tools = {}
         self._activities = {}
 

@@ -149,7 +149,7 @@ def check_credentials(environment: Mapping[str, str], plan: Plan | None) -> Chec
         environment: Environment variables; only their names are ever told.
         plan: The plan of the app that is to run. Default: any, which may not need them.
     """
-    models = {node.model for node in plan.nodes.values() if isinstance(node, LlmNode)} if plan is not None else None
+    models = {node.model for node in plan.every_node if isinstance(node, LlmNode)} if plan is not None else None
     if models is not None and not any(name.startswith(_GEMINI) for name in models):
         return Check(name="model credentials", verdict="ok", words="no model of this app is Google's")
     if _on_vertex(environment) or (models is not None and any(name.startswith("projects/") for name in models)):

@@ -423,6 +423,13 @@ RunEntry = EventLogged | ActivityKept | FailureCaught | RunBegan | CallbackRan
 ENTRIES: TypeAdapter[tuple[Entry, ...]] = TypeAdapter(tuple[Entry, ...])
 
 
+def innermost(entry: Entry) -> Entry:
+    """Return an entry as the scope has it that it is of."""
+    while isinstance(entry, Within):
+        entry = entry.entry
+    return entry
+
+
 def take(items: Sequence[_M], start: int, max_bytes: int) -> Iterable[_M]:
     """Yield the models from `start` on while their JSON fits into `max_bytes`; the first one always."""
     size = 0

@@ -19,9 +19,12 @@ MOST_ASKED = 3
 EMPTY = "EMPTY"
 """Stands for an answer that says nothing where it might: it is asked for once more."""
 
+INVALID_OUTPUT = "INVALID_OUTPUT"
+"""Stands for an answer that does not fit its agent's `output_schema`."""
+
 _ANSWERS = frozenset({types.FinishReason.STOP, types.FinishReason.MAX_TOKENS})
-_COMES_OUT_OTHERWISE = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER"})
-"""Passing faults of Gemini's; all else is a decision of the provider's, which it would take again."""
+_COMES_OUT_OTHERWISE = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER", INVALID_OUTPUT})
+"""Passing faults of models'; all else is a decision of the provider's, which it would take again."""
 
 _MAX_MESSAGE = 500
 

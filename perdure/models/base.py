@@ -111,6 +111,14 @@ class BaseLlm(abc.ABC):
         """
         return True
 
+    @property
+    def output_schema_and_tools(self) -> bool:
+        """Whether the model takes a schema for its answer beside tools. Default: no. ADK: `LlmCapabilities`.
+
+        Without, an agent that has both answers by calling `set_model_response`.
+        """
+        return False
+
     @abc.abstractmethod
     def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False

@@ -6,6 +6,7 @@ google-genai's own retries are off. Temporal retries, so that a retry survives a
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -57,6 +58,12 @@ class Gemini(BaseLlm):
     def pairs_by_id(self) -> bool:
         """No: it gives no ids, and pairs by order."""
         return False
+
+    @property
+    def output_schema_and_tools(self) -> bool:
+        """On Vertex AI. As in ADK."""
+        on_vertex = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("true", "1")
+        return on_vertex or self.model.startswith("projects/")
 
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False

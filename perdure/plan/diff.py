@@ -156,6 +156,8 @@ def _describe_node(node: Node, indent: str) -> Iterator[str]:
     facts: list[str] = [node.kind]
     if isinstance(node, LlmNode):
         facts.append(node.model)
+        if node.output_schema is not None:
+            facts.append("answers by a schema")
     elif node.kind == "custom":
         facts.append(node.code)
     elif node.kind == "loop" and node.max_iterations is not None:
@@ -179,6 +181,8 @@ def _tool_notes(tool: ToolPlan) -> str:
         notes.append("asks for confirmation" if tool.confirmation == "always" else "may ask for confirmation")
     if tool.on_failure == "tell_model":
         notes.append("tells the model of failures")
+    if tool.skip_summarization:
+        notes.append("ends the turn")
     return f" ({', '.join(notes)})" if notes else ""
 
 

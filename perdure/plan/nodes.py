@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
+from perdure.plan.answer_schemas import arguments_for
+
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
 
 TRANSFER = "transfer_to_agent"
@@ -22,6 +24,9 @@ TRANSFER = "transfer_to_agent"
 
 EXIT_LOOP = "exit_loop"
 """The built-in tool that ends the loop around its agent."""
+
+SET_MODEL_RESPONSE = "set_model_response"
+"""The built-in tool by which a model answers that has an `output_schema`, and other tools. As in ADK."""
 
 
 class ToolOptions(BaseModel):
@@ -116,9 +121,11 @@ class ToolPlan(BaseModel):
     retries: bool = Field(default=False, exclude_if=_is_unset)
     """Of google.adk's tools: what raised is tried again, as `options` say; google.adk itself tries nothing again."""
     agent: Node | None = Field(default=None, exclude_if=_is_unset)
-    """Of google.adk's `AgentTool`: the agent that it runs, in a scope of its own under the call."""
+    """Of an `AgentTool`: the agent that it runs, in a scope of its own under the call."""
+    skip_summarization: bool = Field(default=False, exclude_if=_is_unset)
+    """Of Perdure's `AgentTool`: the agent's result ends the turn of the agent that asked."""
     plugins: bool = Field(default=False, exclude_if=_is_unset)
-    """The app's plugins look at that agent's run, too."""
+    """Of google.adk's: the app's plugins look at that agent's run, too."""
     delegates: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=_is_unset)
     """Of google.adk 2: a call hands a task to the sub-agent of the tool's name, whose mode this is."""
 
@@ -167,6 +174,8 @@ class LlmNode(_Node):
     tools: tuple[ToolPlan, ...] = ()
     """The declared tools; `transfer_to_agent` is added where the agent has someone to transfer to."""
     output_key: str | None = None
+    output_schema: dict[str, Any] | None = Field(default=None, exclude_if=_is_unset)
+    """JSON schema of the agent's answer. The type that checks it is found in the worker, by the agent's name."""
     include_contents: Literal["default", "none"] = "default"
     generate_content_config: dict[str, Any] = Field(default_factory=dict[str, Any])
     """JSON of a `types.GenerateContentConfig`, fields that are `None` left out."""
@@ -185,8 +194,19 @@ class LlmNode(_Node):
     """Of google.adk 2's: it does tasks, in talk with the user or without; no agent transfers to it."""
 
     def tool(self, name: str) -> ToolPlan | None:
-        """Return the agent's tool of this name, if it has one."""
+        """Return the agent's tool of this name, if it has one; with a schema for answers, that which takes these."""
+        if name == SET_MODEL_RESPONSE and self.output_schema is not None:
+            return _answer_tool(self.output_schema)
         return next((tool for tool in self.tools if tool.name == name), None)
+
+
+def _answer_tool(schema: dict[str, Any]) -> ToolPlan:
+    declaration = types.FunctionDeclaration(
+        name=SET_MODEL_RESPONSE,
+        description="Give your final answer, in the form that is asked for, instead of writing it as text.",
+        parameters_json_schema=arguments_for(schema),
+    )
+    return ToolPlan(name=SET_MODEL_RESPONSE, declaration=declaration)
 
 
 class SequentialNode(_Node):
@@ -312,6 +332,15 @@ class Plan(BaseModel):
         return {node.name: node for node in _walk(self.root)}
 
     @cached_property
+    def every_node(self) -> tuple[Node, ...]:
+        """The nodes of the tree, and behind each those of the agents that its tools run."""
+        return tuple(_walk_all(self.root))
+
+    def find(self, name: str) -> Node | None:
+        """Return the node of an agent, or of one that a tool runs: the first of this name."""
+        return self.nodes.get(name) or next((node for node in self.every_node if node.name == name), None)
+
+    @cached_property
     def parents(self) -> dict[str, Node]:
         """Each node's parent by the node's name; the root has none."""
         return {child.name: node for node in self.nodes.values() for child in node.sub_agents}
@@ -319,7 +348,7 @@ class Plan(BaseModel):
     @cached_property
     def has_local_tools(self) -> bool:
         """Whether a tool runs as a local activity, which is in the middle of a workflow task."""
-        return any(tool.local for node in self.nodes.values() if isinstance(node, LlmNode) for tool in node.tools)
+        return any(tool.local for node in self.every_node if isinstance(node, LlmNode) for tool in node.tools)
 
     @cached_property
     def _scopes(self) -> dict[tuple[str, str], Plan | None]:
@@ -337,9 +366,9 @@ class Plan(BaseModel):
     def _scope(self, agent: str, tool: str) -> Plan | None:
         node = self.nodes.get(agent)
         planned = node.tool(tool) if isinstance(node, LlmNode) else None
-        if planned is None or planned.agent is None or self.adk is None:
+        if planned is None or planned.agent is None:
             return None
-        rules = self.adk.model_copy(
+        rules = self.adk and self.adk.model_copy(
             update={
                 "logs_failures": self.adk.major >= 2 and isinstance(planned.agent, LlmNode),
                 "begins": self.adk.begins and planned.plugins,
@@ -386,6 +415,14 @@ def _walk(node: Node) -> Iterator[Node]:
     yield node
     for child in node.sub_agents:
         yield from _walk(child)
+
+
+def _walk_all(root: Node) -> Iterator[Node]:
+    for node in _walk(root):
+        yield node
+        for tool in node.tools if isinstance(node, LlmNode) else ():
+            if tool.agent is not None:
+                yield from _walk_all(tool.agent)
 
 
 for _cls in (

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.errors import InvalidTrajectory
-from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled, Within
+from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled, innermost
 from perdure.journal.events import USER, Event
-from perdure.journal.fold import apply_entry
+from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.projection import Projection
 from perdure.prove.done import done_in
 from perdure.prove.outcome import Key, Outcome
@@ -31,6 +31,7 @@ NOT_RESUMABLE = "the app is not resumable, and the event is inside of a turn"
 HALF_SENT = "the event is a part of what the user sent at once"
 NO_TRIGGER = "the event cannot drive a turn"
 CAUGHT = "a custom agent has gone on after a failure, of which a bare log does not tell"
+OF_A_TOOL = "an agent that a tool runs has asked, and where it stood a bare log does not tell"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def bare_cuts(reference: Outcome, state: Mapping[str, Any], *, resumable: bool) 
     log = reference.events
     ends = list(itertools.accumulate(len(events) for events in reference.turns))
     after = _journal_lengths(reference.journal, len(log))
+    asked_within = fold_journal(reference.journal).of_scopes
     cuts: list[BareCut] = []
     for length in range(1, len(log) + 1):
         turn = next(number for number, end in enumerate(ends) if end >= length)
@@ -78,6 +80,10 @@ def bare_cuts(reference: Outcome, state: Mapping[str, Any], *, resumable: bool) 
             reason = NOT_RESUMABLE
         elif any(isinstance(entry, FailureCaught) for entry in reference.journal[: after[length]]):
             reason = CAUGHT
+        elif any(
+            event.id in asked_within and event.invocation_id == log[length - 1].invocation_id for event in cut.log
+        ):
+            reason = OF_A_TOOL
         cuts.append(replace(cut, skipped=reason) if reason else _planned(cut, start, after, reference, state))
     return cuts
 
@@ -151,8 +157,7 @@ def _of_others(entries: Sequence[Entry], invocation_id: str) -> list[Entry]:
 
 
 def _invocation_of(entry: Entry) -> str | None:
-    while isinstance(entry, Within):
-        entry = entry.entry
+    entry = innermost(entry)
     return entry.event.invocation_id if isinstance(entry, EventLogged) else getattr(entry, "invocation_id", None)
 
 

@@ -17,7 +17,7 @@ from perdure.journal.entries import (
     PlanLoaded,
     ToolKept,
     ToolRan,
-    Within,
+    innermost,
 )
 from perdure.journal.events import Event
 from perdure.plan.nodes import Plan
@@ -29,9 +29,7 @@ def done_in(entries: Iterable[Entry], steps: Sequence[Step]) -> Counter[Key]:
     """Return which of a run's effects the first entries of its journal tell of."""
     teller = _Done()
     for entry in entries:
-        within = entry
-        while isinstance(within, Within):
-            within = within.entry
+        within = innermost(entry)
         # That an agent failed which a tool runs is told by the tool.
         if within is entry or not isinstance(within, InvocationSettled):
             teller.add(within)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.agents.adk_app import AdkApp, AnyApp
-from perdure.agents.custom import walk
+from perdure.agents.agent_tool import walk_all
 from perdure.agents.definitions import App, LlmAgent
 from perdure.compiler.loading import load_app
 from perdure.errors import DefinitionError
@@ -66,7 +66,7 @@ def use_script(app: AnyApp, script: Mapping[str, Sequence[Mapping[str, Any]]]) -
         app.models(app).script(script)
     if not isinstance(app, App):
         return
-    agents = {agent.name: agent for agent in walk(app.root_agent) if isinstance(agent, LlmAgent)}
+    agents = {agent.name: agent for agent in walk_all(app.root_agent) if isinstance(agent, LlmAgent)}
     unknown = sorted(set(script) - set(agents))
     if unknown:
         raise DefinitionError(
@@ -87,7 +87,7 @@ def unscripted(app: AnyApp, script: Mapping[str, object]) -> list[str]:
         return []
     return [
         agent.name
-        for agent in walk(app.root_agent)
+        for agent in walk_all(app.root_agent)
         if isinstance(agent, LlmAgent) and agent.name not in script and isinstance(agent.resolved_model(), str)
     ]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from google.genai import types
 
 from perdure.agents.adk_app import AdkApp, AnyApp
-from perdure.agents.custom import walk
+from perdure.agents.agent_tool import walk_all
 from perdure.agents.definitions import App, LlmAgent
 from perdure.errors import DefinitionError
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
@@ -37,6 +37,11 @@ class WatchedModel(BaseLlm):
         """As the model says."""
         return self._inner.pairs_by_id
 
+    @property
+    def output_schema_and_tools(self) -> bool:
+        """Whether the model takes a schema for its answer beside tools."""
+        return self._inner.output_schema_and_tools
+
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
@@ -53,7 +58,7 @@ def watch_models(app: AnyApp, ledger: Ledger) -> None:
         app.models(app).watch(lambda where, contents: _check(ledger, where, contents))
     if not isinstance(app, App):
         return
-    agents = [agent for agent in walk(app.root_agent) if isinstance(agent, LlmAgent)]
+    agents = [agent for agent in walk_all(app.root_agent) if isinstance(agent, LlmAgent)]
     for agent, model in [(agent, agent.resolved_model()) for agent in agents]:
         try:
             agent.model = WatchedModel(model if isinstance(model, BaseLlm) else LLMRegistry.new_llm(model), ledger)

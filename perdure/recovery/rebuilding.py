@@ -49,7 +49,15 @@ from perdure.plan.nodes import LlmNode, ToolPlan
 from perdure.recovery.rebuilt_entries import SAME_TIME, callback_ran, is_same_start, model_called, tool_start
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import accepted_message, by_branch, check_answer, expired_answer, named, state_event
-from perdure.rules.model_answers import call_ids, derived_id, instant_output, logged_events, model_event
+from perdure.rules.model_answers import (
+    call_ids,
+    derived_id,
+    instant_output,
+    logged_events,
+    model_event,
+    structured_answer,
+    taken_ids,
+)
 from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, silent_calls
 from perdure.views.pages import expired_cause
 
@@ -160,7 +168,7 @@ class Rebuilder:
         if node is None or judgment.again is not None:
             return
         ids = call_ids(self._seed, "model", call.agent, call.call_index)
-        event = model_event(node, call.branch, judgment.event, projection.call_ids, ids)
+        event = model_event(node, call.branch, judgment.event, taken_ids(projection, judgment.event), ids)
         logged = [self.log(part, call.invocation_id, time) for part in logged_events(event)]
         self._respond(next((part for part in logged if part.content is not None), logged[0]), time)
 
@@ -335,6 +343,9 @@ class Rebuilder:
         for event in (request, response):
             if event is not None:
                 self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+        answer = structured_answer(node, calling.branch, response) if response is not None else None
+        for event in logged_events(answer) if answer is not None else ():
+            self.log(event, invocation.id, time)
         for output in outputs.values():
             self._log_step(invocation.id, StepLog(events=output.after, state=output.state), time)
 

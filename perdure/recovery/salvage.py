@@ -338,7 +338,7 @@ class _Reader:
 
     def _is_told(self, call: ToolInput, failure: FailureProto, time: float) -> bool:
         """Return whether the model was to be told of a tool's failure, which is then taken in."""
-        if failure.application_failure_info.type in NOT_STARTED:
+        if call.scope or failure.application_failure_info.type in NOT_STARTED:
             return False
         return tool_failed(self.journal, call, failure_text(failure), time)
 

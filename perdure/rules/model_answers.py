@@ -6,6 +6,7 @@ Ids are derived from what history tells anyway, so that an event can be rebuilt 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from google.genai import types
 
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
-from perdure.journal.projection import stored_part
+from perdure.journal.projection import Projection, stored_part
 from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
 from perdure.rules.tool_responses import error_output, told_beside
 
@@ -56,10 +57,35 @@ def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collect
     )
     if long_running:
         event = event.model_copy(update={"long_running_tool_ids": long_running})
-    if node.output_key is not None and event.is_final_response() and event.text is not None:
+    says_text = event.is_final_response() and event.text is not None
+    # By a schema it is a value, which the step has written.
+    if node.output_key is not None and node.output_schema is None and says_text:
         delta = {**event.actions.state_delta, node.output_key: event.text}
         event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": delta})})
     return event
+
+
+def taken_ids(projection: Projection, answer: Event) -> set[str]:
+    """Return the ids that the calls of an answer must not have: a model may give the same ones in every session.
+
+    So of an agent that a tool runs, whose calls are asked about and keyed beside those of the session, it gives none.
+    """
+    own = [call.id for call in answer.get_function_calls() if call.id] if projection.began is not None else []
+    return projection.call_ids.union(own)
+
+
+def structured_answer(node: LlmNode, branch: str | None, response: Event) -> Event | None:
+    """Return the answer that a response event has of a call of `set_model_response`: it looks like any other.
+
+    ADK: `flows/llm_flows/prompt/_schema.py`.
+    """
+    value = response.actions.set_model_response
+    if node.output_schema is None or value is None:
+        return None
+    delta = {} if node.output_key is None else {node.output_key: value}
+    text = types.Part(text=json.dumps(value, ensure_ascii=False))
+    content = types.Content(role="model", parts=[text])
+    return Event(author=node.name, branch=branch, content=content, actions=EventActions(state_delta=delta))
 
 
 def logged_events(event: Event) -> tuple[Event, ...]:

@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal.entries import Entry, ModelCalled, TempStateSet
+from perdure.journal.entries import Entry, ModelCalled, TempStateSet, innermost
 from perdure.journal.packing import pack_part, pack_whole
 from perdure.messages.claims import claims_id
 from perdure.messages.keys import SessionKey
@@ -71,9 +71,9 @@ def missing(key: SessionKey) -> SessionNotFound:
 def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
     """Leave out a model call at the journal's end that is counted while its answer was cut off: it is made again."""
     end = len(entries)
-    if end > 1 and isinstance(entries[-1], TempStateSet) and isinstance(entries[-2], ModelCalled):
+    if end > 1 and isinstance(innermost(entries[-1]), TempStateSet) and isinstance(innermost(entries[-2]), ModelCalled):
         end -= 1
-    last = entries[end - 1] if end else None
+    last = innermost(entries[end - 1]) if end else None
     # One that is asked again leaves nothing else.
     return entries[: end - 1] if isinstance(last, ModelCalled) and last.again is None else entries
 

@@ -16,6 +16,7 @@ from perdure.journal.events import Event, ModelAnswer
 from perdure.journal.projection import Projection
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.plan.nodes import LlmNode, Plan
+from perdure.steps.answers import AnswerCalls
 from perdure.steps.artifacts import offered_artifacts, placeholder_texts
 from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, llm_node
 from perdure.steps.prompt import build_config, build_contents, without_session_ids
@@ -37,12 +38,13 @@ class ModelCalls:
         self._registry = registry
         self._code = code
         self._artifacts = artifacts
+        self._answers = AnswerCalls(registry, code)
 
     async def call(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         """Ask an agent's model, as `Steps.call_model` says."""
         plan, node = llm_node(session.projection, at, call.plan)
         model = self._registry.model(node)
-        request = await self._request(session, plan, node, at, call)
+        request = await self._request(session, plan, node, at, call, takes_both=model.output_schema_and_tools)
         if not model.pairs_by_id:
             request = request.model_copy(update={"contents": without_session_ids(request.contents)})
         tell_provider(model.provider)
@@ -53,14 +55,16 @@ class ModelCalls:
                 " (partial ones do not count); yield an LlmResponse, or raise a ModelError that says why there is none",
                 retryable=True,
             )
-        return StepOutput(events=(_event(response),))
+        return StepOutput(events=(await self._answers.checked(node, _event(response)),))
 
-    async def _request(self, snapshot: Snapshot, plan: Plan, node: LlmNode, at: Place, call: ModelCall) -> LlmRequest:
+    async def _request(
+        self, snapshot: Snapshot, plan: Plan, node: LlmNode, at: Place, call: ModelCall, *, takes_both: bool
+    ) -> LlmRequest:
         session = snapshot.projection
         state = session.visible_state(at.invocation_id)
         # Before anything is awaited: a parallel branch may let the worker's copy of the log grow meanwhile.
         contents = build_contents(
-            session.events,
+            session.own_events,
             agent=node.name,
             branch=at.branch,
             include_contents=node.include_contents,
@@ -80,7 +84,7 @@ class ModelCalls:
         return LlmRequest(
             model=node.model,
             contents=contents,
-            config=build_config(plan, node, instruction),
+            config=build_config(plan, node, instruction, takes_both=takes_both),
             agent=node.name,
             call_index=call.index,
         )

@@ -14,7 +14,7 @@ from google.genai import types
 
 from perdure.journal.events import QUESTIONS, USER, Event
 from perdure.journal.live_events import told_events
-from perdure.plan.nodes import TRANSFER, LlmNode, Node, Plan
+from perdure.plan.nodes import SET_MODEL_RESPONSE, TRANSFER, LlmNode, Node, Plan
 from perdure.steps.pairing import ECHOED, OWN_IDS, PAYLOADS, PairMemo, Shown, Turn, content, is_visible, pair
 
 _HIDDEN = QUESTIONS | {"adk_request_credential", "adk_request_input", "adk_framework"}
@@ -162,13 +162,22 @@ def _without_own_id(part: types.Part) -> types.Part:
     return part
 
 
-def build_config(plan: Plan, node: LlmNode, instruction: str) -> types.GenerateContentConfig:
+_ANSWER = (
+    f"You have tools, but give your final answer by calling `{SET_MODEL_RESPONSE}`, in the form that it declares, and"
+    " not as text: call other tools first, as far as you need them, and then that one."
+)
+
+
+def build_config(
+    plan: Plan, node: LlmNode, instruction: str, *, takes_both: bool = False
+) -> types.GenerateContentConfig:
     """Return an agent's generation settings with its system instruction and tool declarations.
 
     Args:
         plan: The plan that holds the agent.
         node: The agent.
         instruction: Its instruction, placeholders resolved.
+        takes_both: Its model takes a schema for its answer beside tools.
     """
     targets = plan.transfer_targets(node)
     texts = [instruction, _identity(node)]
@@ -177,6 +186,14 @@ def build_config(plan: Plan, node: LlmNode, instruction: str) -> types.GenerateC
         texts.append(_transfer_instruction(plan, node, targets))
         declarations.append(_transfer_declaration(targets))
     config = types.GenerateContentConfig.model_validate(node.generate_content_config)
+    if node.output_schema is not None and declarations and not takes_both:
+        answer = node.tool(SET_MODEL_RESPONSE)
+        assert answer is not None, "an agent with a schema for answers has the tool"
+        texts.append(_ANSWER)
+        declarations.append(answer.declaration)
+    elif node.output_schema is not None:
+        form = {"response_mime_type": "application/json", "response_json_schema": node.output_schema}
+        config = config.model_copy(update=form)
     tools = [types.Tool(function_declarations=declarations)] if declarations else None
     system_instruction = "\n\n".join(text for text in texts if text)
     return config.model_copy(update={"system_instruction": system_instruction, "tools": tools})

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import validate_call
 
+from perdure.agents.agent_tool import AgentTool
 from perdure.agents.artifacts import SessionArtifacts
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.artifacts.service import ArtifactService
@@ -15,7 +16,10 @@ from perdure.compiler.registry import NotRegistered, Registry
 from perdure.errors import ArtifactError, InvalidArguments
 from perdure.journal.tool_output import ToolOutput
 from perdure.logs import get_logger
+from perdure.plan.nodes import SET_MODEL_RESPONSE
 from perdure.rules.in_doubt import Reconciled
+from perdure.steps.agent_tools import AgentToolCalls
+from perdure.steps.answers import AnswerCalls
 from perdure.steps.base import Place, StepRefused, ToolCall
 from perdure.steps.plain_values import NotPlain, to_plain
 from perdure.steps.tool_results import ToolResults
@@ -34,10 +38,16 @@ class ToolCalls:
         self._code = code
         self._results = results
         self._artifacts = artifacts
+        self._agents = AgentToolCalls(code)
+        self._answers = AnswerCalls(registry, code)
 
     async def run(self, at: Place, call: ToolCall) -> ToolOutput:
         """Run a tool's function, as `Steps.run_tool` says."""
+        if call.tool == SET_MODEL_RESPONSE and (answered := await self._answers.run(at, call)) is not None:
+            return await self._results.bounded(at, call, answered)
         tool = self._registry.tool(at.agent, call.tool)
+        if isinstance(tool, AgentTool):
+            return await self._results.bounded(at, call, await self._agents.run(at, call, tool))
         context = self._context(at, call)
         try:
             # In a thread: a type's own validators are code of the user's.

@@ -111,7 +111,7 @@ class SessionCount:
 
 def _awaited(plan: Plan) -> Sequence[str]:
     """Return the tools for which a session may wait."""
-    nodes = (node for node in plan.nodes.values() if isinstance(node, LlmNode))
+    nodes = (node for node in plan.every_node if isinstance(node, LlmNode))
     tools = (tool for node in nodes for tool in node.tools)
     return sorted({tool.name for tool in tools if _may_wait(tool)})
 

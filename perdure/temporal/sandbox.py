@@ -24,7 +24,7 @@ def workflow_runner(registries: Sequence[AnyRegistry], *, guarded: bool = False)
     everything else passes through. Perdure's own workflow code needs no guard at run time, and is a third cheaper
     without one.
     """
-    nodes = (node for registry in registries if registry.plan.adk is None for node in registry.plan.nodes.values())
+    nodes = (node for registry in registries if registry.plan.adk is None for node in registry.plan.every_node)
     modules = {node.code.partition(":")[0] for node in nodes if isinstance(node, CustomNode)}
     if not modules:
         return GuardedRunner() if guarded else UnsandboxedWorkflowRunner()

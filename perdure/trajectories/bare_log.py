@@ -246,7 +246,6 @@ class _Builder:
             failure = Failure(agent=agent or USER, step="import", cause=CUT_OFF)
             self.append(InvocationSettled(invocation_id=invocation.id, status="failed", failures=(failure,)))
 
-
     def _listens(self, invocation: Invocation) -> bool:
         """Return whether an agent waits for the user's next message, for the task that it does."""
         task = find_open_task(live_events(self.projection.events))

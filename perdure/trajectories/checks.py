@@ -178,6 +178,11 @@ def agent_of_import(session: Projection, plan: Plan, invocation: Invocation) -> 
         agent = parent.name
     events = [entry.event for entry in invocation.entries if isinstance(entry, EventLogged)]
     for author in (agent, *(event.author for event in events)):
+        if author not in plan.nodes and plan.find(author) is not None:
+            raise LogError(
+                f"the imported log has events of {author!r}, which a tool runs, and does not tell where that stood;"
+                " import an export with the journal instead"
+            )
         if author not in plan.nodes:
             raise LogError(f"the imported log has events of {author!r}, and app {plan.app!r} has no agent of this name")
     outputs = [output.actions for output in invocation.kept.values()]

@@ -138,10 +138,10 @@ class Deadlines:
     def _tool(self, call: Call) -> ToolPlan | None:
         projection = self._log.projection
         plan = projection.plan_of(projection.invocations[call.pending.invocation_id])
-        node = plan.nodes.get(call.pending.agent) if plan is not None else None
+        node = plan.find(call.pending.agent) if plan is not None else None
         return node.tool(call.pending.name) if isinstance(node, LlmNode) else None
 
 
 def _is_timed(plan: Plan) -> bool:
-    tools = (tool for node in plan.nodes.values() if isinstance(node, LlmNode) for tool in node.tools)
+    tools = (tool for node in plan.every_node if isinstance(node, LlmNode) for tool in node.tools)
     return any(tool.expiry is not None or tool.remind_in is not None for tool in tools)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.prove.modes import Mode
-from perdure.prove.proof import ProofConfig, Prover, proof_server, prove
+from perdure.prove.proof import ALL_MODES, ProofConfig, Prover, proof_server, prove
 from tests.conformance.logs import all_scenarios
 from tests.conformance.proofs import prove_scenario
 
@@ -53,6 +53,32 @@ ORDER: dict[str, Any] = {
 }
 
 
+PARCELS: dict[str, Any] = {
+    "name": "parcels",
+    "script": {
+        "clerk": [
+            {
+                "calls": [
+                    {"name": "stock", "args": {"item": "tea"}},
+                    {"name": "packing", "args": {"item": "tea", "weight": 3}},
+                ]
+            },
+            {"text": "Sent."},
+        ],
+        "packer": [
+            {"calls": [{"name": "weigh", "args": {"item": "tea"}}, {"name": "approve", "args": {"item": "tea"}}]},
+            {"text": "Packed."},
+        ],
+        "labeller": [
+            {"calls": [{"name": "weigh", "args": {"item": "label"}}]},
+            {"calls": [{"name": "set_model_response", "args": {"items": [{"item": "tea", "weight": 3}]}}]},
+            {"text": "never"},
+        ],
+    },
+    "turns": [{"message": "tea, please"}, {"respond": [{"call": "approve", "response": {"ok": True}}]}],
+}
+
+
 LOTTERY: dict[str, Any] = {
     "script": {"clerk": [{"calls": [{"name": "draw"}]}, {"text": "Done."}]},
     "turns": [{"message": "a lot"}],
@@ -70,6 +96,16 @@ async def test_a_scenario_can_be_cut_anywhere(mode: Mode, name: str, prover: Pro
     report = await prove_scenario(prover, SCENARIOS[name], [mode])
     assert report.ok, str(report)
     assert len(report.verdicts[0].cuts) > 2
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+async def test_an_agent_that_a_tool_runs_can_be_cut_anywhere(mode: Mode, prover: Prover) -> None:
+    """Its agents wait for a person, and answer by a schema; each of their steps is cut, too."""
+    client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
+    config = ProofConfig(at_once=4, most_cuts=12)
+    report = await prove("tests.prove.shop:depot", PARCELS, [mode], client=client, config=config)
+    assert report.ok, str(report)
+    assert len(report.verdicts[0].cuts) > 6
 
 
 async def test_a_tool_that_says_something_else_each_time_is_found(prover: Prover) -> None:

@@ -165,7 +165,7 @@ def _json(shown: AnswerForm, key: str) -> Any:
 
 
 def _schema(plan: Plan | None, call: PendingCall) -> Mapping[str, Any] | None:
-    node = plan.nodes.get(call.agent) if plan is not None else None
+    node = plan.find(call.agent) if plan is not None else None
     tool = node.tool(call.name) if isinstance(node, LlmNode) else None
     if tool is None:
         return None

@@ -64,6 +64,8 @@ def _parts(node: Node, above: str) -> Iterator[Part]:
     yield Part(name=node.name, path=path, kind=kind)
     for tool in node.tools if isinstance(node, LlmNode) else ():
         yield Part(name=tool.name, path=f"{path}/{tool.name}", kind=f"{tool.kind} tool", tool=True)
+        if tool.agent is not None:
+            yield from _parts(tool.agent, f"{path}/{tool.name}")
     for child in node.sub_agents:
         yield from _parts(child, path)
 

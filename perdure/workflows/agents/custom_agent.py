@@ -97,7 +97,7 @@ class CustomContext(InvocationContext):
 
     def _read(self) -> tuple[dict[str, Any], list[Event]]:
         projection = self._scope.projection
-        return projection.visible_state(self.invocation_id), projection.events
+        return projection.visible_state(self.invocation_id), projection.own_events
 
     async def take(self, event: Event) -> bool:
         """Log an event that the agent yielded, unless it is logged already; returns whether it is the agent's end."""

@@ -12,7 +12,7 @@ from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.messages.session import ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
-from perdure.rules.model_answers import model_event
+from perdure.rules.model_answers import model_event, structured_answer, taken_ids
 from perdure.workflows.agents.callbacks import after_agent, authorize
 from perdure.workflows.agents.delegations import begin_anew, given_tasks, has_spoken, listen, take_place
 from perdure.workflows.agents.scope import Scope
@@ -158,11 +158,12 @@ class _LlmRun:
             return
         if step.calling is not None:
             await self._respond(step, step.calling)
-        if self._tools.ends_agent:
-            self._cut_short = step.ended = True
-            return
-        if self._tools.ends_turn:
+        answer = structured_answer(self._node, self._run.branch, step.responses[-1]) if step.responses else None
+        if answer is not None:
+            await self._scope.log_answer(answer, self._run)
+        if answer is not None or self._tools.ends_agent or self._tools.ends_turn:
             step.ended = True
+            self._cut_short |= self._tools.ends_agent
             return
         if step.calling is not None and given_tasks(self._node, step.calling):
             await self._begin_anew()
@@ -263,7 +264,8 @@ class _LlmRun:
             if judgment.again is None:
                 break
         ids = scope.log.call_ids("model", name, number)
-        event = model_event(self._node, self._run.branch, judgment.event, scope.projection.call_ids, ids)
+        taken = taken_ids(scope.projection, judgment.event)
+        event = model_event(self._node, self._run.branch, judgment.event, taken, ids)
         event = await scope.log_answer(event, self._run)
         if judgment.failure is not None:
             raise EffectFailed(name, "model", judgment.failure)

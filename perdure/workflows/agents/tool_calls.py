@@ -17,7 +17,7 @@ from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, To
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, parse_confirmation
 from perdure.journal.runs import AgentRun, Standing
 from perdure.messages.session import JournalSlice, ToolInput
-from perdure.plan.nodes import MODEL_OPTIONS, LlmNode, ToolPlan
+from perdure.plan.nodes import MODEL_OPTIONS, SET_MODEL_RESPONSE, LlmNode, ToolPlan
 from perdure.rules.in_doubt import Doubt
 from perdure.rules.model_answers import instant_output, refused_transfer
 from perdure.rules.tool_responses import (
@@ -324,7 +324,8 @@ class ToolCalls:
     ) -> ToolOutput | Doubt:
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
         adk = self._scope.plan.adk is not None
-        state, length = (None, None) if adk else state_for(self._scope.projection, invocation_id, tool)
+        reads = adk or bool(self._scope.calls) or tool.agent is not None or tool.name == SET_MODEL_RESPONSE
+        state, length = (None, None) if reads else state_for(self._scope.projection, invocation_id, tool)
         request = ToolInput(
             agent=self._node.name,
             tool=tool.name,
@@ -337,10 +338,10 @@ class ToolCalls:
             state=state,
             length=length,
             key_salt=self._scope.projection.key_salt,
-            known=len(self._scope.projection.entries) if tool.at_most_once else None,
+            known=len(self._scope.session.entries) if tool.at_most_once else None,
             run=self._scope.name_of(self._agent_run) if adk else "",
             scope=self._scope.calls,
-            journal=self._journal(tool) if adk else None,
+            journal=self._journal(tool) if reads else None,
         )
         if tool.at_most_once:
             output = await run_once(self._scope, tool, call, request, step)
