@@ -102,6 +102,19 @@ async def test_a_graph_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> 
 @pytest.mark.server
 @pytest.mark.process
 @pytest.mark.timeout(300)
+@pytest.mark.skipif(internals.MAJOR < 2, reason="google.adk 1 has no agents with a mode")
+@pytest.mark.parametrize("mode", ALL_MODES)
+async def test_tasks_of_agents_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> None:
+    from tests.adk import proved_tasks
+
+    config = ProofConfig(at_once=4, most_cuts=16)
+    report = await prove(proved_tasks.app, proved_tasks.SCENARIO, [mode], client=proof_client, config=config)
+    assert report.ok, str(report)
+
+
+@pytest.mark.server
+@pytest.mark.process
+@pytest.mark.timeout(300)
 async def test_callbacks_and_own_model_objects_can_be_cut_anywhere(proof_client: Client) -> None:
     """Each callback of the app counts in the state; its models answer by what they are asked."""
     turns = [{"message": "You idiot!"}, {"message": "Read the ticket and be done with it"}]

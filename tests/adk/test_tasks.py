@@ -31,6 +31,7 @@ from perdure.errors import DefinitionError
 from perdure.journal.fold import fold_journal
 from perdure.messages.session import Trial
 from perdure.recovery.salvage import salvage
+from perdure.views.explanation import explain_session
 from tests.adk.support import Script, agent, call, make_app, say
 from tests.workflows.support import User, responses, serving
 
@@ -295,6 +296,13 @@ async def test_it_says_who_waits_for_the_next_message(client: Client, app_name: 
         view = await user.run("table")
         assert (view.status, view.pending) == ("waiting", ())
         assert view.reason == "agent 'booker' waits for the user's next message"
+        told = explain_session((await user.view()).key, await user.journal())
+        (invocation,) = told.invocations
+        assert invocation.resume.why == "it waits, and only the user's next message moves it on"
+        step = invocation.resume.step
+        assert step is not None
+        assert (step.agent, step.words) == ("desk", "has given booker a task")
+        assert [below.words for below in step.below] == ["does a task, and waits for the user's next message"]
 
 
 async def test_a_task_that_was_stopped_is_over(client: Client, app_name: str) -> None:
