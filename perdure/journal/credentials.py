@@ -140,8 +140,8 @@ def unwrapped(call_id: str | None, response: dict[str, Any]) -> dict[str, Any]:
     if not (call_id or "").startswith(NODE) or set(response) != {"result"}:
         return response
     match response["result"]:
-        case dict(credential):
-            return cast("dict[str, Any]", credential)
+        case dict():
+            return cast("dict[str, Any]", response["result"])
         case bool():
             return response
         case str() | int() | float() as key:
