@@ -145,6 +145,19 @@ async def test_an_empty_session_is_filled_from_the_durable_log(app_name: str) ->
     assert (await again.session()).state["word"] == "sun"
 
 
+async def test_who_begins_a_session_that_another_runner_has_is_told(
+    app_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """google.adk has two sessions then, one in each service; a durable one is known by its names."""
+    for number in range(2):
+        program = Program(app_name, agent("clerk", say("one"), say("two")))
+        await program.create()
+        await program.run("go")
+        await program.run("again")
+        told = [record for record in caplog.records if "goes on with what another runner" in record.message]
+        assert len(told) == number
+
+
 async def test_the_program_changes_the_state_between_two_runs(app_name: str) -> None:
     program = Program(app_name, clerk(say("one"), say("two"), instruction="Be {mood}."))
     await program.create(mood="glad")
