@@ -30,6 +30,7 @@ from temporalio.client import Client
 
 import perdure
 from perdure.adk import InMemoryRunner, Runner
+from perdure.config import pause_at_exit
 from perdure.errors import DefinitionError, InvalidMessage, InvocationFailed, SessionNotFound
 from perdure.programs import embedded
 from tests.adk.support import Script, agent, call, say
@@ -372,3 +373,20 @@ async def test_what_it_cannot_do_it_says(app_name: str) -> None:
     await refused.create()
     with pytest.raises(DefinitionError, match="two agents are named 'twin'"):
         await refused.run("go")
+
+
+def test_the_process_ends_a_moment_behind_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Temporal's threads may come once Python is shutting down, and abort it: a program's code would be lost."""
+    registered: list[str] = []
+
+    def register(function: Any, *args: Any) -> None:
+        registered.append(function.__name__)
+
+    embedded.embedded.cache_clear()
+    pause_at_exit.cache_clear()
+    monkeypatch.setattr("atexit.register", register)
+    embedded.embedded()
+    # The last one that was registered comes first.
+    assert registered[::-1] == ["close", "sleep"]
+    # None was, really.
+    pause_at_exit.cache_clear()
