@@ -104,11 +104,11 @@ class ConnectionConfig:
 
 
 @functools.cache
-def _pause_at_exit() -> None:
+def pause_at_exit() -> None:
     """Have the process wait a moment when it ends, for the threads of Temporal's core.
 
     They take the interpreter's lock to drop what was cancelled; those that come once Python is shutting down let it
-    hang for good, or abort it (sdk-python issue 300).
+    hang for good, or abort it (sdk-python issue 300). What is registered later with `atexit` comes before the moment.
     """
     atexit.register(time.sleep, _EXIT_PAUSE)
 
@@ -123,7 +123,7 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
     Raises:
         ConnectionFailed: No server answers at the address, or it refuses. The same call may succeed later.
     """
-    _pause_at_exit()
+    pause_at_exit()
     if config is not None and config.redact is not None:
         redact_logs(safely(config.redact))
     resolved, metadata = _resolve(config or ConnectionConfig())

@@ -21,7 +21,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 
 from perdure.adk import internals
-from perdure.adk.graphs import function_of, is_graph, points_of, shape_of, tool_of
+from perdure.adk.graphs import function_of, is_graph, points_of, runs_node, shape_of, tool_of
 from perdure.adk.pinning import plain_values
 from perdure.adk.supported import (
     Problem,
@@ -253,7 +253,7 @@ class _Look:
             inner = {"delegates": delegates}
         elif isinstance(given, AgentTool):
             part, inner = self._agent_tool(agent, given, part)
-        elif not isinstance(given, BaseTool | BaseToolset) and not callable(given):
+        elif runs_node(given) or (not isinstance(given, BaseTool | BaseToolset) and not callable(given)):
             remedy = "give it as an agent of its own, or as a function"
             reason = f"agent {agent.name!r}: tool {name!r} is a {type(given).__name__}, which is not supported yet"
             part = part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": remedy})

@@ -29,6 +29,7 @@ __all__ = [
     "is_graph",
     "is_leaf",
     "points_of",
+    "runs_node",
     "shape_of",
     "tool_of",
     "values_in",
@@ -144,6 +145,11 @@ def function_of(node: Any) -> Callable[..., Any] | None:
 def tool_of(node: Any) -> BaseTool | None:
     """Return the tool that a node runs, if it is one of these."""
     return graph_internals.tool_of(node)
+
+
+def runs_node(tool: object) -> bool:
+    """Return whether an agent's tool is a graph, or another node: google.adk wraps those among `tools`."""
+    return Workflow is not None and isinstance(tool, BaseTool) and isinstance(getattr(tool, "node", None), BaseNode)
 
 
 def is_leaf(node: Any) -> bool:

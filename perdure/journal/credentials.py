@@ -17,6 +17,9 @@ from perdure.journal.events import REQUEST_CREDENTIAL, Event
 TOOLSET = "_adk_toolset_auth_"
 """Begins what a question names that is for a toolset: ADK asks before the tools are listed, so there is no call."""
 
+NODE = "wf_auth:"
+"""Begins the id of a question of a graph's node; its path follows. ADK: `workflow/utils/_workflow_hitl_utils.py`."""
+
 AUTH_TYPES = frozenset({"apiKey", "http", "oauth2", "openIdConnect", "serviceAccount"})
 """ADK: `AuthCredentialTypes`."""
 
@@ -127,6 +130,24 @@ def _object(value: Any) -> dict[str, Any]:
 def is_credential(fields: Mapping[str, Any]) -> bool:
     """Return whether an object of JSON is what ADK calls a credential: it has an `authType` that ADK knows."""
     return any(isinstance(kind := fields.get(key), str) and kind in AUTH_TYPES for key in ("authType", "auth_type"))
+
+
+def unwrapped(call_id: str | None, response: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer, with the credential that ADK takes under `result` from whom a graph's node asks: a key as well.
+
+    ADK: `process_auth_resume` of the same module.
+    """
+    if not (call_id or "").startswith(NODE) or set(response) != {"result"}:
+        return response
+    match response["result"]:
+        case dict():
+            return cast("dict[str, Any]", response["result"])
+        case bool():
+            return response
+        case str() | int() | float() as key:
+            return {"authType": "apiKey", "apiKey": str(key)}
+        case _:
+            return response
 
 
 def parse_credential(response: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from temporalio.client import Client
 
 from perdure.agents.adk_app import AdkApp
 from perdure.client import Runner
-from perdure.config import ConnectionConfig
+from perdure.config import ConnectionConfig, pause_at_exit
 from perdure.programs.code import ProgramCode
 from perdure.programs.workers import storage, working
 from perdure.serving.reaching import reach
@@ -143,5 +143,7 @@ class Embedded:
 def embedded() -> Embedded:
     """Return what serves the apps of this process; it ends with it."""
     found = Embedded()
+    # Before the end is registered, so that it comes behind that: workers that end leave Temporal's threads at work.
+    pause_at_exit()
     atexit.register(found.close)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from weakref import ReferenceType, ref
 
 from google.adk.sessions.base_session_service import BaseSessionService
 from google.adk.sessions.session import Session
@@ -13,9 +14,15 @@ from perdure.client import Runner
 from perdure.errors import SessionExists, SessionNotFound
 from perdure.journal.events import Event
 from perdure.journal.projection import stored_part
+from perdure.logs import get_logger
 from perdure.messages.session import SessionView
 
 __all__ = ["Mirror"]
+
+_logger = get_logger("perdure.programs")
+
+_OWNERS: dict[tuple[str, str, str], ReferenceType[BaseSessionService]] = {}
+"""The service of this program that had a durable session last, by app, user and session."""
 
 Beside = Callable[[Any], Awaitable[Any]]
 """Runs a coroutine on the loop of the workers."""
@@ -42,13 +49,31 @@ class Mirror:
             SessionUnreadable: No worker answers for the durable session.
         """
         if not await self._create():
+            self._tell_of_another()
             await self.fill()
+        _OWNERS[self._key()] = ref(self._service)
         view: SessionView = await self._beside(self._runner.get_session(**self._who))
         state = stored_part(self._session.state)
         changed = {key: value for key, value in state.items() if view.state.get(key, _MISSING) != value}
         if changed:
             event = await self._beside(self._runner.change_state(**self._who, state_delta=changed))
             self._known.add(event.id)
+
+    def _key(self) -> tuple[str, str, str]:
+        return (self._session.app_name, self._session.user_id, self._session.id)
+
+    def _tell_of_another(self) -> None:
+        """Warn of a session that is new to its service and that another one of the program had: google.adk has two."""
+        owner = _OWNERS.get(self._key())
+        if owner is not None and owner() is not self._service and not self._session.events:
+            app, user, session = self._key()
+            _logger.warning(
+                "a session goes on with what another runner of this program has in it: a durable one is known by its"
+                " app, user and id; give it another id to begin anew",
+                app=app,
+                user=user,
+                session=session,
+            )
 
     async def _create(self) -> bool:
         """Make the durable session, if there is none; returns whether there was none."""

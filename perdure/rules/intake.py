@@ -21,7 +21,7 @@ from perdure.errors import (
     NotResumable,
     QueueFull,
 )
-from perdure.journal.credentials import parse_credential
+from perdure.journal.credentials import parse_credential, unwrapped
 from perdure.journal.entries import AnswerAccepted, MessageAccepted
 from perdure.journal.events import (
     QUESTIONS,
@@ -218,7 +218,7 @@ def _check_response(projection: Projection, response: types.FunctionResponse) ->
     if call.pending.name == REQUEST_CONFIRMATION:
         parse_confirmation(response.response or {})
     if call.pending.name == REQUEST_CREDENTIAL:
-        parse_credential(response.response or {})
+        parse_credential(unwrapped(response.id, response.response or {}))
     if call.pending.name == REQUEST_RECONCILE:
         parse_verdict(response.response or {})
     return call
@@ -246,9 +246,8 @@ def named(content: types.Content, calls: list[Call]) -> types.Content:
     for part in content.parts or []:
         response = part.function_response
         if response is not None:
-            response = response.model_copy(
-                update={"name": names[response.id or ""], "response": response.response or {}}
-            )
+            given = unwrapped(response.id, response.response or {})
+            response = response.model_copy(update={"name": names[response.id or ""], "response": given})
             part = part.model_copy(update={"function_response": response})
         parts.append(part)
     return content.model_copy(update={"role": "user", "parts": parts})

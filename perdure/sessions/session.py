@@ -26,6 +26,7 @@ from perdure.errors import (
     SessionNotFound,
     SessionUnreadable,
 )
+from perdure.journal.credentials import unwrapped
 from perdure.journal.entries import Entry
 from perdure.journal.events import USER, Event, user_content
 from perdure.journal.fold import fold_journal
@@ -263,7 +264,8 @@ class Session:
             response = part.function_response
             if response is not None and response.response:
                 which = f"{request_id}/{number}"
-                told = await self._vault.seal(self.key, response.response, request_id=which)
+                given = unwrapped(response.id, response.response)
+                told = await self._vault.seal(self.key, given, request_id=which)
                 part = part.model_copy(update={"function_response": response.model_copy(update={"response": told})})
             parts.append(part)
         return content.model_copy(update={"parts": parts})

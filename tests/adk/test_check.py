@@ -259,6 +259,26 @@ def test_what_is_refused_of_a_graph_is_named(fields: dict[str, Any], why: str) -
         compile_adk_app(app)
 
 
+@pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
+def test_a_graph_or_a_node_among_an_agents_tools_is_refused() -> None:
+    """google.adk runs it with the agent's own queue of events, and what it asks belongs to the agent's turn."""
+    from google.adk.workflow import Workflow, node
+
+    def look_up(node_input: str) -> str:
+        return node_input
+
+    graph: Any = Workflow(name="search", description="Search.", input_schema=str, edges=[("START", look_up)])
+    look_at_it: Any = node(look_up, name="look_at_it")
+    root = agent("clerk", tools=[graph, look_at_it])
+    parts = parts_of(root)
+    assert {name: part.verdict for name, part in parts.items()} == {
+        "clerk": "durable",
+        "clerk/search": "refused",
+        "clerk/look_at_it": "refused",
+    }
+    assert parts["clerk/search"].reason == ("agent 'clerk': tool 'search' is a NodeTool, which is not supported yet")
+
+
 def test_who_uses_memory_or_asks_for_credentials_is_noted() -> None:
     seen = look_at(make_app("shop", agent("clerk", tools=[preload_memory])))
     assert seen.remembers == ["tool 'preload_memory' of agent 'clerk'"]

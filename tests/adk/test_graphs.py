@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.apps.app import App, ResumabilityConfig
+from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes
 from google.adk.events.event import Event
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.runners import InMemoryRunner
@@ -611,6 +612,28 @@ async def test_a_node_asks_for_a_credential_that_no_history_has(client: Client, 
         (asked,) = (await user.run("go")).pending
         assert (asked.name, asked.agent) == ("adk_request_credential", "mail")
         done = await user.answered({asked.id: GIVEN_KEY})
+        assert done.status == "finished", done.failures
+        assert (await user.events())[-1].output == {"right": True}
+        await check_no_history_has(user, KEY)
+
+
+async def test_a_node_takes_an_api_key_alone(client: Client, app_name: str, tmp_path: Path) -> None:
+    """google.adk takes it under `result`; it is as secret as a whole credential."""
+    store = FileCredentialStore(tmp_path)
+    raw = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="placeholder")
+    config = KEY_CONFIG.model_copy(update={"raw_auth_credential": raw})
+
+    @node(auth_config=config, rerun_on_resume=True)
+    def fetch(ctx: Context) -> dict[str, Any]:
+        given = ctx.get_auth_response(config)
+        return {"right": given is not None and given.api_key == KEY}
+
+    app = app_of(app_name, Workflow(name="mail", edges=[("START", fetch)]))
+    async with serving(client, app, credentials=store):
+        user = user_of(client, app_name, store)
+        await user.create()
+        (asked,) = (await user.run("go")).pending
+        done = await user.answered({asked.id: KEY})
         assert done.status == "finished", done.failures
         assert (await user.events())[-1].output == {"right": True}
         await check_no_history_has(user, KEY)

@@ -29,6 +29,7 @@ from perdure.adk.trees import walk
 from perdure.client import Runner
 from perdure.errors import DefinitionError
 from perdure.journal.fold import fold_journal
+from perdure.messages.keys import SessionKey
 from perdure.messages.session import Trial
 from perdure.recovery.salvage import salvage
 from perdure.views.explanation import explain_session
@@ -296,7 +297,7 @@ async def test_it_says_who_waits_for_the_next_message(client: Client, app_name: 
         view = await user.run("table")
         assert (view.status, view.pending) == ("waiting", ())
         assert view.reason == "agent 'booker' waits for the user's next message"
-        told = explain_session((await user.view()).key, await user.journal())
+        told = explain_session(await user.journal(), SessionKey(app_name, "u", "s"))
         (invocation,) = told.invocations
         assert invocation.resume.why == "it waits, and only the user's next message moves it on"
         step = invocation.resume.step

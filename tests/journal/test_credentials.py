@@ -16,6 +16,7 @@ from perdure.journal.credentials import (
     is_credential_request,
     needed_by,
     parse_credential,
+    unwrapped,
 )
 from perdure.journal.events import Event, EventActions
 
@@ -124,3 +125,21 @@ def test_an_answer_without_a_credential_is_malformed(response: Json) -> None:
 def test_the_example_is_a_credential(scheme: Json) -> None:
     example = example_credential({"authConfig": {"authScheme": scheme}})
     assert parse_credential({"exchangedAuthCredential": example}) == example
+
+
+@pytest.mark.parametrize(
+    ("id", "response", "given"),
+    [
+        ("wf_auth:g@1/n@1", {"result": "k"}, {"authType": "apiKey", "apiKey": "k"}),
+        ("wf_auth:g@1/n@1", {"result": 7}, {"authType": "apiKey", "apiKey": "7"}),
+        ("wf_auth:g@1/n@1", {"result": {"authType": "http"}}, {"authType": "http"}),
+        ("wf_auth:g@1/n@1", {"result": True}, {"result": True}),
+        ("wf_auth:g@1/n@1", {"result": None}, {"result": None}),
+        ("wf_auth:g@1/n@1", {"authType": "apiKey"}, {"authType": "apiKey"}),
+        ("adk-1", {"result": "k"}, {"result": "k"}),
+        (None, {"result": "k"}, {"result": "k"}),
+    ],
+)
+def test_a_graphs_node_takes_a_credential_under_result(id: str | None, response: Json, given: Json) -> None:
+    """As google.adk has it: to a tool, that says nothing."""
+    assert unwrapped(id, response) == given

@@ -30,6 +30,7 @@ from temporalio.client import Client
 
 import perdure
 from perdure.adk import InMemoryRunner, Runner
+from perdure.config import pause_at_exit
 from perdure.errors import DefinitionError, InvalidMessage, InvocationFailed, SessionNotFound
 from perdure.programs import embedded
 from tests.adk.support import Script, agent, call, say
@@ -143,6 +144,19 @@ async def test_an_empty_session_is_filled_from_the_durable_log(app_name: str) ->
         "clerk: more",
     ]
     assert (await again.session()).state["word"] == "sun"
+
+
+async def test_who_begins_a_session_that_another_runner_has_is_told(
+    app_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """google.adk has two sessions then, one in each service; a durable one is known by its names."""
+    for number in range(2):
+        program = Program(app_name, agent("clerk", say("one"), say("two")))
+        await program.create()
+        await program.run("go")
+        await program.run("again")
+        told = [record for record in caplog.records if "goes on with what another runner" in record.message]
+        assert len(told) == number
 
 
 async def test_the_program_changes_the_state_between_two_runs(app_name: str) -> None:
@@ -359,3 +373,20 @@ async def test_what_it_cannot_do_it_says(app_name: str) -> None:
     await refused.create()
     with pytest.raises(DefinitionError, match="two agents are named 'twin'"):
         await refused.run("go")
+
+
+def test_the_process_ends_a_moment_behind_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Temporal's threads may come once Python is shutting down, and abort it: a program's code would be lost."""
+    registered: list[str] = []
+
+    def register(function: Any, *args: Any) -> None:
+        registered.append(function.__name__)
+
+    embedded.embedded.cache_clear()
+    pause_at_exit.cache_clear()
+    monkeypatch.setattr("atexit.register", register)
+    embedded.embedded()
+    # The last one that was registered comes first.
+    assert registered[::-1] == ["close", "sleep"]
+    # None was, really.
+    pause_at_exit.cache_clear()
