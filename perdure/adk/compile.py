@@ -26,6 +26,7 @@ from perdure.adk.pinning import plain_values
 from perdure.adk.supported import (
     Problem,
     is_custom,
+    is_remote,
     mode_of,
     model_name,
     problem_of_agent,
@@ -184,7 +185,7 @@ class _Look:
         self._callbacks(agent, _AGENT_CALLBACKS)
         tools: tuple[ToolPlan, ...] = ()
         custom = is_custom(agent)
-        if custom and self.closely:
+        if custom and self.closely and not is_remote(agent):
             run = type(agent).run_async if runs_itself(agent) else getattr(type(agent), "_run_async_impl")  # noqa: B009
             self.seen.code.append(UserCode("agent", f"the code of agent {agent.name!r}", run))
         if isinstance(agent, LlmAgent) and not custom:
@@ -321,6 +322,8 @@ def _refused(part: Part, problem: Problem) -> Part:
 
 def _coarser(agent: BaseAgent, tree: Tree) -> str | None:
     """Return how an agent is less durable than others, if it is."""
+    if is_remote(agent):
+        return "its turn is one step: the remote agent is asked again if that is cut off"
     if is_custom(agent):
         if isinstance(agent, LlmAgent):
             return "its code is one step, its model calls and its tools with it: it runs again if it is cut off"

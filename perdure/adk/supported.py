@@ -26,6 +26,7 @@ __all__ = [
     "Problem",
     "held_by",
     "is_custom",
+    "is_remote",
     "mode_of",
     "model_name",
     "problem_of_agent",
@@ -100,6 +101,8 @@ def problem_of_agent(
         above: The agents above it, the root first.
         in_tool: A tool runs its tree.
     """
+    if is_remote(agent):
+        return _problem_of_remote(agent, as_node=as_node)
     if any(_overrides(agent, name, _class_of(agent) or BaseAgent) for name in _RUN_AS_NODE):
         return Problem(f"{type(agent).__name__} runs as a node of a graph, {_NOT_YET}", "override _run_async_impl")
     if is_custom(agent):
@@ -120,13 +123,22 @@ def problem_of_agent(
 
 
 def is_custom(agent: BaseAgent) -> bool:
-    """Return whether an agent is a custom one: its class, which is not google.adk's, says how it runs."""
-    if is_graph(agent):
-        return False
+    """Return whether an agent is a custom one: code of its class says how it runs, which is not google.adk's.
+
+    A remote one counts as such: all that it does is one call.
+    """
+    if is_graph(agent) or is_remote(agent):
+        return is_remote(agent)
     cls = _class_of(agent) or BaseAgent
     # By their code, not their class: what a subclass overrides is a custom agent's.
     owner = next((one for one in type(agent).__mro__ if any(name in vars(one) for name in _RUN)), BaseAgent)
     return any(_overrides(agent, name, cls) for name in _RUN) and not owner.__module__.startswith("google.adk.")
+
+
+def is_remote(agent: BaseAgent) -> bool:
+    """Return whether an agent is elsewhere, and is asked by A2A. By name: it comes with an extra of google.adk's."""
+    kinds = (one for one in type(agent).__mro__ if one.__module__.startswith("google.adk."))
+    return any(one.__name__ == "RemoteA2aAgent" for one in kinds)
 
 
 def runs_itself(agent: BaseAgent) -> bool:
@@ -146,6 +158,15 @@ def mode_of(agent: BaseAgent) -> Literal["task", "single_turn"] | None:
     """Return as what google.adk 2 runs an agent that others give tasks to; `None` for one that users talk with."""
     mode = str(getattr(agent, "mode", None) or "chat")
     return "task" if mode == "task" else "single_turn" if mode == "single_turn" else None
+
+
+def _problem_of_remote(agent: BaseAgent, *, as_node: bool) -> Problem | None:
+    if as_node:
+        return Problem(f"a remote agent as a node of a graph {_NOT_YET}", "make it a sub-agent of an LlmAgent")
+    mode = mode_of(agent)
+    if mode is not None:
+        return Problem(f"mode={mode!r} of a remote agent {_NOT_YET}", "leave it out, and have it transferred to")
+    return None
 
 
 def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool) -> Problem | None:

@@ -1,0 +1,86 @@
+"""Remote agents of google.adk's, asked by A2A: each turn of one is a step."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from perdure.adk.compile import look_at
+from tests.adk.support import agent, call, make_app, say
+from tests.workflows.support import serving
+
+pytest.importorskip("a2a", reason="google-adk[a2a] is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import uvicorn
+    from google.adk.a2a.utils.agent_to_a2a import to_a2a
+    from google.adk.agents.remote_a2a_agent import RemoteA2aAgent
+
+
+@pytest.fixture
+def far() -> Generator[str]:
+    """Serve an agent by A2A; yields its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    app = to_a2a(agent("far", *[say("It is far.")] * 3, description="far"), host="127.0.0.1", port=port)
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started:
+        assert time.monotonic() < deadline, "the agent is not served"
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+def remote(address: str, **fields: Any) -> RemoteA2aAgent:
+    return RemoteA2aAgent(name="far", agent_card=f"{address}/.well-known/agent-card.json", **fields)
+
+
+@pytest.mark.server
+async def test_a_remote_agent_is_asked_in_a_step(client: Client, app_name: str, far: str) -> None:
+    desk = agent("desk", call("transfer_to_agent", agent_name="far"), say("Back."), sub_agents=[remote(far)])
+    async with serving(client, make_app(app_name, desk)) as user:
+        await user.create()
+        view = await user.run("how far?")
+        assert view.status == "finished", view.failures
+        assert (await user.log())[-1] == "far: It is far."
+        assert (await user.run("and now?")).status == "finished"
+        assert (await user.log())[-1] == "desk: Back."
+
+
+@pytest.mark.server
+async def test_one_that_does_not_answer_says_so_in_the_log(client: Client, app_name: str) -> None:
+    desk = agent("desk", call("transfer_to_agent", agent_name="far"), sub_agents=[remote("http://127.0.0.1:9")])
+    async with serving(client, make_app(app_name, desk)) as user:
+        await user.create()
+        await user.run("how far?")
+        told = (await user.events())[-1]
+        assert (told.author, told.content) == ("far", None)
+        assert "agent card" in (told.error_message or "").lower()
+
+
+def test_check_says_what_is_repeated() -> None:
+    seen = look_at(make_app("shop", remote("http://127.0.0.1:9")))
+    assert [(part.kind, part.verdict, part.reason) for part in seen.parts] == [
+        ("RemoteA2aAgent", "coarser", "its turn is one step: the remote agent is asked again if that is cut off")
+    ]
+
+
+def test_a_mode_of_one_is_refused_by_name() -> None:
+    desk = agent("desk", sub_agents=[remote("http://127.0.0.1:9", mode="task")])
+    refused = look_at(make_app("shop", desk)).refused
+    assert refused is not None
+    assert "mode='task' of a remote agent is not supported yet" in (refused.reason or "")
