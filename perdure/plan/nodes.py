@@ -12,8 +12,9 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
+
+from perdure.plan.contents import types
 
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
 

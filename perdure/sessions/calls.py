@@ -50,7 +50,7 @@ from perdure.messages.session import (
 from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
-from perdure.temporal.query_guard import BETWEEN_STEPS
+from perdure.temporal.refused_queries import BETWEEN_STEPS
 from perdure.views.pages import look
 
 _Handle = WorkflowHandle[Any, Any]

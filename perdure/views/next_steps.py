@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, assert_never
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict
 
 from perdure.errors import InvalidMessage
@@ -20,6 +19,7 @@ from perdure.journal.projection import Projection
 from perdure.journal.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun, Standing, current_child, last_step, times_looped
+from perdure.plan.contents import types
 from perdure.plan.nodes import (
     CustomNode,
     LlmNode,
