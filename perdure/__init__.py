@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from perdure.client import (
         Runner,
     )
+    from perdure.compiler.loading import load_app
     from perdure.config import (
         ConnectionConfig,
         WorkerConfig,
@@ -187,6 +188,7 @@ __all__ = [
     "create_workers",
     "durable",
     "exit_loop",
+    "load_app",
     "load_artifacts",
     "run_workers",
     "transfer_to_agent",
@@ -201,6 +203,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "perdure.artifacts": ("ArtifactService", "ArtifactVersion", "BlobArtifactService", "FileArtifactService"),
     "perdure.client": ("Runner",),
+    "perdure.compiler.loading": ("load_app",),
     "perdure.config": ("ConnectionConfig", "WorkerConfig", "connect"),
     "perdure.rules.in_doubt": ("Reconciled",),
     "perdure.errors": (

@@ -18,6 +18,7 @@ from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
 from perdure.cli.invocations import respond, run, stop
 from perdure.cli.listings import effects, events, pending, sessions
+from perdure.cli.new.command import new
 from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
 from perdure.cli.prove import prove
@@ -36,7 +37,8 @@ from perdure.plan.only_shown import only_show
 def main(context: click.Context) -> None:
     """Run agents as Temporal workflows: they wait for days, and any process may die.
 
-    Start with `perdure dev PATH` in one terminal and `perdure run APP "a message"` in another.
+    Start with `perdure new NAME`, which makes a folder with an agent that runs; then `perdure dev NAME` in one terminal
+    and `perdure run NAME "a message"` in another.
 
     \b
     Exit codes:
@@ -54,7 +56,7 @@ def main(context: click.Context) -> None:
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _FILES = (artifacts, export, import_, plan, replay, prove)
-_COMMANDS = (dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
+_COMMANDS = (new, dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)
 
