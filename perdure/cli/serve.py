@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from perdure.streams.hub import TokenHub
 
 
+_KNOWN_AFTER = timedelta(seconds=1)
+"""So `perdure run` can name the apps that are served to who misspells one."""
+
+
 def _worker_options(command: Command) -> Command:
     options: list[Callable[[Command], Command]] = [
         click.option("--max-activities", type=click.IntRange(min=1), help="Model calls and tools at a time, per app."),
@@ -163,7 +167,7 @@ async def _dev(
     stop = stop_on_signal()
     apps = _prepare(targets, options)
     async with AsyncExitStack() as stack:
-        watched = await stack.enter_async_context(telemetry(options, "perdure-dev"))
+        watched = await stack.enter_async_context(telemetry(options, "perdure-dev", known_after=_KNOWN_AFTER))
         config = watched.watch(connection.config().resolve())
         client, server = await reach(config, stack, ui_port=ui_port, data=data)
         served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)

@@ -80,6 +80,9 @@ async def test_what_is_made_runs_by_the_commands_that_are_printed(
     dev = await shell.start(dev_command)
     try:
         assert f"app          {app_name}\n" in await ready(dev)
+        if not options:
+            code, said = await shell.run(f"perdure run {app_name}x hi")
+            assert (code, f"Did you mean '{app_name}'?" in said) == (1, True), said
         code, said = await shell.run(run_command)
         assert code == (2 if "--human-in-the-loop" in options else 0), said
         if code == 2:
