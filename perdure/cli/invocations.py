@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _PATIENCE = 2.0
 """Seconds for which a worker is waited for that has just been started."""
 
+_NAMED = 20
+"""Apps that are served which an error names."""
+
 
 @click.command()
 @session_options(required=False)
@@ -82,10 +85,10 @@ def run(
         from perdure.client import Runner
         from perdure.config import connect
 
-        client = await connect(connection.config())
-        if not wait_for_worker:
-            await _check_served(client, name.app)
         async with streams_of(connection, stream_from, on=stream) as streams:
+            client = await connect(connection.config())
+            if not wait_for_worker:
+                await _check_served(client, name.app)
             runner = Runner(name.app, client, streams=streams)
             key = await _open_session(runner, name)
             if not as_json and name.session is None:
@@ -219,7 +222,8 @@ async def _check_served(client: Client, app: str) -> None:
     apps = await served_apps(client)
     near = get_close_matches(app, apps, n=1)
     where = client.service_client.config.target_host
-    served = f"served at {where}: {', '.join(apps)}" if apps else f"no app is served at {where}"
+    names = ", ".join(apps[:_NAMED]) + (f" and {len(apps) - _NAMED} more" if len(apps) > _NAMED else "")
+    served = f"served at {where}: {names}" if apps else f"no app is served at {where}"
     meant = f" Did you mean {near[0]!r}?" if near else ""
     raise click.ClickException(
         f"no worker serves app {app!r}, so nothing was sent; {served}.{meant} Start a worker by `perdure dev PATH`, or"
