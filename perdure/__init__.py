@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from perdure.client import (
         Runner,
     )
+    from perdure.compiler.loading import load_app
     from perdure.config import (
         ConnectionConfig,
         WorkerConfig,
@@ -189,6 +190,7 @@ __all__ = [
     "create_workers",
     "durable",
     "exit_loop",
+    "load_app",
     "load_artifacts",
     "run_workers",
     "transfer_to_agent",
@@ -203,6 +205,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "perdure.artifacts": ("ArtifactService", "ArtifactVersion", "BlobArtifactService", "FileArtifactService"),
     "perdure.client": ("Runner",),
+    "perdure.compiler.loading": ("load_app",),
     "perdure.config": ("ConnectionConfig", "WorkerConfig", "connect"),
     "perdure.rules.in_doubt": ("Reconciled",),
     "perdure.errors": (

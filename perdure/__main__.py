@@ -13,7 +13,7 @@ from perdure.escapes import escaped
 def entry_point() -> NoReturn:
     """Run the command of this process's command line, and end the process."""
     try:
-        code = run_command(sys.argv[1:])
+        code = run_command(sys.argv[1:], own_process=True)
     except KeyboardInterrupt:
         code = 130
     except BaseException:

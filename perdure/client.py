@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from copy import copy
 from typing import Any, Unpack
 
-from google.genai import types
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
@@ -15,6 +14,7 @@ from perdure.journal.entries import Entry
 from perdure.journal.events import Event
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.messages.session import Effect, EffectsPage, InvocationResult, InvocationView, SessionView, Trial
+from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.sessions import Door, RunnerOptions, Sessions

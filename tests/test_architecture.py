@@ -33,12 +33,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "artifacts": frozenset(),
     "credentials": frozenset({"journal", "messages.keys", "artifacts.names"}),
     "models": frozenset({"journal"}),
-    "streams": frozenset({"journal"}),
+    "streams": frozenset({"plan.contents", "journal"}),
     "telemetry": frozenset({"plan", "journal", "messages"}),
     "agents": frozenset({"plan", "journal", "artifacts", "models.base"}),
     "compiler": frozenset({"plan", "journal", "agents", "models"}),
     "temporal": frozenset({"journal.compact_json", "plan", "compiler.registry"}),
-    "recovery": _PURE | {"temporal.payloads", "temporal.query_guard"},
+    "recovery": _PURE | {"temporal.payloads", "temporal.refused_queries"},
     "steps": _PURE | {"agents", "compiler.registry", "models", "artifacts", "streams", "telemetry.step"},
     "adk": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "credentials", "streams"}

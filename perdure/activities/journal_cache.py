@@ -30,7 +30,7 @@ from perdure.messages.session import (
 from perdure.recovery.slices import read_archive
 from perdure.steps.base import Snapshot
 from perdure.steps.prompt import PromptMemo
-from perdure.temporal.query_guard import ask_again
+from perdure.temporal.refused_queries import ask_again
 
 _READY = 100
 """So many copies are never packed. Most sessions wait for people, most of the time."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,9 +28,17 @@ from perdure.errors import CallNotFound, InvocationFailed, SessionExists
 from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
+    from temporalio.client import Client
+
     from perdure.client import Runner
     from perdure.messages.session import InvocationResult, InvocationView
     from perdure.streams.hub import TokenHub
+
+_PATIENCE = 2.0
+"""Seconds for which a worker is waited for that has just been started."""
+
+_NAMED = 20
+"""Apps that are served which an error names."""
 
 
 @click.command()
@@ -40,6 +49,9 @@ if TYPE_CHECKING:
 @click.option("--max-llm-calls", type=int, help="Model calls of the invocation.  [default: as the app says]")
 @stream_options
 @click.option("--no-wait", is_flag=True, help="Start it, and do not follow it.")
+@click.option(
+    "--wait-for-worker", is_flag=True, help="Send it though nobody serves APP; it begins when a worker is up."
+)
 @json_option
 @connection_options
 def run(
@@ -49,6 +61,7 @@ def run(
     request_id: str | None,
     max_llm_calls: int | None,
     no_wait: bool,
+    wait_for_worker: bool,
     stream: bool,
     stream_from: tuple[str, ...],
     as_json: bool,
@@ -56,9 +69,9 @@ def run(
 ) -> int:
     """Send MESSAGE to APP and print the events until the invocation ends or waits.
 
-    Without --session a new session is made and its id printed; a --session that does not exist is made. A MESSAGE of
-    `-` is read from standard input. With --json each line is an event as ADK writes it, and the last line is
-    `{"user_id", "session_id", "invocation"}`.
+    Without --session a new session is made and its id printed; a --session that does not exist is made. Nothing is made
+    if no worker serves APP, unless --wait-for-worker says so. A MESSAGE of `-` is read from standard input. With --json
+    each line is an event as ADK writes it, and the last line is `{"user_id", "session_id", "invocation"}`.
 
     \b
     Examples:
@@ -70,9 +83,13 @@ def run(
 
     async def talk() -> int:
         from perdure.client import Runner
+        from perdure.config import connect
 
         async with streams_of(connection, stream_from, on=stream) as streams:
-            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            client = await connect(connection.config())
+            if not wait_for_worker:
+                await _check_served(client, name.app)
+            runner = Runner(name.app, client, streams=streams)
             key = await _open_session(runner, name)
             if not as_json and name.session is None:
                 say(f"session {key.session} of user {key.user}", err=True)
@@ -190,6 +207,28 @@ def streams_of(
         return heard((), None)
     config = connection.config().resolve()
     return heard(stream_from or dev_addresses(config), config.payload_codec, wait=True)
+
+
+async def _check_served(client: Client, app: str) -> None:
+    """Check that a worker serves an app: a message to a name that is misspelled would wait for ever.
+
+    Raises:
+        click.ClickException: None does.
+    """
+    from perdure.sessions.served import is_served, served_apps
+
+    if await is_served(client, app, _PATIENCE):
+        return
+    apps = await served_apps(client)
+    near = get_close_matches(app, apps, n=1)
+    where = client.service_client.config.target_host
+    names = ", ".join(apps[:_NAMED]) + (f" and {len(apps) - _NAMED} more" if len(apps) > _NAMED else "")
+    served = f"served at {where}: {names}" if apps else f"no app is served at {where}"
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    raise click.ClickException(
+        f"no worker serves app {app!r}, so nothing was sent; {served}.{meant} Start a worker by `perdure dev PATH`, or"
+        " say --wait-for-worker to have the message wait for one"
+    )
 
 
 async def _open_session(runner: Runner, name: SessionName) -> SessionKey:

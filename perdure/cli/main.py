@@ -18,6 +18,7 @@ from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
 from perdure.cli.invocations import respond, run, stop
 from perdure.cli.listings import effects, events, pending, sessions
+from perdure.cli.new.command import new
 from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
 from perdure.cli.prove import prove
@@ -27,14 +28,17 @@ from perdure.cli.serve import dev, worker
 from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
 from perdure.errors import ConnectionFailed, PerdureError
+from perdure.plan.only_shown import only_show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="perdure")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Run agents as Temporal workflows: they wait for days, and any process may die.
 
-    Start with `perdure dev PATH` in one terminal and `perdure run APP "a message"` in another.
+    Start with `perdure new NAME`, which makes a folder with an agent that runs; then `perdure dev NAME` in one terminal
+    and `perdure run NAME "a message"` in another.
 
     \b
     Exit codes:
@@ -45,28 +49,36 @@ def main() -> None:
       69   no Temporal server answers
       130  Ctrl-C; what runs in Temporal runs on
     """
+    if context.obj is _OWN_PROCESS and context.invoked_subcommand in {command.name for command in (*_TURNS, *_VIEWS)}:
+        only_show()
 
 
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _FILES = (artifacts, export, import_, plan, replay, prove)
-_COMMANDS = (dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
+_COMMANDS = (new, dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)
 
 
-def run_command(arguments: Sequence[str]) -> int:
+_OWN_PROCESS = object()
+
+
+def run_command(arguments: Sequence[str], *, own_process: bool = False) -> int:
     """Run one command; errors that Perdure raises on purpose are printed to standard error.
 
     Args:
         arguments: What stands behind `perdure` on the command line.
+        own_process: This process runs nothing else of Perdure, before or after, so it may load less.
 
     Returns:
         The exit code.
     """
     stdout = sys.stdout
     try:
-        code: object = main.main(list(arguments), prog_name="perdure", standalone_mode=False)
+        code: object = main.main(
+            list(arguments), prog_name="perdure", standalone_mode=False, obj=_OWN_PROCESS if own_process else None
+        )
     except click.UsageError as error:
         show_refusal(error)
         return ExitCode.USAGE

@@ -17,8 +17,9 @@ from perdure.cli.api import DEFAULT_PORT, api_config, api_options, listening, ur
 from perdure.cli.api import serve as serve_api
 from perdure.cli.artifacts import default_storage, open_storage, storage_options
 from perdure.cli.exits import ExitCode
+from perdure.cli.help.grouped import GroupedCommand
 from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
-from perdure.cli.output import say, warn_of_broken, why_not
+from perdure.cli.output import say, warn_of_broken, warn_of_no_key, why_not
 from perdure.cli.streaming import check_listen, dev_addresses, listen_option, told
 from perdure.cli.telemetry import Telemetry, grace_option, health_options, telemetry, telemetry_options
 from perdure.errors import ConnectionFailed, DefinitionError
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
     from perdure.logs import Level
     from perdure.serving.dev_server import DevServer
     from perdure.streams.hub import TokenHub
+
+
+_FIRST = ("port", "web", "address", "temporal_port", "ui_port", "data", "artifacts", "log_level")
+"""What `dev --help` shows first."""
+
+_KNOWN_AFTER = timedelta(seconds=1)
+"""So `perdure run` can name the apps that are served to who misspells one."""
 
 
 def _worker_options(command: Command) -> Command:
@@ -61,7 +69,7 @@ def _worker_options(command: Command) -> Command:
     return with_options(command, options)
 
 
-@click.command()
+@click.command(cls=GroupedCommand, first=_FIRST)
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option(
     "--temporal-port", type=click.IntRange(1, 65535), help="Port of Temporal.  [default: the address's, 7233]"
@@ -116,7 +124,7 @@ def dev(
     return run_serving(_dev(targets, connection, ui_port, data, options))
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @_worker_options
 @storage_options
@@ -163,7 +171,7 @@ async def _dev(
     stop = stop_on_signal()
     apps = _prepare(targets, options)
     async with AsyncExitStack() as stack:
-        watched = await stack.enter_async_context(telemetry(options, "perdure-dev"))
+        watched = await stack.enter_async_context(telemetry(options, "perdure-dev", known_after=_KNOWN_AFTER))
         config = watched.watch(connection.config().resolve())
         client, server = await reach(config, stack, ui_port=ui_port, data=data)
         served = _listen_for_api({**options, "temporal_ui": options["temporal_ui"] or _ui_of(server)}, stack)
@@ -302,6 +310,8 @@ def _greet(
         say(f"app          {app.name}{f' ({said})' if said else ''}")
     address = server.address if server is not None else config.address
     tried = next((app for app in apps if why_not(app) is None), apps[0])
+    for app in apps:
+        warn_of_no_key(app)
     say(f'try          perdure run --address {address} {tried.name} "hello"')
     say("Ctrl-C ends it.")
 

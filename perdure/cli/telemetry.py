@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -117,7 +118,10 @@ class Telemetry:
 
 @asynccontextmanager
 async def telemetry(
-    options: dict[str, Any], service: str, on_lost_step: Callable[[], None] | None = None
+    options: dict[str, Any],
+    service: str,
+    on_lost_step: Callable[[], None] | None = None,
+    known_after: timedelta | None = None,
 ) -> AsyncGenerator[Telemetry]:
     """Set up what the options ask for, and send the last spans when the block ends.
 
@@ -125,12 +129,13 @@ async def telemetry(
         options: Of the command.
         service: Its name in traces.
         on_lost_step: Called, in any thread, when Temporal's core has lost a session's step. Default: it only logs it.
+        known_after: How soon the server can name the process's workers, without metrics. Default: after a minute.
 
     Raises:
         click.ClickException: A package is missing.
         DefinitionError: The metrics' address cannot be had, or the environment asks for what there is not.
     """
-    runtime = _runtime(options["metrics"], on_lost_step)
+    runtime = _runtime(options["metrics"], on_lost_step, known_after)
     if options["metrics"] is not None:
         say(f"perdure: metrics at http://{options['metrics']}/metrics", err=True)
     tracing = _tracing(service) if options["otel"] else None
@@ -141,8 +146,10 @@ async def telemetry(
             await asyncio.to_thread(tracing.close)
 
 
-def _runtime(metrics: str | None, on_lost_step: Callable[[], None] | None) -> Runtime | None:
-    if metrics is None and on_lost_step is None:
+def _runtime(
+    metrics: str | None, on_lost_step: Callable[[], None] | None, known_after: timedelta | None
+) -> Runtime | None:
+    if metrics is None and on_lost_step is None and known_after is None:
         return None
     from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 
@@ -151,7 +158,8 @@ def _runtime(metrics: str | None, on_lost_step: Callable[[], None] | None) -> Ru
 
     logging = core_logging(on_lost_step) if on_lost_step is not None else LoggingConfig.default
     if metrics is None:
-        return Runtime(telemetry=TelemetryConfig(logging=logging))
+        interval = known_after or timedelta(seconds=60)
+        return Runtime(telemetry=TelemetryConfig(logging=logging), worker_heartbeat_interval=interval)
     return prometheus_runtime(metrics, logging)
 
 

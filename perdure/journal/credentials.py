@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from google.genai import types
 from pydantic_core import from_json
 
 from perdure.errors import InvalidMessage
 from perdure.journal.events import REQUEST_CREDENTIAL, Event
+from perdure.plan.contents import types
 
 TOOLSET = "_adk_toolset_auth_"
 """Begins what a question names that is for a toolset: ADK asks before the tools are listed, so there is no call."""

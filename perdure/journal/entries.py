@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from perdure.journal.compact_json import briefly, unsaid, unsaid_one
@@ -18,6 +17,7 @@ from perdure.journal.events import Event
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.run_paths import RunPath
 from perdure.journal.tool_output import AgentAsked, ToolOutput
+from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 
 _M = TypeVar("_M", bound=BaseModel)

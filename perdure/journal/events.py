@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Self, cast
 
-from google.genai import types
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -22,6 +21,7 @@ from pydantic import (
 )
 
 from perdure.journal.compact_json import is_brief, unsaid
+from perdure.plan.contents import types
 
 USER = "user"
 """The author of everything that a person or another system sent; no agent may be named so."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from google.genai import types
-
 from perdure.journal.credentials import asking_call, needed_by
 from perdure.journal.entries import (
     ActivityKept,
@@ -61,6 +59,7 @@ from perdure.journal.scopes import begin_scope, parts_for_scopes, pin_scopes, re
 from perdure.journal.secrets import redacted_args
 from perdure.journal.tasks import is_reply
 from perdure.journal.tool_runs import add_run
+from perdure.plan.contents import types
 from perdure.plan.nodes import CustomNode, Plan
 
 

@@ -11,10 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from google.genai import types
 from pydantic import Field, ValidationError
 
 from perdure.journal.events import AdkModel, Event, is_on_branch
+from perdure.plan.contents import types
 
 
 class Compaction(AdkModel):

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from google.genai import types
-
 from perdure.journal.events import Event
+from perdure.plan.contents import types
 
 MOST_ASKED = 3
 """How often a model is asked at the most that answers with what can come out otherwise."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.journal.compact_json import unsaid
+from perdure.plan.contents import types
 
 __all__ = ["NodeRun"]
 

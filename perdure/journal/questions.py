@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from perdure.errors import InvalidMessage
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE, Event, ToolConfirmation, asked_about
+from perdure.plan.contents import types
 
 _EXPECTED = (
     'a call in doubt takes {"happened": true, "result": …} (it took effect; the model gets the result),'

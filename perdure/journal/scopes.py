@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from google.genai import types
-
 from perdure.journal.entries import ScopeBegan
 from perdure.journal.events import USER, Event, EventActions
 from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection, stored_part
+from perdure.plan.contents import types
 
 _OF_ADK = "_adk"
 """What keys of the state begin with that google.adk keeps for itself: no agent that a tool runs gets them."""

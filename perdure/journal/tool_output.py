@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.journal.compact_json import unsaid, unsaid_none, unsaid_one
 from perdure.journal.events import Event, EventActions, no_actions
+from perdure.plan.contents import types
 
 
 class RunTimes(BaseModel):

@@ -9,7 +9,6 @@ import json
 from hashlib import sha256
 from typing import Any, Literal
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
@@ -21,6 +20,7 @@ from perdure.journal.packing import unpack
 from perdure.journal.run_paths import RunPath
 from perdure.journal.tool_runs import Outcome, idempotency_key
 from perdure.messages.step_log import StepLog
+from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 
 LOAD_PLAN = "perdure:load_plan"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.journal.compact_json import unsaid
 from perdure.journal.events import Event
 from perdure.journal.node_runs import NodeRun
+from perdure.plan.contents import types
 
 
 class NextAgent(BaseModel):

@@ -12,10 +12,10 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.plan.answer_schemas import arguments_for
+from perdure.plan.contents import types
 
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from google.genai import types
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure
 
@@ -17,6 +16,7 @@ from perdure.journal.events import Event
 from perdure.journal.projection import Invocation
 from perdure.journal.questions import last_request, lets_run_again, times_asked
 from perdure.messages.session import AnswerInput, ToolInput
+from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode, Plan, ToolPlan
 from perdure.recovery.rebuilding import Rebuilder, tool_of
 from perdure.rules.failures import failure_text

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from google.genai import types
-
 from perdure.errors import RequestRefused
 from perdure.journal.entries import (
     MAX_EVENT_BYTES,
@@ -45,6 +43,7 @@ from perdure.messages.session import (
 )
 from perdure.messages.shared_state import ShareStateInput, StateChangeInput
 from perdure.messages.step_log import StepLog
+from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode, ToolPlan
 from perdure.recovery.rebuilt_entries import SAME_TIME, callback_ran, is_same_start, model_called, tool_start
 from perdure.rules.failures import MAX_CAUSE

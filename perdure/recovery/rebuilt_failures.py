@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from google.genai import types
-
 from perdure.journal.entries import ToolRan
 from perdure.journal.fold import apply_entry
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import ToolInput
+from perdure.plan.contents import types
 from perdure.recovery.rebuilding import Rebuilder, tool_of
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import failed_answer

@@ -22,7 +22,7 @@ from perdure.messages.session import NOT_REGISTERED
 from perdure.recovery.salvage import length_outside, salvage, shared_writes
 from perdure.recovery.slices import read_archive
 from perdure.temporal.payloads import ENCODING, ENCRYPTED, FAULT
-from perdure.temporal.query_guard import BETWEEN_STEPS
+from perdure.temporal.refused_queries import BETWEEN_STEPS
 
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""

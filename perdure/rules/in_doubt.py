@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from google.genai import types
-
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import REQUEST_RECONCILE, Event
 from perdure.messages.session import NOT_REGISTERED
+from perdure.plan.contents import types
 from perdure.plan.nodes import ToolPlan
 
 NOT_HAPPENED: Mapping[str, Any] = {

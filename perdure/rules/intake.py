@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from google.genai import types
-
 from perdure.errors import (
     CallAnswered,
     CallNotFound,
@@ -39,6 +37,7 @@ from perdure.journal.tasks import OpenTask
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
 from perdure.messages.shared_state import StateChangeInput
+from perdure.plan.contents import types
 from perdure.rules.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_json, check_keys
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.rules.tool_responses import wrap_result

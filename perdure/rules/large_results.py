@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from google.genai import types
 from pydantic_core import to_json
 
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
+from perdure.plan.contents import types
 from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, told_beside
 
 MAX_RESULT_BYTES = MAX_EVENT_BYTES - 50_000

@@ -10,11 +10,10 @@ import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from google.genai import types
-
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
 from perdure.journal.projection import Projection, stored_part
+from perdure.plan.contents import types
 from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
 from perdure.rules.tool_responses import error_output, told_beside
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from google.genai import types
-
 from perdure.errors import RequestIdTaken
 from perdure.journal.entries import (
     AnswerAccepted,
@@ -23,6 +21,7 @@ from perdure.journal.entries import (
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection, split_state_delta
 from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
+from perdure.plan.contents import types
 
 _Accepted = MessageAccepted | AnswerAccepted | ResumeAccepted
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from google.genai import types
-
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Event, EventActions, ToolConfirmation
+from perdure.plan.contents import types
 
 _AWAITS_CONFIRMATION = {"error": "This tool call requires confirmation, please approve or reject."}
 REJECTED = ToolOutput(result={"error": "This tool call is rejected."})

@@ -11,9 +11,6 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
@@ -50,7 +47,8 @@ from perdure.messages.session import (
 from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
-from perdure.temporal.query_guard import BETWEEN_STEPS
+from perdure.sessions.served import pollers_of
+from perdure.temporal.refused_queries import BETWEEN_STEPS
 from perdure.views.pages import look
 
 _Handle = WorkflowHandle[Any, Any]
@@ -224,13 +222,8 @@ class SessionCalls:
 
     async def is_served(self) -> bool:
         """Return whether a worker of the app has asked for work in the last minutes."""
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=self._app),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
         try:
-            return bool((await self._client.workflow_service.describe_task_queue(request)).pollers)
+            return bool(await pollers_of(self._client, self._app))
         except RPCError:
             return True
 

@@ -20,7 +20,7 @@ from perdure.journal.packing import pack, unpack
 from perdure.messages.session import JOURNAL, LOADING, JournalPage, PageInput, SessionInput
 from perdure.recovery.slices import read_archive
 from perdure.recovery.stuck import check_readable, read_from_history
-from perdure.temporal.query_guard import BETWEEN_STEPS, ask_again
+from perdure.temporal.refused_queries import BETWEEN_STEPS, ask_again
 
 _Handle = WorkflowHandle[Any, Any]
 

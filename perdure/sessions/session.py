@@ -10,7 +10,6 @@ from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from google.genai import types
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowQueryRejectedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -63,6 +62,7 @@ from perdure.messages.shared_state import (
     StateChangeResult,
     with_delta,
 )
+from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.rules.intake import check_ids, response_part
 from perdure.sessions.calls import SessionCalls, check_sendable, closed_name

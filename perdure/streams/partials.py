@@ -9,9 +9,8 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from itertools import groupby
 from typing import Any
 
-from google.genai import types
-
 from perdure.journal.events import Event
+from perdure.plan.contents import types
 from perdure.streams.hub import Draft, News, Piece, Subscription
 
 ATTEMPT = "perdure:attempt"

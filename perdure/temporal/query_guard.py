@@ -13,44 +13,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.client import WorkflowQueryFailedError
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import Info
 
-_R = TypeVar("_R")
-
-_PAUSE = 0.1
+from perdure.temporal.refused_queries import BETWEEN_STEPS
 
 _QUERY_ALONE = "legacy_query"
 """The id that Temporal's core gives to a query which is a task of its own."""
-
-BETWEEN_STEPS = "the session is about to take a step"
-"""Why a query is refused that would have gone ahead of a workflow task; to be asked again, unless the run is closed."""
-
-
-async def ask_again(query: Callable[[], Awaitable[_R]], seconds: float) -> _R:
-    """Return a query's result, asked for so many seconds while it is refused between two steps.
-
-    Raises:
-        WorkflowQueryFailedError: It is still refused, or fails.
-    """
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            return await query()
-        except WorkflowQueryFailedError as error:
-            if BETWEEN_STEPS not in str(error) or time.monotonic() >= until:
-                raise
-        await asyncio.sleep(_PAUSE)
 
 
 class GuardedInstance(WorkflowInstance):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.genai import types
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
@@ -20,6 +19,7 @@ from perdure.journal.nesting import MAX_LOGGED_LEVELS, is_too_deep
 from perdure.journal.projection import TEMP, Invocation, Projection, stored_part
 from perdure.journal.questions import is_confirmation_request, is_doubt_request, target_of
 from perdure.journal.runs import is_state
+from perdure.plan.contents import types
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Plan
 from perdure.views.pages import LAST_TIME
 

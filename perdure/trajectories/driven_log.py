@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from google.genai import types
-
 from perdure.errors import InvalidTrajectory, RequestRefused
 from perdure.journal.credentials import is_credential_request
 from perdure.journal.entries import (
@@ -29,6 +27,7 @@ from perdure.journal.projection import Invocation
 from perdure.journal.questions import is_confirmation_request, is_doubt_request
 from perdure.journal.tasks import is_reply
 from perdure.messages.session import AnswerInput, MessageInput
+from perdure.plan.contents import types
 from perdure.rules.intake import check_answer, check_message, is_state_event
 from perdure.trajectories.bare_log import CUT_OFF, FreshId, Trajectory, completed, is_resumable, read_log
 from perdure.trajectories.checks import LogChecks, unanswered

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, assert_never
 
-from google.genai import types
 from pydantic import BaseModel, ConfigDict
 
 from perdure.errors import InvalidMessage
@@ -21,6 +20,7 @@ from perdure.journal.questions import confirmation_targets, last_request, lets_r
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun, Standing, current_child, last_step, times_looped
 from perdure.journal.tasks import awaits_reply, task_branch
+from perdure.plan.contents import types
 from perdure.plan.nodes import (
     CustomNode,
     LlmNode,

@@ -145,7 +145,7 @@ async def test_a_worker_and_the_command_share_a_folder(
         sys.executable, "-m", "perdure", "worker", "agent.py", *server, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        done = await perdure("run", app_name, "go", *SESSION, *server)
+        done = await perdure("run", app_name, "go", "--wait-for-worker", *SESSION, *server)
         assert (done.code, "Written." in done.out) == (0, True), done.err
         assert (await perdure("artifacts", "get", app_name, "plan.md", *SESSION)).out == "Fly to Oslo."
     finally:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.client import Client
 
+from perdure import cli
 from perdure.cli.main import main
 from perdure.escapes import escaped, escaped_json
 from perdure.logs import configure_logging
@@ -129,9 +130,9 @@ async def test_no_command_prints_what_steers_a_terminal(
 
 def test_commands_print_through_one_module() -> None:
     """Else a new one could print an id as it is."""
-    folder = Path(main.callback.__code__.co_filename).parent if main.callback else Path()
+    folder = Path(cli.__file__).parent
     found: list[str] = []
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.rglob("*.py")):
         if file.name == "output.py":
             continue
         for node in ast.walk(ast.parse(file.read_text())):

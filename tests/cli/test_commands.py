@@ -12,8 +12,8 @@ from tests.cli.support import Perdure, perdure
 
 __all__ = ["perdure"]
 
-WITHOUT_JSON = {"dev", "worker", "api", "exec", "codec", "export"}
-"""They serve until they are told to end; an export is JSON lines anyway."""
+WITHOUT_JSON = {"new", "dev", "worker", "api", "exec", "codec", "export"}
+"""They make files, or serve until they are told to end; an export is JSON lines anyway."""
 
 
 def every_command(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from temporalio.api.history.v1 import History, HistoryEvent, WorkflowTaskFailedE
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseResponse
 
 from perdure.recovery.stuck import why_stuck
-from perdure.temporal.query_guard import BETWEEN_STEPS
+from perdure.temporal.refused_queries import BETWEEN_STEPS
 
 
 def client_of(message: str, attempt: int) -> Any:

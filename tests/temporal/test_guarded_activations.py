@@ -12,7 +12,8 @@ from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import WorkflowInstance
 from temporalio.workflow import Info
 
-from perdure.temporal.query_guard import BETWEEN_STEPS, GuardedInstance
+from perdure.temporal.query_guard import GuardedInstance
+from perdure.temporal.refused_queries import BETWEEN_STEPS
 
 
 @dataclass

@@ -1,17 +1,12 @@
-"""Logging: structlog in front, the standard library's loggers behind.
-
-Every line goes through the standard library, so that an application which embeds Perdure keeps its own handlers;
-`configure_logging` is for processes that Perdure owns. Workflow code may log: lines are dropped while a workflow
-replays. What users and models say is private: such values are withheld from every line above debug level.
-"""
+"""What becomes of a log line: names bound to it, what is private withheld, the rest redacted, and its form."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.contextvars import bound_contextvars, get_contextvars
@@ -20,11 +15,7 @@ from structlog.typing import EventDict, Processor
 from temporalio import activity, workflow
 
 from perdure.escapes import escaped
-
-__all__ = ["Level", "bound", "configure_logging", "get_logger", "invocation_at_work", "names_at_work", "redact_logs"]
-
-Level = Literal["debug", "info", "warning", "error"]
-"""The least severe lines that are shown."""
+from perdure.logs import Level, redaction_of_logs
 
 _PRIVATE: Final = frozenset(
     {
@@ -43,17 +34,12 @@ _PRIVATE: Final = frozenset(
         ),
     }
 )
-_redact: list[Callable[[str], str]] = []
-"""What sees the texts of log lines, once there is such a function."""
 _WITHHELD: Final = "(withheld)"
 _RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-def get_logger(name: str) -> BoundLogger:
-    """Return the logger of a module; its lines reach the standard library's logger of the same name.
-
-    Safe in workflow code, where it is silent on replay.
-    """
+def make_logger(name: str) -> BoundLogger:
+    """Return a logger whose lines reach the standard library's logger of this name."""
     logger: BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=list(_CHAIN),
@@ -131,18 +117,9 @@ def configure_logging(json: bool | None = None, level: Level = "info", stream: T
     workflow.logger.workflow_info_on_message = False
 
 
-def redact_logs(redact: Callable[[str], str]) -> None:
-    """Redact every text of this process's log lines by a function, from Perdure's loggers and `configure_logging`.
-
-    Args:
-        redact: One that fails on nothing.
-    """
-    _redact[:] = [redact]
-
-
 def _redacted(logger: Any, method: str, event: EventDict) -> EventDict:
     """Redact texts, those of exceptions too."""
-    if not _redact or event.get("logger") == "perdure.redaction":
+    if not redaction_of_logs or event.get("logger") == "perdure.redaction":
         return event
     if event.get("exc_info"):
         event = structlog.processors.format_exc_info(logger, method, event)
@@ -152,7 +129,7 @@ def _redacted(logger: Any, method: str, event: EventDict) -> EventDict:
 def _redacted_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | logging.LogRecord):
         return value
-    return _redact[0](value if isinstance(value, str) else repr(value))
+    return redaction_of_logs[0](value if isinstance(value, str) else repr(value))
 
 
 def _is_no_activity_failure(record: logging.LogRecord) -> bool:

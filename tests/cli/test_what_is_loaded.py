@@ -1,0 +1,107 @@
+"""What a command loads: a person waits for it, and google-genai alone takes a second of processor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+
+import pytest
+from temporalio.client import Client
+
+from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
+from perdure.cli.main import main
+from perdure.client import Runner
+from perdure.models.scripted import ScriptedModel
+from perdure.worker import create_workers
+
+HEAVY = (
+    "google.genai",
+    "google.adk",
+    "google.auth",
+    "mcp",
+    "fastapi",
+    "httpx",
+    "rich",
+    "structlog",
+    "temporalio.worker",
+)
+
+RUN = """
+import json, sys
+from perdure.cli import run_command
+commands, heavy = json.loads(sys.argv[1])
+for command in commands:
+    print(run_command(command, own_process=True), [name for name in heavy if name in sys.modules], file=sys.stderr)
+"""
+
+
+async def loaded(*commands: tuple[str, ...], heavy: tuple[str, ...] = HEAVY) -> tuple[list[str], str]:
+    """Return, for each command that a process runs one after another, its code and what it has loaded."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", RUN, json.dumps([commands, heavy])),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    ends = [line for line in err.decode().splitlines() if line.endswith("]") and line[:1].isdigit()]
+    return ends, out.decode() + err.decode()
+
+
+def test_help_loads_nothing_of_temporal_or_pydantic() -> None:
+    commands = [(name, "--help") for name in main.commands]
+    heavy = (*HEAVY, "temporalio", "pydantic")
+    ends, said = asyncio.run(loaded(("--help",), ("--version",), *commands, heavy=heavy))
+    assert ends == ["0 []"] * (len(commands) + 2), said
+
+
+def ask_manager(price: int) -> dict[str, str]:
+    """Ask the manager."""
+    return {"status": "pending"}
+
+
+@pytest.fixture
+async def trip(client: Client, app_name: str) -> AsyncGenerator[str]:
+    """The name of an app that is served: its agent asks a manager, then answers."""
+    script = ScriptedModel([{"calls": [{"name": "ask_manager", "args": {"price": 240}}]}, {"text": "Booked."}])
+    booker = LlmAgent(name="booker", model=script, tools=[LongRunningFunctionTool(ask_manager)])
+    app = App(name=app_name, root_agent=booker, resumability_config=ResumabilityConfig(is_resumable=True))
+    async with AsyncExitStack() as stack:
+        for worker in create_workers(client, [app]):
+            await stack.enter_async_context(worker)
+        yield app_name
+
+
+@pytest.mark.server
+async def test_what_looks_at_sessions_and_moves_them_loads_no_google_genai(
+    client: Client, temporal_server: str, trip: str
+) -> None:
+    """All of them answer right without it; what they print is google.genai's JSON all the same."""
+    runner = Runner(trip, client)
+    at = ("--address", temporal_server)
+    one = ("--session", "s", *at)
+    ends, said = await loaded(
+        ("run", trip, "To Oslo", *one),
+        ("sessions", trip, *at),
+        ("pending", trip, *at),
+        ("explain", trip, "s", *at),
+        ("events", trip, *one),
+        ("events", trip, "--json", *one),
+        ("effects", trip, *one),
+        ("session", "show", trip, *one),
+        ("session", "state", trip, "seats=2", *one),
+    )
+    assert ends == ["2 []", *["0 []"] * 8], said
+    assert "ask_manager(price=240)" in said
+    [call] = [call for _, call in await runner.pending(user_id="user", session_id="s")]
+    invocation = call.invocation_id
+    ends, said = await loaded(
+        ("stop", trip, invocation, *one),
+        ("resume", trip, invocation, *one),
+        ("respond", trip, f'{call.id}={{"approved": true}}', "--stream", *one),
+        ("session", "delete", trip, "--yes", *one),
+    )
+    assert ends == ["0 []", "2 []", "0 []", "0 []"], said
+    assert "[booker] Booked." in said
