@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _PATIENCE = 2.0
 """Seconds for which a worker is waited for that has just been started."""
 
+_PATIENCE_ALONE = 8.0
+"""The same where no app is served: then it is more likely to be about to be than to be misspelled."""
+
 _NAMED = 20
 """Apps that are served which an error names."""
 
@@ -220,6 +223,8 @@ async def _check_served(client: Client, app: str) -> None:
     if await is_served(client, app, _PATIENCE):
         return
     apps = await served_apps(client)
+    if not apps and await is_served(client, app, _PATIENCE_ALONE):
+        return
     near = get_close_matches(app, apps, n=1)
     where = client.service_client.config.target_host
     names = ", ".join(apps[:_NAMED]) + (f" and {len(apps) - _NAMED} more" if len(apps) > _NAMED else "")
