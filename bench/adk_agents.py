@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
+from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events.event import Event
 from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
@@ -37,3 +41,36 @@ class ScriptedLlm(BaseLlm):
 def look_up(size: int) -> str:
     """Look something up."""
     return TEXT[:size]
+
+
+class Rounds(BaseAgent):
+    """Has two sub-agents speak, as often as it says."""
+
+    rounds: int
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        for _ in range(self.rounds):
+            for agent in self.sub_agents:
+                async for event in agent.run_async(ctx):
+                    yield event
+
+
+def _speaker(name: str, model: BaseLlm | None) -> LlmAgent:
+    return LlmAgent(name=name, model=model or ScriptedLlm(model="scripted-0-0"))
+
+
+def make_custom_agent(rounds: int) -> BaseAgent:
+    """Return a custom agent."""
+    return Rounds(name="rounds", rounds=rounds, sub_agents=[_speaker("first", None), _speaker("second", None)])
+
+
+def make_graph(model: BaseLlm | None = None) -> Any:
+    """Return a graph of ten nodes, one behind the other: eight functions and two agents."""
+    from google.adk.workflow import FunctionNode, Workflow
+
+    def step(node_input: Any) -> str:
+        return TEXT[: len(str(node_input)) % 200 + 10]
+
+    steps = [FunctionNode(func=step, name=f"step_{number}") for number in range(8)]
+    one, two = _speaker("first", model), _speaker("second", model)
+    return Workflow(name="chain", edges=[("START", *steps[:3], one, *steps[3:6], two, *steps[6:])])

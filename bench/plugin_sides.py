@@ -1,11 +1,12 @@
 """The other side of `bench.plugins`: ADK agents on Temporal's plug-in or on DBOS's, in an environment of their own.
 
-    python plugin_sides.py temporal ADDRESS | dbos FOLDER
+    python plugin_sides.py temporal ADDRESS | dbos FOLDER | adk FOLDER
 
-For each line of standard input, a JSON object with `rounds` and `result_bytes`, it runs one turn, or as many at once as
-`sessions` says, and prints a line of JSON with the `seconds` and, on Temporal, the `history_bytes` of one. With
-`"keep_session": true`, on DBOS, ADK's session is in a database, too, as it has to be if another process is to take the
-next turn. It imports nothing of Perdure.
+For each line of standard input, a JSON object with `rounds` and `result_bytes`, it runs one turn, or as many at once
+as `sessions` says, and prints a line of JSON with the `seconds` and, on Temporal, the `history_bytes` of one. With
+`"keep_session": true`, on DBOS, ADK's session is in a database, too, as it has to be if another process is to take
+the next turn. `adk` is google.adk itself with its session in SQLite, and runs the custom agent of `adk_agents`; with
+`"graph": true` it, and Temporal's plug-in, run the graph. It imports nothing of Perdure.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
@@ -24,7 +25,7 @@ from typing import Any
 from temporalio import activity, workflow
 
 with workflow.unsafe.imports_passed_through():
-    from adk_agents import TEXT, ScriptedLlm
+    from adk_agents import TEXT, ScriptedLlm, make_custom_agent, make_graph
     from google.adk.agents import LlmAgent
     from google.adk.models import LLMRegistry
     from google.adk.runners import InMemoryRunner, Runner
@@ -66,19 +67,32 @@ class PluginTurn:
         await _drive(InMemoryRunner(agent=agent, app_name="bench"), "bench")
 
 
+@workflow.defn(name="plugin_graph")
+class PluginGraph:
+    """A graph of ten nodes by Temporal's plug-in: model calls are activities, functions run in the workflow."""
+
+    @workflow.run
+    async def run(self) -> None:
+        graph = make_graph(TemporalModel("scripted-0-0"))
+        runner = InMemoryRunner(agent=graph, app_name="bench")
+        session = await runner.session_service.create_session(app_name="bench", user_id="u")
+        message = types.Content(role="user", parts=[types.Part(text="go")])
+        async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
+            pass
+
+
 async def temporal(address: str) -> None:
     """Take turns on a Temporal server."""
     from temporalio.client import Client
     from temporalio.worker import Worker
 
     client = await Client.connect(address, plugins=[GoogleAdkPlugin()])
-    async with Worker(client, task_queue=QUEUE, workflows=[PluginTurn], activities=[look_up]):
+    async with Worker(client, task_queue=QUEUE, workflows=[PluginTurn, PluginGraph], activities=[look_up]):
 
-        async def turn(rounds: int, result_bytes: int) -> dict[str, float]:
+        async def turn(rounds: int, result_bytes: int, *, graph: bool = False) -> dict[str, float]:
             start = time.perf_counter()
-            handle = await client.start_workflow(
-                "plugin_turn", args=[rounds, result_bytes], id=f"plugin-{uuid.uuid4()}", task_queue=QUEUE
-            )
+            what, args = ("plugin_graph", []) if graph else ("plugin_turn", [rounds, result_bytes])
+            handle = await client.start_workflow(what, args=args, id=f"plugin-{uuid.uuid4()}", task_queue=QUEUE)
             await handle.result()
             seconds = time.perf_counter() - start
             history = await handle.fetch_history()
@@ -120,6 +134,26 @@ async def dbos(folder: str) -> None:
     DBOS.destroy()
 
 
+async def adk(folder: str) -> None:
+    """Take turns by google.adk alone, with its sessions on SQLite in a folder."""
+    from google.adk.apps.app import App
+    from google.adk.sessions import DatabaseSessionService
+
+    sessions = DatabaseSessionService(f"sqlite+aiosqlite:///{Path(folder) / 'adk.sqlite'}")
+
+    async def turn(rounds: int, result_bytes: int, *, graph: bool = False) -> dict[str, float]:
+        app = App(name="bench", root_agent=make_graph() if graph else make_custom_agent(rounds))
+        runner = Runner(app=app, session_service=sessions)
+        start = time.perf_counter()
+        session = await sessions.create_session(app_name="bench", user_id="u")
+        message = types.Content(role="user", parts=[types.Part(text="go")])
+        async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
+            pass
+        return {"seconds": time.perf_counter() - start}
+
+    await _take_turns(turn)
+
+
 async def _take_turns(turn: Any) -> None:
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -132,4 +166,4 @@ async def _take_turns(turn: Any) -> None:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    asyncio.run({"temporal": temporal, "dbos": dbos}[sys.argv[1]](sys.argv[2]))
+    asyncio.run({"temporal": temporal, "dbos": dbos, "adk": adk}[sys.argv[1]](sys.argv[2]))
