@@ -13,7 +13,13 @@ Verdict = Literal["durable", "coarser", "refused"]
 begin if it is cut off. `refused`: Perdure does not run it."""
 
 HazardKind = Literal[
-    "module_state", "client_at_import", "clock_or_randomness", "own_model_calls", "in_memory_memory", "credentials"
+    "module_state",
+    "client_at_import",
+    "clock_or_randomness",
+    "own_model_calls",
+    "own_nodes",
+    "in_memory_memory",
+    "credentials",
 ]
 
 
