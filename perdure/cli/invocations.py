@@ -222,7 +222,7 @@ async def _check_served(client: Client, app: str) -> None:
 
     if await is_served(client, app, _PATIENCE):
         return
-    apps = await served_apps(client)
+    apps = await served_apps(client, app)
     if not apps and await is_served(client, app, _PATIENCE_ALONE):
         return
     near = get_close_matches(app, apps, n=1)

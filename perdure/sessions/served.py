@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from difflib import SequenceMatcher
+from heapq import nlargest
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
@@ -53,10 +55,13 @@ async def is_served(client: Client, app: str, patience: float = 0.0) -> bool:
         await asyncio.sleep(_PAUSE)
 
 
-async def served_apps(client: Client) -> list[str]:
-    """Return the names of the apps that have workers, as far as the server knows of them, or of sessions of theirs."""
-    names = [name async for name in _known(client)]
-    apps = list(dict.fromkeys(names))[:_MOST]
+async def served_apps(client: Client, near: str) -> list[str]:
+    """Return the names of the apps that have workers, as far as the server knows of them, or of sessions of theirs.
+
+    Of very many, those whose names are like `near`.
+    """
+    names = dict.fromkeys([name async for name in _known(client)])
+    apps = nlargest(_MOST, names, key=lambda name: SequenceMatcher(None, name, near).ratio())
     served = await asyncio.gather(*(is_served(client, app) for app in apps))
     return sorted(app for app, is_one in zip(apps, served, strict=True) if is_one)
 
