@@ -18,6 +18,7 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import graph_internals
 from perdure.adk.events import actions_of, plain_state
+from perdure.adk.supported import mode_of
 from perdure.adk.tools.agent_tools import Asks, restore
 from perdure.journal.entries import RunBegan
 from perdure.journal.invocations import Invocation
@@ -125,7 +126,7 @@ def take_result(agent: LlmAgent, call: ToolCall, event: AdkEvent) -> Any:
 
     ADK: `run_llm_agent_as_node`.
     """
-    if agent.mode != "task" or call.tool != FINISH_TASK or not graph_internals.ends_task(event):
+    if mode_of(agent) != "task" or call.tool != FINISH_TASK or not graph_internals.ends_task(event):
         return None
     key, args = graph_internals.result_key(agent), dict(call.args)
     result = args[key] if key is not None and key in args else args
