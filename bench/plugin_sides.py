@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio import activity, workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from adk_agents import TEXT, ScriptedLlm, make_custom_agent, make_graph
@@ -77,8 +78,11 @@ class PluginGraph:
         runner = InMemoryRunner(agent=graph, app_name="bench")
         session = await runner.session_service.create_session(app_name="bench", user_id="u")
         message = types.Content(role="user", parts=[types.Part(text="go")])
-        async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
-            pass
+        outputs = 0
+        async for event in runner.run_async(user_id="u", session_id=session.id, new_message=message):
+            outputs += event.output is not None or bool(event.node_info.message_as_output)
+        if outputs != 10:
+            raise ApplicationError(f"{outputs} of 10 nodes had an output", non_retryable=True)
 
 
 async def temporal(address: str) -> None:
