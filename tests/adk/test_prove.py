@@ -107,7 +107,7 @@ async def test_a_graph_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> 
 async def test_tasks_of_agents_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> None:
     from tests.adk import proved_tasks
 
-    config = ProofConfig(at_once=4, most_cuts=16)
+    config = ProofConfig(at_once=4, most_cuts=8)
     report = await prove(proved_tasks.app, proved_tasks.SCENARIO, [mode], client=proof_client, config=config)
     assert report.ok, str(report)
 
