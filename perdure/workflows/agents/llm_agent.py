@@ -9,6 +9,7 @@ from perdure.journal.events import USER, Event
 from perdure.journal.no_answers import Judgment, failure_of, judge
 from perdure.journal.questions import confirmation_targets, is_confirmation_request
 from perdure.journal.runs import AgentRun, Standing, last_step
+from perdure.journal.tasks import ends_task
 from perdure.messages.session import ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
@@ -223,6 +224,8 @@ class _LlmRun:
         if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
             await self._tools.run_confirmed(calling, step)
         await self._tools.run_tasks(calling, step)
+        # Whatever its result; it may have been logged before the agent was entered again.
+        self._tools.ends_agent |= any(map(ends_task, step.responses))
         self._escalated |= any(event.actions.escalate for event in step.responses)
 
     def _awaited(self, step: Standing, calling: Event) -> list[str]:

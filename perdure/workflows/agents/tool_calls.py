@@ -139,7 +139,7 @@ class ToolCalls:
         for output in outputs.values():
             if output.state:
                 self._scope.keep_state(output.state)
-            self.ends_agent |= output.ends_agent or output.task_result is not None
+            self.ends_agent |= output.ends_agent
             for event in output.after:
                 self.ends_turn = True
                 await self._log(event, shown=True)
