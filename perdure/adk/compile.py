@@ -34,7 +34,7 @@ from perdure.adk.supported import (
     runs_itself,
     tool_name,
 )
-from perdure.adk.tools.delegations import delegation_of
+from perdure.adk.tools.delegation_tools import delegation_of
 from perdure.adk.trees import Tree, walk
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.durable import Durability, durability_of

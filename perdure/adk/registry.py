@@ -15,7 +15,7 @@ from perdure.adk.compile import compile_adk_app
 from perdure.adk.graphs import is_copy, is_graph
 from perdure.adk.pinning import pinned_trees
 from perdure.adk.supported import mode_of
-from perdure.adk.tools.delegations import as_single_turn
+from perdure.adk.tools.delegation_tools import as_single_turn
 from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered

@@ -24,7 +24,7 @@ from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
 from perdure.adk.step_contexts import StepContexts
-from perdure.adk.tools import agent_tools, delegations, toolsets
+from perdure.adk.tools import agent_tools, delegation_tools, toolsets
 from perdure.adk.tools.tool_responses import as_result, make_plain
 from perdure.adk.tools.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
@@ -256,7 +256,7 @@ class AdkSteps:
         internals.save_output(agent, event)
         if not _shown_later(at, session):
             event = await self._contexts.seen(context, event)
-        result = delegations.take_result(agent, call, event)
+        result = delegation_tools.take_result(agent, call, event)
         state = make_plain(call.tool, event, step)
         response = step.returned(event)
         after: list[Event] = []
@@ -349,17 +349,17 @@ def _set_apart_delegation(
 ) -> None:
     """Where the call's tool has a sub-agent answer in a single turn, let it run without: the workflow runs that."""
     tool, projection = tools.get(call.tool), session.projection
-    if not isinstance(tool, AgentTool) or delegations.delegation_of(tool) != "single_turn":
+    if not isinstance(tool, AgentTool) or delegation_tools.delegation_of(tool) != "single_turn":
         return
     invocation = projection.invocations[at.invocation_id]
     plan = projection.plan_of(invocation)
     assert plan is not None, "an invocation at work has a plan"
     branch = task_branch(at.branch, call.tool, call.id)
-    begun = delegations.begun(plan, invocation, at.run, call.tool, branch)
+    begun = delegation_tools.begun(plan, invocation, at.run, call.tool, branch)
     if begun is None:
-        tools[call.tool] = delegations.asking(tool)
+        tools[call.tool] = delegation_tools.asking(tool)
     else:
-        tools[call.tool] = delegations.told(tool, *begun)
+        tools[call.tool] = delegation_tools.told(tool, *begun)
         agent_tools.without_before(context)
 
 

@@ -16,10 +16,10 @@ from perdure.journal.events import Event, ModelAnswer
 from perdure.journal.projection import Projection
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.plan.nodes import LlmNode, Plan
-from perdure.steps.answers import AnswerCalls
 from perdure.steps.artifacts import offered_artifacts, placeholder_texts
 from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, llm_node
 from perdure.steps.prompt import build_config, build_contents, without_session_ids
+from perdure.steps.structured_answers import AnswerCalls
 from perdure.steps.user_code import CodeRunner
 from perdure.streams.hub import Piece, Writer
 from perdure.telemetry.step import tell_provider

@@ -19,9 +19,9 @@ from perdure.logs import get_logger
 from perdure.plan.nodes import SET_MODEL_RESPONSE
 from perdure.rules.in_doubt import Reconciled
 from perdure.steps.agent_tools import AgentToolCalls
-from perdure.steps.answers import AnswerCalls
 from perdure.steps.base import Place, StepRefused, ToolCall
 from perdure.steps.plain_values import NotPlain, to_plain
+from perdure.steps.structured_answers import AnswerCalls
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner
 
