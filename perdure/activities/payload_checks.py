@@ -61,9 +61,11 @@ def step_log(output: StepOutput) -> StepLog:
         ended=output.ended,
         message=output.message,
         agents=output.agents,
-        passes_on=output.passes_on,
+        calls=output.calls,
+        failed=output.failed,
         done=output.done,
         goes_on=output.goes_on,
+        wakes_in=output.wakes_in,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from google.genai import types
@@ -102,14 +103,9 @@ class BaseAgent(Definition):
 
         Perdure runs it as the plan says, pauses and resumes included: the generator waits while the agent waits.
         """
-        events = parent_context.run_agent(self)
-        try:
+        async with aclosing(parent_context.run_agent(self)) as events:
             async for event in events:
                 yield event
-        finally:
-            # It is still running where a worker that ends drops the workflow with all that it awaits.
-            if not getattr(events, "ag_running", False):
-                await events.aclose()
 
     def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         """Yield the events of a custom agent: an `async def` with `yield`. It runs in the workflow."""
