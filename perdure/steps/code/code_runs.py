@@ -130,9 +130,7 @@ class CodeRun(Generic[CodeT]):
         began = loop.time()
         while not task.done():
             self._changed.clear()
-            # What else it gathers comes in the same moment.
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            await _let_others_ask()
             if task.done() or self._full is not None or self._asked.keys() - self._told_of:
                 return
             if (self._asked or self._sleeps_long()) and not self._works():
@@ -163,6 +161,12 @@ class CodeRun(Generic[CodeT]):
             self._task.cancel()
             # Code may swallow that.
             await asyncio.wait({self._task}, timeout=_GRACE_SECONDS)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """End what the code has left behind that waits for what nobody runs any more."""
+        for asked in self._asked.values():
+            asked.over.cancel()
 
     async def _output(self) -> StepOutput:
         await self._check()
@@ -181,6 +185,8 @@ class CodeRun(Generic[CodeT]):
             self._full.set_result(None)
             self._full = None
         output = await self.code.output()
+        if not self.suspended:
+            self._let_go()
         return replace(output, agents=agents, calls=calls, failed=self._failure(), goes_on=goes_on, wakes_in=wakes_in)
 
     def _wakes_in(self) -> float | None:
@@ -270,6 +276,7 @@ class CodeRun(Generic[CodeT]):
 
     async def _until_nothing_is_asked(self) -> None:
         """Wait until what the code asks for besides is over: a checkpoint forgets what was begun before it."""
+        await _let_others_ask()
         while self._asked:
             await asyncio.wait([asked.over for asked in self._asked.values()])
 
@@ -365,3 +372,9 @@ class CodeRun(Generic[CodeT]):
         error = self.code.failed(failure)
         self._failures.met(error, failure, self._past.number_of(failure))
         return error
+
+
+async def _let_others_ask() -> None:
+    """Let what the code gathers ask, too, in the same moment."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
