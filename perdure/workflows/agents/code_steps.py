@@ -251,8 +251,8 @@ class CodeSteps:
         """Wait until something that the code waits for is over, or a timer of its own is due."""
         timers = [asyncio.create_task(asyncio.sleep(step.wakes_in))] if step.wakes_in is not None else []
         waiting: list[asyncio.Task[None]] = [*self._agents.values(), *self._calls.values(), *timers]
-        # Beside an agent that waits for an answer a timer keeps nobody from waiting.
-        with nullcontext() if self._agents else self._scope.progress.own_work():
+        # Where it is due the invocation goes on, so it does not give up its turn, whoever waits beside that.
+        with self._scope.progress.own_work() if timers else nullcontext():
             try:
                 done, _ = await workflow.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             finally:
