@@ -1,6 +1,6 @@
 """`BaseAgent`, from which custom agents derive, and the context that they get.
 
-A custom agent's `_run_async_impl` runs in the workflow, so it holds orchestration only.
+A custom agent's `_run_async_impl` runs in steps, between which the workflow runs what it waits for.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class BaseAgent(Definition):
                 yield event
 
     def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-        """Yield the events of a custom agent: an `async def` with `yield`. It runs in the workflow."""
+        """Yield the events of a custom agent: an `async def` with `yield`. It runs in steps."""
         raise NotImplementedError(f"{type(self).__name__} has no _run_async_impl")
 
     @property
@@ -187,7 +187,7 @@ class SessionSnapshot:
 
 
 class InvocationContext(abc.ABC):
-    """The argument of `_run_async_impl`; the workflow implements it. ADK: `agents/invocation_context.py`."""
+    """The argument of `_run_async_impl`. ADK: `agents/invocation_context.py`."""
 
     def __init__(
         self,
@@ -250,10 +250,13 @@ class InvocationContext(abc.ABC):
 
     @abc.abstractmethod
     async def run_activity(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run a function of `App(activities=[…])` outside of the workflow and return its result.
+        """Run a function of `App(activities=[…])` as a recorded step, and return its result.
 
-        For whatever is not deterministic: clock, randomness, I/O, long computations. Arguments and result travel as
-        JSON.
+        For effects that must not happen again where the agent's code runs from its top again, and for values that must
+        stay the same: a clock's, chance. Arguments and result travel as JSON.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
         """
 
     @abc.abstractmethod
