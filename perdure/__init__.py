@@ -5,6 +5,7 @@ Importing this package loads nothing: each name is loaded at its first use, sinc
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -239,8 +240,7 @@ def __getattr__(name: str) -> Any:
         return version("perdure")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not importlib: this module is loaded afresh in the workflow sandbox, whose importer sees __import__ only.
-    value = globals()[name] = getattr(__import__(_MODULES[name], fromlist=["_"]), name)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 
 

@@ -233,7 +233,7 @@ class Runner:
 
         Args:
             fresh: First end the session's workflow and bring it back from its log, where no worker can go on with it
-                since its custom agents' code changed (`SessionStuck`). What completed is not run again.
+                as behind a way back to an older Perdure (`SessionStuck`). What completed is not run again.
             max_llm_calls: Model calls from here on. Default: as many as its message, or else the app, says.
 
         Raises:

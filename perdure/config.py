@@ -235,7 +235,7 @@ class WorkerConfig:
     identity: str | None = None
     """Name of the worker in the Temporal UI. Default: process id and host."""
     debug: bool = False
-    """No deadlock detection and no sandbox timeouts, so that a debugger can stop in workflow code. Default: off."""
+    """No deadlock detection, so that a debugger can stop in workflow code. Default: off."""
     missing_code_attempts: int = 30
     """How often a tool, model or function that a worker lacks is looked for, on this worker or another, before its step
     fails; it can be resumed. Default: 30."""

@@ -206,26 +206,18 @@ class SessionStuck(PerdureError):
 
     Attributes:
         cause: The error's own text.
-        nondeterministic: The code does something else than what the session's history recorded.
-        missing: The code lacks an agent that an invocation at work, or waiting, needs.
+        nondeterministic: Perdure does something else than what the session's history recorded.
     """
 
-    def __init__(self, session: str, *, cause: str, nondeterministic: bool, missing: bool = False) -> None:
-        what = "its code does something else than what its history recorded" if nondeterministic else "its code fails"
-        remedy = (
-            "or take it over with the code of today: `perdure resume --fresh`, runner.resume(…, fresh=True)"
-            if not missing
-            else "taking it over (`perdure resume --fresh`) does not help: the agent is entered again; to give the"
-            " invocation up, terminate the session's workflow (`temporal workflow terminate`): with the next message it"
-            " comes back, what was at work is stopped, and nothing else is lost"
-        )
+    def __init__(self, session: str, *, cause: str, nondeterministic: bool) -> None:
+        different = "this version of Perdure does something else than what its history recorded"
         super().__init__(
-            f"session {session!r} is stuck: {what}: {cause}; deploy the code with which it ran, and it goes on by"
-            f" itself; {remedy}"
+            f"session {session!r} is stuck: {different if nondeterministic else 'its workflow fails'}: {cause}; deploy"
+            " the version with which it ran, and it goes on by itself; or take it over with today's: `perdure resume"
+            " --fresh`, runner.resume(…, fresh=True)"
         )
         self.cause = cause
         self.nondeterministic = nondeterministic
-        self.missing = missing
 
 
 class RequestRefused(PerdureError):

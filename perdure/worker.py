@@ -38,7 +38,7 @@ from perdure.streams.hub import TokenHub
 from perdure.telemetry.step_meter import StepMeter
 from perdure.temporal.any_worker import Detours
 from perdure.temporal.payloads import adapt
-from perdure.temporal.sandbox import workflow_runner
+from perdure.temporal.query_guard import GuardedRunner
 from perdure.workflows.claims import ClaimsWorkflow
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
@@ -181,7 +181,7 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
             tools.keep_result,
             tools.run,
         ],
-        workflow_runner=workflow_runner([registry], guarded=True),
+        workflow_runner=GuardedRunner(),
         interceptors=[StepMeter(), Detours(), LostWorkers(client)],
         identity=config.identity,
         **_version(registry, config),

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "perdure"
 
 PURE = ("plan", "journal", "messages", "rules", "views", "trajectories")
-"""Plain data and pure functions of it, each folder on those before it. They pass through Temporal's sandbox."""
+"""Plain data and pure functions of it, each folder on those before it."""
 
 _PURE = frozenset(PURE)
 GROUND = ("errors", "logs", "escapes", "redaction")
@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "telemetry": frozenset({"plan", "journal", "messages"}),
     "agents": frozenset({"plan", "journal", "artifacts", "models.base"}),
     "compiler": frozenset({"plan", "journal", "agents", "models"}),
-    "temporal": frozenset({"journal.compact_json", "plan", "compiler.registry"}),
+    "temporal": frozenset({"journal.compact_json"}),
     "recovery": _PURE | {"temporal.payloads", "temporal.refused_queries"},
     "steps": _PURE | {"agents", "compiler.registry", "models", "artifacts", "streams", "telemetry.step"},
     "adk": _PURE
@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "activities": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "streams", "telemetry.step", "temporal"}
     | {"recovery.slices", "sessions.shared_state"},
-    "workflows": _PURE | {"agents.custom", "agents.context", "agents.frames", "compiler.registry", "temporal"},
+    "workflows": _PURE | {"temporal"},
     "sessions": _PURE | {"recovery", "temporal", "streams", "credentials"},
     "config": frozenset({"artifacts", "credentials", "temporal.payloads"}),
     "client": _PURE | {"sessions", "config", "streams", "credentials", "temporal.payloads"},
@@ -142,7 +142,7 @@ def wrong_imports(name: str, path: Path) -> Iterator[str]:
 
 
 def undeterministic(name: str, path: Path) -> Iterator[str]:
-    """Say where a replay could differ. Pure folders pass through Temporal's sandbox, which guards nothing that does."""
+    """Say where a replay could differ. Workers run workflows without a sandbox, so this is what guards them."""
     if folder_of(name) not in (*PURE, "workflows"):
         return
     for full, line in imports(path):

@@ -62,9 +62,11 @@ def step_log(output: StepOutput) -> StepLog:
         message=output.message,
         agents=output.agents,
         returned=output.returned,
-        passes_on=output.passes_on,
+        calls=output.calls,
+        failed=output.failed,
         done=output.done,
         goes_on=output.goes_on,
+        wakes_in=output.wakes_in,
     )
 
 

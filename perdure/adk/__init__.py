@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perdure.adk.code.code_runs import SubAgentFailed
+    from perdure.adk.code.adk_code import SubAgentFailed
     from perdure.programs.fast_api import get_fast_api_app
     from perdure.programs.runner import InMemoryRunner, Runner
 
@@ -20,7 +20,7 @@ __all__ = ["InMemoryRunner", "Runner", "SubAgentFailed", "get_fast_api_app"]
 _MODULES = {
     "InMemoryRunner": "perdure.programs.runner",
     "Runner": "perdure.programs.runner",
-    "SubAgentFailed": "perdure.adk.code.code_runs",
+    "SubAgentFailed": "perdure.adk.code.adk_code",
     "get_fast_api_app": "perdure.programs.fast_api",
 }
 

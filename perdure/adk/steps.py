@@ -17,8 +17,10 @@ from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmati
 from google.genai import types
 
 from perdure.adk import callback_returns, internals
-from perdure.adk.code.suspended_code import SuspendedCode
+from perdure.adk.code.adk_code import AdkCode, AdkRun
+from perdure.adk.code.graph_runs import GraphRun
 from perdure.adk.events import from_adk, plain_state, to_adk
+from perdure.adk.graphs import is_graph
 from perdure.adk.models import ModelStep, model_step
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.services import Services
@@ -47,6 +49,8 @@ from perdure.steps.base import (
     ToolFailed,
     llm_node,
 )
+from perdure.steps.code.past import Past
+from perdure.steps.code.suspended_code import SuspendedCode
 from perdure.steps.user_code import CodeRunner
 from perdure.streams.hub import Piece, Writer
 
@@ -69,7 +73,7 @@ class AdkSteps:
         self._code = code
         self._services = services
         self._contexts = StepContexts(registry, services)
-        self._suspended = SuspendedCode(self._contexts, self._run_sync)
+        self._suspended = SuspendedCode(self._begin_code)
         code.at_close(self._suspended.close)
         self._shared: OrderedDict[tuple[object, ...], SharedState] = OrderedDict()
         """What the calls of one answer have written, while they run."""
@@ -116,6 +120,12 @@ class AdkSteps:
             "graph": self._suspended.run,
         }.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
+
+    async def _begin_code(self, at: Place, session: Snapshot, past: Past) -> AdkRun:
+        # ADK finds in a graph's session how far it has come.
+        graph = is_graph(self._contexts.agents(at, session).agent(at.agent))
+        code = await AdkCode.begin(at, session, past, self._contexts, whole=graph)
+        return GraphRun(at, code, self._contexts, self._run_sync) if graph else AdkRun(at, code)
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         agent = self._contexts.agents(at, session).agent(at.agent)

@@ -1,12 +1,13 @@
 """`BaseAgent`, from which custom agents derive, and the context that they get.
 
-A custom agent's `_run_async_impl` runs in the workflow, so it holds orchestration only.
+A custom agent's `_run_async_impl` runs in steps, between which the workflow runs what it waits for.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from google.genai import types
@@ -102,17 +103,12 @@ class BaseAgent(Definition):
 
         Perdure runs it as the plan says, pauses and resumes included: the generator waits while the agent waits.
         """
-        events = parent_context.run_agent(self)
-        try:
+        async with aclosing(parent_context.run_agent(self)) as events:
             async for event in events:
                 yield event
-        finally:
-            # It is still running where a worker that ends drops the workflow with all that it awaits.
-            if not getattr(events, "ag_running", False):
-                await events.aclose()
 
     def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-        """Yield the events of a custom agent: an `async def` with `yield`. It runs in the workflow."""
+        """Yield the events of a custom agent: an `async def` with `yield`. It runs in steps."""
         raise NotImplementedError(f"{type(self).__name__} has no _run_async_impl")
 
     @property
@@ -191,7 +187,7 @@ class SessionSnapshot:
 
 
 class InvocationContext(abc.ABC):
-    """The argument of `_run_async_impl`; the workflow implements it. ADK: `agents/invocation_context.py`."""
+    """The argument of `_run_async_impl`. ADK: `agents/invocation_context.py`."""
 
     def __init__(
         self,
@@ -254,10 +250,13 @@ class InvocationContext(abc.ABC):
 
     @abc.abstractmethod
     async def run_activity(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run a function of `App(activities=[…])` outside of the workflow and return its result.
+        """Run a function of `App(activities=[…])` as a recorded step, and return its result.
 
-        For whatever is not deterministic: clock, randomness, I/O, long computations. Arguments and result travel as
-        JSON.
+        For effects that must not happen again where the agent's code runs from its top again, and for values that must
+        stay the same: a clock's, chance. Arguments and result travel as JSON.
+
+        Raises:
+            EffectFailed: It failed, and retrying did not help.
         """
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""`replay`: checks that the code of today goes on with a session of yesterday."""
+"""`replay`: checks that this version of Perdure goes on with a session of an earlier one."""
 
 from __future__ import annotations
 
@@ -18,35 +18,31 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("history", metavar="FILE|WORKFLOW_ID")
-@click.option("--app", "targets", multiple=True, metavar="TARGET", help="App whose custom agents it runs; repeatable.")
 @click.option("--run-id", help="Run of the workflow.  [default: the newest]")
 @click.option("--workflow-id", help="Workflow id of a history in a FILE that does not say it.")
 @json_option
 @connection_options
 def replay(
     history: str,
-    targets: tuple[str, ...],
     run_id: str | None,
     workflow_id: str | None,
     as_json: bool,
     connection: Connection,
 ) -> int:
-    """Replay a recorded history against the code of today, and say whether it would do the same.
+    """Replay a recorded history by this version of Perdure, and say whether it would do the same.
 
     The history is a FILE as Temporal's command line or UI exports it, or is fetched of a session's WORKFLOW_ID
-    (APP/USER/SESSION). Nothing is changed or run. A TARGET is MODULE:APP, a .py file, or a folder; only apps with
-    custom agents are needed. The exit code is 1 if the history does not replay.
+    (APP/USER/SESSION). Nothing is changed, and no code of an app runs. The exit code is 1 if the history does not
+    replay.
 
     \b
     Examples:
-      perdure replay trip-1.json --app travel.agent:app
-      perdure replay travel/ada/trip-1 --app travel.agent:app
+      perdure replay trip-1.json
+      perdure replay travel/ada/trip-1
     """
-    from perdure.compiler.loading import load_app
     from perdure.errors import HistoryDiffers
     from perdure.prove.replay import read_history, replay_history
 
-    apps = [load_app(target) for target in targets]
     path = Path(history)
     from_file = read_history(path, workflow_id) if path.is_file() else None
 
@@ -54,7 +50,7 @@ def replay(
         found = from_file or await _fetch(history, run_id, connection)
         reason: str | None = None
         try:
-            await replay_history(found, apps, data_converter=connection.config().data_converter)
+            await replay_history(found, data_converter=connection.config().data_converter)
         except HistoryDiffers as error:
             reason = str(error)
         if as_json:

@@ -109,8 +109,7 @@ def resume(
     """Run a stopped or failed invocation on from where it was, and print the events until it ends or waits.
 
     One that has made as many model calls as it may (max_llm_calls) goes on, too. With --fresh it also helps a session
-    that is stuck, since a custom agent's code changed under it: what completed is kept, and its agents are entered
-    again with the code of today.
+    that is stuck, as behind a way back to an older Perdure: what completed is kept, and its agents are entered again.
 
     With --failed, after an outage: prints all invocations of APP that failed, asks, and resumes them at a pace. One
     that cannot be resumed is told of and holds up no other; the exit code is 1 then.

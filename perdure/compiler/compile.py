@@ -17,7 +17,7 @@ from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, 
 from perdure.agents.placeholders import required_keys
 from perdure.agents.tools import activity_options, as_tool
 from perdure.agents.validation import check_agent_name, check_tool_name
-from perdure.compiler.determinism import check_custom_agent, code_reference
+from perdure.compiler.custom_agents import check_custom_agent
 from perdure.errors import DefinitionError, DefinitionWarning
 from perdure.models.base import BaseLlm
 from perdure.models.registry import LLMRegistry
@@ -143,7 +143,7 @@ def _node(agent: BaseAgent, options: ToolOptions) -> Node:
                 "Perdure runs itself; derive it from BaseAgent"
             )
         case _ if agent.has_own_run:
-            return CustomNode(**base, code=code_reference(agent))
+            return CustomNode(**base, code=f"{type(agent).__module__}:{type(agent).__qualname__}")
         case LlmAgent():
             return _llm_node(agent, base, options)
         case SequentialAgent():

@@ -11,7 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
@@ -19,7 +19,6 @@ from perdure.compiler.impure import canonical_name
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _WRAPPERS = (staticmethod, classmethod, property, functools.cached_property)
-_PATH_BUILDERS = ("joinpath", "with_name", "with_stem", "with_suffix", "relative_to", "parent")
 
 
 @dataclass(frozen=True)
@@ -105,19 +104,16 @@ def _index(file: str, text: str) -> Mapping[int | str, _Function | ast.ClassDef]
 
 
 class Resolver:
-    """Resolves expressions of one function or class body."""
+    """Resolves expressions of one function's body."""
 
-    def __init__(self, node: ast.AST, namespace: Mapping[str, Any], receiver: Any = None) -> None:
+    def __init__(self, node: ast.AST, namespace: Mapping[str, Any]) -> None:
         """Read the names that the code binds.
 
         Args:
-            node: The function or class.
+            node: The function.
             namespace: Its module's globals, and the variables of functions around it.
-            receiver: What `self` is, in a method of an agent.
         """
         self._namespace = namespace
-        self._receiver = receiver
-        self._self = _first_parameter(node) if receiver is not None else None
         self._imports = dict(_imports(node))
         self._bound = set(_bound_names(node))
         self._assigned = _assigned_once(node)
@@ -128,22 +124,15 @@ class Resolver:
         match expression:
             case ast.Name(id=name):
                 return self._name(name)
-            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"), args=[]), attr=name) if self._self:
-                return self._inherited(name)
             case ast.Attribute(value=value, attr=name):
                 base = self.resolve(value)
                 return None if base is None else _attribute(base, name)
             case ast.Call(func=function):
                 return _result(self.resolve(function))
-            case ast.BinOp(left=left, op=ast.Div()):
-                base = self.resolve(left)
-                return base if base is not None and _is_path(base.value) else None
             case _:
                 return None
 
     def _name(self, name: str) -> Found | None:
-        if name == self._self:
-            return Found("self", self._receiver)
         if name in self._imports:
             path = self._imports[name]
             return Found(path, _imported(path))
@@ -161,12 +150,6 @@ class Resolver:
             return found
         value = self._namespace.get(name, getattr(builtins, name, None))
         return None if value is None else Found(canonical_name(value), value)
-
-    def _inherited(self, name: str) -> Found | None:
-        for cls in type(self._receiver).__mro__[1:]:
-            if name in vars(cls):
-                return Found(f"super.{name}", _function(vars(cls)[name]))
-        return None
 
 
 def namespace_of(function: FunctionType) -> dict[str, Any]:
@@ -190,8 +173,6 @@ def _attribute(base: Found, name: str) -> Found | None:
     if isinstance(value, ModuleType | type):
         found = getattr(value, name, None)
         return Found(found.__name__ if isinstance(found, ModuleType) else path, found)
-    if _is_path(value):
-        return Found(f"pathlib.Path.{name}", InstanceOf(Path) if name == "parent" else getattr(Path, name, None))
     cls: type[Any] = value.cls if isinstance(value, InstanceOf) else cast(type[Any], type(value))
     static = _function(inspect.getattr_static(cls, name, None))
     if isinstance(static, FunctionType):
@@ -216,16 +197,10 @@ def _result(function: Found | None) -> Found | None:
     """Return what calling something gives, where that is plain: a class gives an instance of it."""
     if function is None:
         return None
-    if function.path.rpartition(".")[2] in _PATH_BUILDERS and function.path.startswith("pathlib.Path."):
-        return Found("pathlib.Path", InstanceOf(Path))
     cls: Any = function.value
-    if inspect.isclass(cls) and (issubclass(cls, PurePath) or is_users(cls)):
+    if inspect.isclass(cls) and is_users(cls):
         return Found(canonical_name(cls), InstanceOf(cls))
     return None
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, Path) or (isinstance(value, InstanceOf) and issubclass(value.cls, Path))
 
 
 def _imported(path: str) -> Any:
@@ -234,10 +209,6 @@ def _imported(path: str) -> Any:
         return sys.modules[path]
     module, _, name = path.rpartition(".")
     return getattr(sys.modules.get(module), name, None)
-
-
-def _first_parameter(node: ast.AST) -> str | None:
-    return next((argument.arg for argument in _arguments(node)), None)
 
 
 def _arguments(node: ast.AST) -> list[ast.arg]:

@@ -10,6 +10,7 @@ structlog is loaded with the first line or name, since most commands log nothing
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ class _LateLogger:
 
 
 def _lines() -> Any:
-    # Not importlib: workflow code comes here, and Temporal's sandbox sees __import__ only.
-    return __import__("perdure.logs.lines", fromlist=["_"])
+    return import_module("perdure.logs.lines")
 
 
 def __getattr__(name: str) -> Any:

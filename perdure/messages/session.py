@@ -413,8 +413,12 @@ class CodeInput(_Message):
     """The custom agent. This and what follows says whose result it will be, for whoever reads it out of history."""
     invocation_id: str | None = None
     branch: str | None = None
+    run: RunPath = ""
+    """The agent run."""
+    scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """The calls of tools that run the agent, outermost first."""
     index: int = 0
-    """Which of the agent's calls it is since its last checkpoint."""
+    """Which call of the function with equal arguments it is since the agent's last checkpoint, from 0."""
     journal: JournalSlice | None = None
     """What the journal gained since the last slice; left out beside large arguments."""
 

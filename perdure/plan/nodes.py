@@ -265,7 +265,7 @@ class CustomNode(_Node):
 
     kind: Literal["custom"] = "custom"
     code: str
-    """`MODULE:QUALNAME` of the class. Of Perdure's own agents the workflow sandbox loads it afresh."""
+    """`MODULE:QUALNAME` of the class, by which an agent is found that was renamed."""
     graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
     """Of a graph of google.adk's: its picture. It runs as custom agents do, and each of its nodes is a step."""
 

@@ -1,25 +1,21 @@
-"""Replays recorded histories against the code of today, without a server: what a worker would do with an open session.
+"""Replays recorded histories by this version of Perdure, without a server: what a worker would do with an open session.
 
-For tests of one's own: keep histories of sessions whose code must stay replayable, and replay them on every change.
+No code of an app runs in it. For tests of one's own before an upgrade of Perdure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.workflow import NondeterminismError
 
-from perdure.agents.adk_app import AnyApp
-from perdure.compiler.registry import register
 from perdure.errors import HistoryDiffers, LogError
 from perdure.temporal.payloads import data_converter as default_converter
-from perdure.temporal.sandbox import workflow_runner
 from perdure.workflows.claims import ClaimsWorkflow
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
@@ -51,18 +47,20 @@ def read_history(path: Path, workflow_id: str | None = None) -> WorkflowHistory:
 
 
 async def replay_history(
-    history: WorkflowHistory, apps: Sequence[AnyApp] = (), *, data_converter: DataConverter = default_converter
+    history: WorkflowHistory,
+    *,
+    data_converter: DataConverter = default_converter,
+    runner: WorkflowRunner | None = None,
 ) -> None:
-    """Replay a session's history; returns if the code of today would do the same.
+    """Replay a session's history; returns if the Perdure of today would do the same.
 
     Args:
         history: One run of a session's workflow, from a file or fetched from a server.
-        apps: The apps whose custom agents it runs; an app without custom agents need not be given.
         data_converter: The client's, where payloads are encrypted.
+        runner: What runs the workflow. Default: nothing around it.
 
     Raises:
-        HistoryDiffers: The code would do something else, or fails.
-        DefinitionError: An app is defined wrongly.
+        HistoryDiffers: It would do something else, or fails.
     """
     if not any(event.HasField("workflow_task_scheduled_event_attributes") for event in history.events):
         # A run that has just begun: no code has run yet, and the SDK's replayer would wait for it without an end.
@@ -70,7 +68,7 @@ async def replay_history(
     replayer = Replayer(
         workflows=[SessionWorkflow, SharedStateWorkflow, ClaimsWorkflow],
         data_converter=data_converter,
-        workflow_runner=workflow_runner([register(app) for app in apps]),
+        workflow_runner=runner or UnsandboxedWorkflowRunner(),
         # Else Temporal hashes the code of every module that is loaded, which takes seconds.
         build_id="replay",
     )
@@ -78,14 +76,12 @@ async def replay_history(
         await replayer.replay_workflow(history)
     except NondeterminismError as error:
         raise HistoryDiffers(
-            f"the history of {history.workflow_id!r} does not replay: {error}. The code does not do what it did when"
-            " the history was recorded: a custom agent now takes other steps, or in another order. A worker with"
-            " this code could not go on with the session. Keep the old order of steps, deploy with worker versioning,"
-            " or run the session on from its log: `perdure resume --fresh`"
+            f"the history of {history.workflow_id!r} does not replay: {error}. This version of Perdure does not do what"
+            " the one did that left the history, so a worker of it could not go on with the session. Deploy with worker"
+            " versioning, or run the session on from its log: `perdure resume --fresh`"
         ) from error
     except RuntimeError as error:
         raise HistoryDiffers(
-            f"the history of {history.workflow_id!r} does not replay: {error}. The code fails where it did not when the"
-            " history was recorded; if it runs custom agents, give their app (--app MODULE:APP); if its payloads are"
-            " encrypted, the keys (--encryption-keys FILE) or the payload codec (--payload-codec MODULE:NAME)"
+            f"the history of {history.workflow_id!r} does not replay: {error}. If its payloads are encrypted, give the"
+            " keys (--encryption-keys FILE) or the payload codec (--payload-codec MODULE:NAME)"
         ) from error

@@ -104,7 +104,8 @@ def step_key(call: Step) -> tuple[str, ...]:
         case CallbackInput():
             return ("callback", call.which, *call.scope, call.invocation_id, call.agent, call.branch or "", call.run)
         case CodeInput():
-            return ("code", call.invocation_id or "", call.agent or "", call.branch or "", str(call.index))
+            called = (call.name, call.arguments, str(call.index))
+            return ("code", call.invocation_id or "", call.agent or "", call.run, *called)
 
 
 def read_json(data: Payloads) -> Any:

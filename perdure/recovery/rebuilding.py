@@ -46,6 +46,7 @@ from perdure.messages.step_log import StepLog
 from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode, ToolPlan
 from perdure.recovery.rebuilt_entries import SAME_TIME, callback_ran, is_same_start, model_called, tool_start
+from perdure.rules.checkpoints import is_hidden
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import accepted_message, by_branch, check_answer, expired_answer, named, state_event
 from perdure.rules.model_answers import (
@@ -319,6 +320,7 @@ class Rebuilder:
             index=call.index,
             arguments=call.arguments,
             result=output.result,
+            run=call.run,
         )
         if kept not in self.projection.entries[length:]:
             self._apply(kept)
@@ -390,7 +392,8 @@ class Rebuilder:
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:
-            self._apply(EventLogged(event=logged, run=run))
+            plan = self.projection.plan_of(self.projection.invocations[invocation_id]) if run else None
+            self._apply(EventLogged(event=logged, run=run, hidden=plan is not None and is_hidden(plan, logged)))
         return logged
 
 

@@ -304,7 +304,7 @@ class _Reader:
         if invocation is None or invocation.status == "finished":
             return
         data = read_json(result)
-        scope = self.journal if isinstance(call, CodeInput) else self.journal.within(call.scope)
+        scope = self.journal.within(call.scope)
         if scope is None:
             return
         if isinstance(call, ModelInput):
@@ -319,7 +319,7 @@ class _Reader:
         elif isinstance(call, CallbackInput):
             scope.called_back(call, StepLog.model_validate(data), self._lengths[scheduled], time)
         else:
-            self.journal.code_returned(call, CodeOutput.model_validate(data), self._lengths[scheduled])
+            scope.code_returned(call, CodeOutput.model_validate(data), self._lengths[scheduled])
 
     def _failure(self, scheduled: int, failure: FailureProto, time: float) -> None:
         self._open.discard(scheduled)

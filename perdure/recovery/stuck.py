@@ -18,7 +18,6 @@ from temporalio.service import RPCError
 
 from perdure.errors import EncryptionError, SessionStuck
 from perdure.journal.entries import Entry
-from perdure.messages.session import NOT_REGISTERED
 from perdure.recovery.salvage import length_outside, salvage, shared_writes
 from perdure.recovery.slices import read_archive
 from perdure.temporal.payloads import ENCODING, ENCRYPTED, FAULT
@@ -68,13 +67,12 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
             failed = event.workflow_task_failed_event_attributes
             if client.data_converter.payload_codec is not None:
                 await _decode(failed, client.data_converter)
-            missing = failed.failure.application_failure_info.type == NOT_REGISTERED
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
             # What the query guard refuses is given anew, as the server's own is.
             if failed.cause in _BY_SERVER or failed.failure.message == BETWEEN_STEPS:
                 return await _why_late(client, workflow_id)
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
-            return SessionStuck(workflow_id, cause=cause, nondeterministic=different, missing=missing)
+            return SessionStuck(workflow_id, cause=cause, nondeterministic=different)
     return None
 
 

@@ -19,7 +19,7 @@ from perdure.journal.projection import Projection
 from perdure.journal.run_paths import RunPath
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.keys import SessionKey
-from perdure.messages.step_log import NextAgent
+from perdure.messages.step_log import CodeFailure, NextAgent, NextCall
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.prompt import PromptMemo
@@ -115,15 +115,19 @@ class StepOutput:
     message: types.Content | None = None
     """What the user's message is to be, if plugins changed it."""
     agents: tuple[NextAgent, ...] = ()
-    """Of a custom agent's code: the sub-agents without which it does not go on."""
+    """Of a custom agent's code: the sub-agents that it waits for."""
+    calls: tuple[NextCall, ...] = ()
+    """Of a custom agent's code: the functions of `run_activity` that it waits for."""
+    failed: CodeFailure | None = None
+    """Of a custom agent's code: the failure of another step by which it has ended."""
     returned: ToolOutput | None = None
     """Of a tool's step that failed: what the tool had returned before that, so that it does not run again."""
-    passes_on: bool = False
-    """Of a custom agent's code: it ended by what a sub-agent had failed of."""
     done: tuple[str, ...] = ()
     """Of a graph: nodes that ended and left no event that tells so, by path."""
     goes_on: bool = False
-    """Of a graph: nodes of it are at work, or may go on once what this step adds is kept."""
+    """The code is at work besides: of a graph, nodes of it are, or may go on once what this step adds is kept."""
+    wakes_in: float | None = None
+    """A timer of the code's own is due in so many seconds."""
 
 
 Callback = Literal["before", "after", "begin", "end", "event", "run", "graph"]

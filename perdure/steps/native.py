@@ -10,6 +10,10 @@ from perdure.compiler.registry import Registry
 from perdure.journal.events import Event
 from perdure.journal.tool_output import ToolOutput
 from perdure.steps.base import Callback, ModelCall, Place, Snapshot, StepOutput, ToolCall
+from perdure.steps.code.code_runs import CodeRun
+from perdure.steps.code.native_code import NativeCode, begin_code
+from perdure.steps.code.past import Past
+from perdure.steps.code.suspended_code import SuspendedCode
 from perdure.steps.model_call import ModelCalls
 from perdure.steps.tool_call import ToolCalls
 from perdure.steps.tool_results import ToolResults
@@ -31,17 +35,26 @@ class NativeSteps:
         self._registry = registry
         self._models = ModelCalls(registry, models, artifacts)
         self._tools = ToolCalls(registry, tools, results, artifacts)
+        self._code = tools
+        self._suspended = SuspendedCode(self._begin_code)
+        tools.at_close(self._suspended.close)
+
+    async def _begin_code(self, at: Place, session: Snapshot, past: Past) -> CodeRun[NativeCode]:
+        return begin_code(self._registry, at, session, past)
 
     async def call_model(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         """Ask an agent's model."""
         return await self._models.call(at, session, call, writer)
 
     async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
-        """Run none: Perdure's own agents have no callbacks, so the plan is one of other code.
+        """Run a custom agent's code. Perdure's own agents have no callbacks, so that of a plan is one of other code.
 
         Raises:
-            NotRegistered: Always.
+            CodeFailed: The code raised.
+            NotRegistered: This process lacks the agent, or it is asked for a callback.
         """
+        if which == "run":
+            return await self._code.run_async(self._suspended.run(at, session))
         raise self._registry.missing(f"agent {at.agent!r} has no callback {which!r}")
 
     async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:

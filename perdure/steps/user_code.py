@@ -18,6 +18,7 @@ from copy import copy
 from typing import Any, Generic, TypeVar
 
 from perdure.errors import ArtifactError, error_text
+from perdure.steps.code.own_tasks import CodeLoop
 
 _T = TypeVar("_T")
 
@@ -41,7 +42,7 @@ class CodeRunner:
     def __init__(self, name: str, max_threads: int) -> None:
         """Make the threads and the loop; `name` tells theirs from another runner's."""
         self._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"{_NAMES}{name}")
-        self._loop = asyncio.new_event_loop()
+        self._loop = CodeLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"{_NAMES}{name}-loop", daemon=True)
         self._thread.start()
         self._endings: list[Callable[[], Coroutine[Any, Any, None]]] = []

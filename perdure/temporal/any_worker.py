@@ -2,8 +2,7 @@
 
 A server hands an activity, eagerly, to the worker whose workflow task starts it, if that worker asks; and it does
 (https://github.com/temporalio/features/issues/55). One that lacks the activity's code would get it again and again,
-while another has it. Temporal's SDK lets a worker as a whole not ask, or an interceptor for each activity. Outside of
-`perdure.workflows`, since the sandbox loads that afresh.
+while another has it. Temporal's SDK lets a worker as a whole not ask, or an interceptor for each activity.
 """
 
 from __future__ import annotations

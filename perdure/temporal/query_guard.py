@@ -17,7 +17,6 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation, Work
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import Info
 
 from perdure.temporal.refused_queries import BETWEEN_STEPS
@@ -106,15 +105,7 @@ def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
 
 
 class GuardedRunner(UnsandboxedWorkflowRunner):
-    """Runs workflows without a sandbox, guarded."""
-
-    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """Return a new run of a workflow."""
-        return GuardedInstance(super().create_instance(det))
-
-
-class GuardedSandbox(SandboxedWorkflowRunner):
-    """Runs workflows in Temporal's sandbox, guarded."""
+    """Runs workflows without a sandbox, guarded: no code of users' runs in them, and Perdure's own needs none."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a new run of a workflow."""

@@ -1,4 +1,4 @@
-"""What user code may raise, and a custom agent that lets it; in a module of its own, which the sandbox loads again."""
+"""What user code may raise, and a custom agent that lets it."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
             assert [event.id for event in events] == [event.id for event in log]
         assert set(booked) == set(messages if setting.local else ())
         for history in await user.histories():
-            await replay_history(history, [app])
+            await replay_history(history)
     # A task that timed out, or that a look was replayed up to, runs its local tool again: as the same call.
     assert all(len(set(keys)) == 1 for keys in booked.values())
     assert len([what for what, keys in booked.items() if len(keys) > 1]) <= _MOST_AGAIN

@@ -26,12 +26,25 @@ HAZARDOUS = (
 )
 
 
+CUSTOM = """
+import time
+from perdure import App, BaseAgent, Event
+
+class Late(BaseAgent):
+    async def _run_async_impl(self, ctx):
+        yield Event(author=self.name, timestamp=time.time())
+
+app = App(name="late_shop", root_agent=Late(name="late"))
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, source in (
         ("native_shop", NATIVE),
         ("refused_shop", REFUSED),
         ("hazardous_shop", HAZARDOUS),
+        ("late_shop", CUSTOM),
         ("broken_shop", "import nothing_of_this_name\n"),
     ):
         (tmp_path / name).mkdir()
@@ -60,6 +73,14 @@ def test_hazards_pass_too_and_are_told_with_their_line(folder: Path, capsys: pyt
     assert "remedy: keep it in the session's state" in told
 
 
+def test_a_custom_agents_code_is_read_for_what_differs_the_second_time(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["check", "late_shop"]) == 0
+    told = capsys.readouterr().out
+    assert "hazard   late_shop/agent.py:7: the code of agent 'late' calls time.time(), which reads the clock" in told
+
+
 def test_each_app_of_a_folder_is_told_of_and_one_that_is_refused_fails(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,11 +89,12 @@ def test_each_app_of_a_folder_is_told_of_and_one_that_is_refused_fails(
     assert [(app["app"], app.get("refused") is not None) for app in told] == [
         ("broken_shop", True),
         ("hazardous_shop", False),
+        ("late_shop", False),
         ("native_shop", False),
         ("refused_shop", True),
     ]
     assert "nothing_of_this_name" in told[0]["refused"]
-    assert [part["path"] for part in told[2]["parts"]] == ["clerk", "clerk/pay"]
+    assert [part["path"] for part in told[3]["parts"]] == ["clerk", "clerk/pay"]
     assert [hazard["kind"] for hazard in told[1]["hazards"]] == ["module_state"]
 
 

@@ -96,7 +96,7 @@ async def test_plan_diff_tells_how_a_run_differs(
 async def test_replay_of_a_workflow_or_a_file(
     perdure: Run, client: Client, temporal_server: str, tmp_path: Path, app_name: str
 ) -> None:
-    """An app without custom agents need not be given; a changed history is told as such."""
+    """A changed history is told as such."""
     _, app = write(tmp_path, app_name)
     async with serving(client, app) as user:
         await user.create()

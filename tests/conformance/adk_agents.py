@@ -11,7 +11,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event
 from google.genai import types
 
-from perdure.adk.code.code_runs import SubAgentFailed
+from perdure.adk.code.adk_code import SubAgentFailed
 
 
 class StepsState(BaseAgentState):

@@ -1,4 +1,4 @@
-"""The custom agent of the scenarios (FORMAT.md). Its module is loaded again inside of the workflow sandbox."""
+"""The custom agent of the scenarios (FORMAT.md)."""
 
 from __future__ import annotations
 

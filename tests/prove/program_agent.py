@@ -1,4 +1,4 @@
-"""A custom agent that does what a random program says. Its module is loaded again inside of the workflow sandbox."""
+"""A custom agent that does what a random program says."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,10 @@ import pytest
 from temporalio.client import Client, WorkflowExecution
 
 from perdure import __version__
-from perdure.agents import App
 from perdure.agents.adk_app import AnyApp
-from perdure.agents.custom import BaseAgent
 from perdure.journal import packing
 from tests.replay.record import HISTORIES, scrub
 from tests.workflows import support
-from tests.workflows.custom_agents import AskBoth, Broker, CatchThenAsk, Failing, FallBack, Twice
-from tests.workflows.test_custom_agents import app_of
 
 RECORDED: dict[str, tuple[str, ...]] = {
     "test_at_most_once": (
@@ -171,34 +166,6 @@ FEATURES = HISTORIES / __version__ / "features"
 
 _LIMITS = ("MAX_PAYLOAD_BYTES", "MAX_PART_BYTES")
 """What a test makes smaller than it is, and a replay too: it decides how a journal is handed over."""
-
-
-def _leaf(name: str) -> BaseAgent:
-    return support.agent(name, [])
-
-
-CUSTOM: dict[str, Callable[[], BaseAgent]] = {
-    "what_a_custom_agent_did": lambda: Broker(name="broker", sub_agents=[_leaf("decider")]),
-    "a_checkpoint_lets": lambda: Twice(name="twice", sub_agents=[_leaf("worker")]),
-    "what_fails_in_a_custom": lambda: Failing(name="agent"),
-    "a_failure_that_was_dealt_with_is_none": lambda: CatchThenAsk(
-        name="catcher", sub_agents=[_leaf("fan"), _leaf("asking")]
-    ),
-    "a_failure_that_was_dealt_with_is_met": lambda: FallBack(name="root", sub_agents=[_leaf("first"), _leaf("second")]),
-    "what_an_agent_fails_by": lambda: FallBack(
-        name="root", sub_agents=[_leaf("first"), _leaf("second")], ends_well=False
-    ),
-    "gathered_sub_agents": lambda: AskBoth(name="both", sub_agents=[_leaf("paying"), _leaf("asking")]),
-}
-"""Roots with the custom agents of recorded tests, by the start of a test's name: a replay runs their code."""
-
-
-def custom_app(test: str, name: str) -> App | None:
-    """Return the app with a recorded test's custom agents, if it has any."""
-    for start, root in CUSTOM.items():
-        if test.startswith(start):
-            return app_of(name, root())
-    return None
 
 
 class Recorder:

@@ -17,7 +17,7 @@ from perdure import __version__
 from perdure.config import ConnectionConfig, connect
 from perdure.serving.dev_server import DevServer
 from tests.conformance.runner import Mode, play
-from tests.conformance.scenario import Scenario, load
+from tests.conformance.scenario import load
 
 HISTORIES = Path(__file__).parent / "histories"
 SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
@@ -71,11 +71,6 @@ async def main() -> None:
         for name, mode in RECORDED:
             await record(client, name, mode, folder)
             print(name)
-
-
-def scenario_of(document: dict[str, Any]) -> Scenario:
-    """Return the scenario that a recorded history was made with."""
-    return load(SCENARIOS / f"{document['scenario']}.json")
 
 
 if __name__ == "__main__":

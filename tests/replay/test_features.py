@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHistory
 
-from perdure.compiler.registry import register
-from perdure.errors import DefinitionWarning, HistoryDiffers
+from perdure.errors import HistoryDiffers
 from perdure.journal import packing
 from perdure.prove.replay import replay_history
-from tests.replay.features import RECORDED, custom_app, file_name, read_feature
+from tests.replay.features import RECORDED, file_name, read_feature
 from tests.replay.record import HISTORIES
 
 FILES = sorted(HISTORIES.rglob("features/*.json.gz"))
@@ -21,19 +19,15 @@ FILES = sorted(HISTORIES.rglob("features/*.json.gz"))
 async def replay(path: Path, *, other: tuple[str, str] = ("", "")) -> int:
     """Replay all workflows of a file, with a text in them put in another's place; returns how many there are."""
     document = read_feature(path)
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DefinitionWarning)
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in document["limits"].items():
             patch.setattr(packing, name, value)
-        app = custom_app(document["test"], document["app"])
         for workflow in document["workflows"]:
             history = WorkflowHistory.from_json(workflow["workflow_id"], workflow["history"])
             if other[0]:
                 text = history.to_json().replace(*other)
                 history = WorkflowHistory.from_json(workflow["workflow_id"], text)
-            if app is not None:
-                register(app)
-            await replay_history(history, [app] if app is not None else [])
+            await replay_history(history)
     return len(document["workflows"])
 
 

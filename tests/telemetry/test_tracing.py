@@ -234,7 +234,7 @@ async def test_a_trace_goes_on_in_the_runs_that_continue_a_session(temporal_serv
 
 
 @pytest.mark.server
-async def test_custom_agents_are_traced_in_the_sandbox(temporal_server: str, app_name: str) -> None:
+async def test_custom_agents_are_traced(temporal_server: str, app_name: str) -> None:
     gate = Gate()
     gate.open()
     inner = agent("inner", [calls("tool"), text("x")], [gate.tool("tool")])

@@ -1,10 +1,10 @@
-"""Custom agents for tests. In a module of their own, which Temporal's sandbox loads again."""
+"""Custom agents for tests."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from google.genai import types
@@ -15,9 +15,6 @@ from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext
 from perdure.errors import EffectFailed
 from perdure.journal.events import Event, EventActions
 
-CLOCKS: dict[str, Callable[[], float]] = {"wall": time.time}
-"""Hides a clock from the check of the source, so that only the sandbox can catch it."""
-
 
 class Quote(BaseModel):
     city: str
@@ -25,7 +22,7 @@ class Quote(BaseModel):
 
 
 quotes: list[str] = []
-"""The cities that `quote` was asked for; filled in the worker's own copy of this module."""
+"""The cities that `quote` was asked for."""
 
 
 def quote(city: str, rate: int = 1) -> Quote:
@@ -79,11 +76,6 @@ class Twice(BaseAgent):
         yield self._create_agent_state_event(ctx)
 
 
-class ClockReader(BaseAgent):
-    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-        yield said(self, f"It is {CLOCKS['wall']()}.")
-
-
 class Failing(BaseAgent):
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         yield said(self, "Trying.")
@@ -127,7 +119,7 @@ class CatchThenAsk(BaseAgent):
 
 
 arrivals: list[str] = []
-"""The cities that were reached, in order; filled in the worker's own copy of this module."""
+"""The cities that were reached, in order."""
 
 
 async def travel(city: str, seconds: float = 0.0) -> str:
@@ -184,12 +176,12 @@ class Sleeper(BaseAgent):
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         due = await ctx.run_activity(seconds_from_now, 4.0)
-        await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+        await asyncio.sleep(max(0.0, due - time.time()))
         yield said(self, "Awake.", due=due)
 
 
 attempts: list[str] = []
-"""The tries of `faltering`; filled in the worker's own copy of this module."""
+"""The tries of `faltering`."""
 
 
 def faltering() -> str:

@@ -1,4 +1,4 @@
-"""Custom agents that deal with failures. In a module of their own, which Temporal's sandbox loads again."""
+"""Custom agents that deal with failures."""
 
 from __future__ import annotations
 

@@ -273,15 +273,15 @@ async def _is_at_work(user: User) -> bool:
     return any(activity.activity_type.name == "touchy" and activity.HasField("last_started_time") for activity in work)
 
 
-@pytest.mark.parametrize("levels", [160, 240])
+@pytest.mark.parametrize("levels", [140, 240])
 async def test_what_could_not_be_read_again_is_not_logged(client: Client, app_name: str, levels: int) -> None:
     asking = agent("asking", [calls("ask"), text("Heard.")], [long_running("ask")])
     async with serving(client, app_of(app_name, Deep(name="root", levels=levels, sub_agents=[asking]))) as user:
         await user.create()
         view = await user.run("go")
-        if levels > 175:
+        if levels > 148:
             assert view.status == "failed"
-            assert "175 lists and objects" in view.failures[0].cause
+            assert "148 lists and objects" in view.failures[0].cause
             return
         [ask] = await user.open("ask")
         assert (await user.answered({ask: {}})).status == "finished"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import FailureCaught
-from perdure.workflows.run.progress import Progress, RunProgress
+from perdure.workflows.run.progress import Progress, RunProgress, Wanted
 
 INVOCATIONS = (0, 1, 2)
 one_of_them = st.sampled_from(INVOCATIONS)
@@ -23,11 +22,6 @@ calls = st.sampled_from(("call-1", "call-2"))
 
 def failure(step: str = "model") -> EffectFailed:
     return EffectFailed("agent", step, "it broke")
-
-
-def caught() -> FailureCaught:
-    """Return a failure that a custom agent met: equal to any other, since agents meet the same twice."""
-    return FailureCaught(invocation_id="i", agent="custom")
 
 
 class Steps(RuleBasedStateMachine):
@@ -45,7 +39,6 @@ class Steps(RuleBasedStateMachine):
         self.untold: list[list[EffectFailed]] = [[] for _ in INVOCATIONS]
         self.unlogged: list[dict[str, Callable[[], None]]] = [{} for _ in INVOCATIONS]
         self.kept: list[str] = []
-        self.unkept: list[list[FailureCaught]] = [[] for _ in INVOCATIONS]
 
     def enter(self, kind: str, whose: int | None, block: AbstractContextManager[None]) -> None:
         block.__enter__()
@@ -75,10 +68,6 @@ class Steps(RuleBasedStateMachine):
     @rule(whose=one_of_them)
     def begin_own_work(self, whose: int) -> None:
         self.enter("own", whose, self.progress[whose].own_work())
-
-    @rule(whose=one_of_them)
-    def wait_below(self, whose: int) -> None:
-        self.enter("below", whose, self.progress[whose].waiting_below())
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), error=st.sampled_from((None, asyncio.CancelledError, EffectFailed)))
@@ -130,31 +119,6 @@ class Steps(RuleBasedStateMachine):
         self.progress[whose].logged(call_id)
         self.unlogged[whose].pop(call_id, None)
 
-    @rule(whose=one_of_them)
-    def meet(self, whose: int) -> None:
-        met = caught()
-        self.progress[whose].met(met)
-        self.unkept[whose].append(met)
-
-    @rule(whose=one_of_them, data=st.data(), keeps=st.booleans())
-    def keep_or_forget_some(self, whose: int, data: st.DataObject, *, keeps: bool) -> None:
-        """Keep or forget some failures; of one that was kept before there is nothing left to keep."""
-        some = [known for known in self.unkept[whose] if data.draw(st.booleans())]
-        if keeps:
-            taken = self.progress[whose].take_caught([*some, caught()])
-            assert [id(entry) for entry in taken] == [id(entry) for entry in some]
-            assert list(self.progress[whose].take_caught(some)) == []
-        else:
-            self.progress[whose].forget([*some, caught()])
-        self.unkept[whose] = [known for known in self.unkept[whose] if not any(known is one for one in some)]
-
-    @rule(whose=one_of_them)
-    def keep_all(self, whose: int) -> None:
-        taken = self.progress[whose].take_caught()
-        assert [id(entry) for entry in taken] == [id(entry) for entry in self.unkept[whose]]
-        assert list(self.progress[whose].take_caught()) == []
-        self.unkept[whose] = []
-
     @invariant()
     def activities_are_counted(self) -> None:
         at_work = self.number("activity") + self.number("preparing")
@@ -182,8 +146,8 @@ class Steps(RuleBasedStateMachine):
     def nothing_is_at_rest_that_goes_on(self) -> None:
         activities = sum(self.number(kind) for kind in ("activity", "preparing", "held"))
         for whose, progress in enumerate(self.progress):
-            own = self.number("own", whose) - self.number("below", whose)
-            assert progress.at_rest == (activities == 0 and own <= 0 and whose not in self.stopped)
+            own = self.number("own", whose)
+            assert progress.at_rest == (activities == 0 and own == 0 and whose not in self.stopped)
 
     @invariant()
     def who_is_stopped_starts_nothing(self) -> None:
@@ -253,16 +217,28 @@ def test_an_activity_that_fails_or_is_cancelled_is_no_more_at_work(run: RunProgr
     assert (run.scheduled, run.idle, run.holds, progress.at_rest) == (2, True, False, True)
 
 
-def test_a_custom_agent_is_at_work_but_for_what_it_waits_for_below(progress: Progress) -> None:
+def test_a_custom_agents_timer_is_work(progress: Progress) -> None:
     with progress.own_work():
         assert not progress.at_rest
-        with progress.waiting_below():
-            assert progress.at_rest
-            with progress.waiting_below():
-                # It gathers.
-                assert progress.at_rest
-        assert not progress.at_rest
     assert progress.at_rest
+
+
+async def test_an_agent_that_is_given_up_starts_nothing_nor_does_what_it_runs(progress: Progress) -> None:
+    above, below, beside = Wanted(), Wanted(), Wanted()
+
+    async def start(*wanted: Wanted) -> bool:
+        for one in wanted:
+            one.begin()
+        try:
+            progress.check_stopped()
+        except asyncio.CancelledError:
+            return False
+        return True
+
+    runs = (above,), (above, below), (beside,)
+    assert [await asyncio.create_task(start(*run)) for run in runs] == [True, True, True]
+    above.given_up = True
+    assert [await asyncio.create_task(start(*run)) for run in runs] == [False, False, True]
 
 
 def test_what_is_stopped_starts_nothing_and_is_never_at_rest(progress: Progress) -> None:
@@ -271,15 +247,6 @@ def test_what_is_stopped_starts_nothing_and_is_never_at_rest(progress: Progress)
     with pytest.raises(asyncio.CancelledError):
         progress.check_stopped()
     assert not progress.at_rest
-
-
-def test_of_two_equal_failures_each_is_kept_once(progress: Progress) -> None:
-    first, second = caught(), caught()
-    progress.met(first)
-    progress.met(second)
-    assert [entry is second for entry in progress.take_caught([second])] == [True]
-    assert [entry is first for entry in progress.take_caught()] == [True]
-    assert list(progress.take_caught()) == []
 
 
 def test_a_result_is_to_be_kept_until_the_journal_holds_it(progress: Progress) -> None:

@@ -19,8 +19,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
 
 from perdure.adk import graph_internals, internals
-from perdure.adk.code.code_runs import TURNS, Code, CodeRun, Past, SubAgentFailed, running
-from perdure.adk.events import to_adk
+from perdure.adk.code.adk_code import AdkCode, AdkRun
 from perdure.adk.graphs import is_leaf
 from perdure.adk.step_contexts import StepContexts
 from perdure.journal.events import Event
@@ -28,6 +27,8 @@ from perdure.journal.node_runs import NodeRun
 from perdure.journal.runs import AgentRun
 from perdure.messages.step_log import NextAgent
 from perdure.steps.base import Place, StepOutput
+from perdure.steps.code.code_runs import TURNS, running
+from perdure.steps.code.past import Past
 
 __all__ = ["GraphRun", "RunSync"]
 
@@ -52,11 +53,12 @@ class _Asked:
     over: asyncio.Future[AgentRun]
 
 
-class GraphRun(CodeRun):
+class GraphRun(AdkRun):
     """One run of a graph, from its top to its end, or to where all that is left of it waits for answers."""
 
-    def __init__(self, at: Place, code: Code, contexts: StepContexts, run_sync: RunSync) -> None:
-        super().__init__(at, code, contexts)
+    def __init__(self, at: Place, code: AdkCode, contexts: StepContexts, run_sync: RunSync) -> None:
+        super().__init__(at, code)
+        self._contexts = contexts
         self._run_sync = run_sync
         self._agents: dict[_AskKey, _Asked] = {}
         """Agents that nodes wait for."""
@@ -71,7 +73,7 @@ class GraphRun(CodeRun):
         """Nodes whose code runs, by path."""
         self._gates: dict[str, asyncio.Future[None]] = {}
         """Nodes that have ended, and wait until that is kept."""
-        self._told_of: set[str | _AskKey] = set()
+        self._news_told: set[str | _AskKey] = set()
         """Gates and agents that a step has told of."""
         self._done: list[str] = []
         self._empty_steps = 0
@@ -86,9 +88,9 @@ class GraphRun(CodeRun):
         if self._task is None:
             self._begin(past)
         assert self._task is not None, "it has begun"
-        for path in [path for path in self._gates if path in self._told_of]:
+        for path in [path for path in self._gates if path in self._news_told]:
             self._gates.pop(path).set_result(None)
-            self._told_of.discard(path)
+            self._news_told.discard(path)
         for key, asked in list(self._agents.items()):
             run = self._run_of(key)
             if run is not None and (run.ended or run.failure is not None):
@@ -113,7 +115,7 @@ class GraphRun(CodeRun):
         """Keep from google.adk what nodes logged that have not ended: it would take some for nodes that have."""
         at_work = {run.node.path for run in past.run.children if run.node is not None and not _has_ended(run)}
         at_work |= {path for path, events in logged.items() if path not in self._passed and not _tells(events)}
-        shown = self._code.session.session.events
+        shown = self.code.session.session.events
         invocation = self._at.invocation_id
         for event in list(shown):
             info: Any = getattr(event, "node_info")  # noqa: B009 -- not in 1.x
@@ -124,7 +126,7 @@ class GraphRun(CodeRun):
     def _show_held(self, id: str) -> None:
         event = self._held.pop(id, None)
         if event is not None:
-            self._code.session.session.events.append(event)
+            self.code.session.session.events.append(event)
 
     def _patience(self) -> float:
         if not self._agents:
@@ -145,7 +147,7 @@ class GraphRun(CodeRun):
                 await self._changed.wait()
 
     def _news(self) -> bool:
-        return any(one not in self._told_of for one in [*self._gates, *self._agents])
+        return any(one not in self._news_told for one in [*self._gates, *self._agents])
 
     def _works(self) -> bool:
         """Return whether the code of a node runs that does not wait for another node."""
@@ -161,15 +163,17 @@ class GraphRun(CodeRun):
         agents = tuple(self._next_agents())
         goes_on = not over and bool(self._gates or self._works())
         told = self._news()
-        self._told_of.update(self._agents, self._gates)
+        self._news_told.update(self._agents, self._gates)
         done, self._done = tuple(self._done), []
         self._own += len(done)
-        session = self._code.session
-        self._told, taken = (self._own, self._checkpoints), len(session.logged)
-        self._empty_steps = 0 if taken or done or told else self._empty_steps + 1
-        output = await self._contexts.output(self._at, session, self._code.context)
-        del session.logged[:taken]
-        return replace(output, agents=agents, passes_on=self._error is not None, done=done, goes_on=goes_on)
+        self._told = (self._own, self._checkpoints)
+        self._empty_steps = 0 if self.code.holds or done or told else self._empty_steps + 1
+        output = await self.code.output()
+        return replace(output, agents=agents, failed=self._failure(), done=done, goes_on=goes_on)
+
+    def _again(self, error: BaseException) -> tuple[int, ...]:
+        # The graph may have run others anew.
+        return ()
 
     def _next_agents(self) -> Iterator[NextAgent]:
         """Yield all agents that nodes wait for; the workflow knows which of them it has begun."""
@@ -182,7 +186,7 @@ class GraphRun(CodeRun):
             yield NextAgent(agent=asked.agent, nth=nth, branch=asked.branch, node=asked.node)
 
     async def _events(self) -> AsyncGenerator[object, None]:
-        code = self._code
+        code = self.code
         with internals.sync_calls(self._in_thread):
             async with aclosing(graph_internals.run_graph(code.agent, code.context)) as events:
                 async for event in events:
@@ -201,8 +205,8 @@ class GraphRun(CodeRun):
         assert isinstance(event, AdkEvent), "google.adk has looked"
         if event.partial or event.id in self._given or self._is_bookkeeping(event) or await self._is_known(event):
             return
-        event = await self._contexts.seen(self._code.context, event)
-        await self._code.session.log(graph_internals.as_logged(event))
+        event = await self._contexts.seen(self.code.context, event)
+        await self.code.session.log(graph_internals.as_logged(event))
 
     def _is_bookkeeping(self, event: AdkEvent) -> bool:
         """Return whether an event says only what the journal knows: of a resumable app.
@@ -222,7 +226,7 @@ class GraphRun(CodeRun):
             self._show_held(known.pop(0).id)
             return True
         self._own += 1
-        self._code.log.logged()
+        self.code.log.logged()
         return False
 
     async def run_node(self, node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
@@ -248,8 +252,7 @@ class GraphRun(CodeRun):
 
     def events_of(self, agent: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None] | None:
         """Return the events of an agent's run, which the workflow runs; `None` if google.adk is to run it."""
-        code = self._code
-        node = graph_internals.node_run(context.session) if code.runs(agent, context) else None
+        node = graph_internals.node_run(context.session) if self.code.runs(agent, context) else None
         return self._events_of_node(agent.name, context.branch, node) if node is not None else None
 
     async def _events_of_node(self, name: str, branch: str | None, node: NodeRun) -> AsyncGenerator[AdkEvent, None]:
@@ -269,7 +272,7 @@ class GraphRun(CodeRun):
         for event in list(run.log):
             self._given.add(event.id)
             self._show_held(event.id)
-            shown: Any = to_adk(event)
+            shown: Any = self.code.as_given(event)
             # The workflow has waited for its answers.
             shown.long_running_tool_ids = None
             try:
@@ -278,7 +281,7 @@ class GraphRun(CodeRun):
                 await self._show(self._past.places.of_event.get(event.id, 0))
         await self._show(self._past.places.of_end.get(run.path, 0))
         if run.failure is not None:
-            raise SubAgentFailed(run.failure)
+            raise self._met(run.failure)
 
     def _run_of(self, key: _AskKey) -> AgentRun | None:
         """Return the run of an agent that the journal has."""

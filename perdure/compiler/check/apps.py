@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perdure.agents.adk_app import AdkApp
+from perdure.agents.agent_tool import walk_all
 from perdure.agents.broken import BrokenApp
 from perdure.agents.definitions import App
-from perdure.compiler.check.findings import Findings, Part, Seen
+from perdure.compiler.check.findings import Findings, Part, Seen, UserCode
 from perdure.compiler.check.hazards import hazards
 from perdure.compiler.compile import compile_app
 from perdure.compiler.folders import agents_in
@@ -54,6 +55,10 @@ def _look(app: App | AdkApp) -> tuple[Seen, str | None]:
         return seen, None if refused is None else refused.reason
     seen = Seen()
     seen.parts += _parts(compile_app(app).root, "")
+    for agent in walk_all(app.root_agent):
+        if agent.has_own_run:
+            run = agent._run_async_impl  # pyright: ignore[reportPrivateUsage] -- ADK's name
+            seen.code.append(UserCode("agent", f"the code of agent {agent.name!r}", run))
     return seen, None
 
 

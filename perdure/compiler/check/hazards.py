@@ -8,7 +8,7 @@ from pathlib import Path
 from perdure.compiler.check.findings import Hazard, Part, Seen, UserCode
 from perdure.compiler.check.modules import app_modules, module_hazards
 from perdure.compiler.check.reach import MadeCall, calls_reached
-from perdure.compiler.impure import CLOCK, RANDOM, why_impure
+from perdure.compiler.impure import why_impure
 
 _RUNNERS = ("google.adk.runners.Runner", "google.adk.runners.InMemoryRunner")
 _ASKING = ("generate_content", "generate_content_stream", "generate_content_async", "send_message", "acompletion")
@@ -96,8 +96,8 @@ def coarser_tool(part: Part, code: UserCode) -> Part:
 
 
 def _clock(code: UserCode, call: MadeCall) -> Iterator[Hazard]:
-    reason = why_impure(call.found.path, call.found.value, called=True) if call.found is not None else None
-    if reason in (CLOCK, RANDOM):
+    reason = why_impure(call.found.path, call.found.value) if call.found is not None else None
+    if reason is not None:
         yield Hazard(
             kind="clock_or_randomness",
             where=call.where,

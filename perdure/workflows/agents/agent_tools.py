@@ -9,7 +9,6 @@ from temporalio import workflow
 
 from perdure.errors import EffectFailed
 from perdure.journal.entries import Failure, InvocationStarted, ScopeBegan
-from perdure.journal.run_tree import build_runs
 from perdure.journal.tool_output import AgentAsked, ToolOutput
 from perdure.messages.session import ToolInput
 from perdure.plan.nodes import ToolPlan
@@ -60,8 +59,7 @@ async def _run(around: Scope, call: ToolInput) -> None:
     try:
         if scope.invocation.status == "queued" and await _ends_at_once(scope):
             return
-        run = build_runs(plan, plan.root.name, scope.invocation.entries)
-        await scope.run_agent(scope, plan.root, run)
+        await scope.run_agent(scope, plan.root, scope.root_run())
         await end_turn(scope, plan.root.name)
     except EffectFailed as failed:
         failure = Failure(agent=failed.agent, step=failed.step, cause=failed.cause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun
@@ -13,6 +14,9 @@ from perdure.workflows.agents.scope import Scope
 
 _OPTIONS = ToolOptions(max_attempts=15)
 """What a callback raises fails the step at once; what died with its worker runs again."""
+
+_CODE_OPTIONS = _OPTIONS.model_copy(update={"timeout": timedelta(hours=2)})
+"""A custom agent's code may take its time; it is given back every hour."""
 
 
 async def before_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
@@ -150,4 +154,5 @@ async def run_step(
         journal=scope.slice(),
     )
     with scope.slice_under_way(call.journal) as witness:
-        return await scope.activities.callback(call, _OPTIONS, witness)
+        options = _CODE_OPTIONS if which == "run" else _OPTIONS
+        return await scope.activities.callback(call, options, witness)

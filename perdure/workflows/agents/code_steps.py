@@ -1,30 +1,38 @@
-"""Runs custom agents of google.adk's: their code in steps, and between these the sub-agents that it waits for.
+"""Runs custom agents and graphs: their code in steps, and beside these what it waits for.
 
-A step runs the code until it waits for a sub-agent that has not run: from where the last one left it (`adk/code/`), or
-from its top, given what it and its sub-agents have logged. So the workflow itself runs none of it.
+A step runs the code until it waits for a sub-agent, or a function of `run_activity`, that has not run: from where the
+last one left it (`steps/code/`), or from its top, given what there is. So the workflow itself runs none of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import RunBegan
+from perdure.journal.entries import ActivityKept, Failure, FailureCaught, RunBegan, payload_size
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun, is_state
-from perdure.messages.callbacks import Callback
-from perdure.messages.step_log import NextAgent, StepLog
-from perdure.plan.nodes import CustomNode, LoopNode, Node, ParallelNode, SequentialNode
+from perdure.messages.session import CodeInput
+from perdure.messages.step_log import CodeFailure, NextAgent, NextCall, StepLog
+from perdure.plan.nodes import CustomNode, LoopNode, Node, ParallelNode, SequentialNode, ToolOptions
 from perdure.workflows.agents.callbacks import after_agent, run_step
-from perdure.workflows.agents.caught_failures import Caught
 from perdure.workflows.agents.scope import Scope
+from perdure.workflows.run.activities import told
+from perdure.workflows.run.progress import Wanted
+
+_ROOM_BYTES = 400_000
+"""Arguments up to this size leave room in the payload for what the journal gained."""
+
+_Key = tuple[object, ...]
 
 
 class CodeSteps:
-    """The steps of one run of a custom agent."""
-
-    _WHICH: Callback = "run"
+    """The steps of one run of a custom agent, or of a graph."""
 
     def __init__(self, scope: Scope, node: CustomNode, run: AgentRun) -> None:
         """Take up a run."""
@@ -32,40 +40,117 @@ class CodeSteps:
         self._node = node
         self._run = run
         self._past = {(past.agent, past.nth): past for past in run.children}
-        whose = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": run.branch}
-        self._caught = Caught(scope, whose | {"run": scope.name_of(run)})
-        self._failures = [self._caught.met_again(past.failure) for past in run.children if past.failure is not None]
+        self._whose: dict[str, Any] = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": run.branch}
+        self._whose["run"] = scope.name_of(run)
+        self._has_met = any(map(_has_failed, (*run.children, *run.activities)))
+        """The code was given a failure since its last checkpoint."""
+        self._started: set[_Key] = set()
+        """What the code asked for, and was begun, or gone on with, since the run was taken up."""
+        self._agents: dict[_Key, asyncio.Task[None]] = {}
+        self._wanted: dict[_Key, Wanted] = {}
+        self._calls: dict[_Key, asyncio.Task[None]] = {}
+        self._over = False
+        """The code has ended: later results of functions, for which it did not wait, are nobody's any more."""
         self._ended = False
         """Its code has logged its end."""
 
     async def run(self) -> bool:
-        """Run the custom agent to its end; returns whether an event of it, or underneath it, escalated.
+        """Run the code to its end; returns whether an event of it, or underneath it, escalated.
 
         Raises:
-            EffectFailed: Its code raised, or let a sub-agent's failure pass.
+            EffectFailed: Its code raised, or let a failure pass.
         """
         scope, run = self._scope, self._run
         if run.begun_after is None:
             self._take_note_of_begin(run)
-        while not scope.interrupted:
-            step = await self._take_step()
-            if step.agents:
-                await self._run_agents([self._next_run(one) for one in step.agents])
-                continue
-            left = [] if step.ended else self._left_open()
-            if not left:
-                break
-            await scope.wait_for(left)
-            self._begin_again()
-        else:
+        try:
+            step = await self._run_code()
+        except asyncio.CancelledError:
+            await _cancel([*self._agents.values(), *self._calls.values()])
+            raise
+        self._over = True
+        # Functions run on: what they do is not to be cut off.
+        await self._give_up([*self._agents])
+        if step is None:
             return run.escalated
-        self._caught.end()
+        if self._node.graph is not None:
+            scope.end(self._node, run)
+            return run.escalated
         if not step.ended:
             await after_agent(scope, self._node, run)
         if not self._ended:
             # Its author logged no end; the journal needs one to know where its parent went on.
             scope.end(self._node, run, hidden=True)
         return run.escalated
+
+    async def _run_code(self) -> StepLog | None:
+        """Run the code to its end; returns its last step, or nothing if the invocation does not go on."""
+        scope = self._scope
+        while not scope.interrupted:
+            step = await self._take_step()
+            # The journal tells of all of them before the next step.
+            self._start(step)
+            if step.goes_on:
+                continue
+            await self._give_up_unasked(step)
+            if self._agents or self._calls or step.wakes_in is not None:
+                await self._wait(step)
+                continue
+            if step.agents or step.calls:
+                # They have ended since that step was scheduled.
+                continue
+            left = [] if step.ended and self._node.graph is None else self._left_open()
+            if not left:
+                return step
+            await scope.wait_for(left)
+            self._begin_again()
+        return None
+
+    async def _take_step(self) -> StepLog:
+        """Run the code up to something new that it waits for, or to its end."""
+        scope, run = self._scope, self._run
+        scope.progress.check_stopped()
+        which = "run" if self._node.graph is None else "graph"
+        try:
+            step = await run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
+            await self._log(step)
+        except EffectFailed as failed:
+            left, failed.left = failed.left, None
+            if isinstance(left, StepLog):
+                await self._log(left)
+            await self._fail(failed)
+        else:
+            if step.failed is not None:
+                await self._fail(_failure(step.failed), step.failed.again)
+            return step
+        raise AssertionError("it has failed")
+
+    async def _fail(self, failure: EffectFailed, again: Sequence[int] = ()) -> None:
+        """Fail by what the code raised, once what it gathered besides has run to its end, or waits."""
+        self._over = True
+        progress = self._scope.progress
+        if self._has_met:
+            self._scope.log.append(FailureCaught(again=tuple(again), **self._whose))
+        if self._agents:
+            progress.fail(failure)
+            await asyncio.gather(*self._agents.values(), return_exceptions=True)
+            progress.told([failure])
+        raise failure
+
+    async def _log(self, step: StepLog) -> None:
+        for event in await self._scope.log_step(step, self._run):
+            self._run.escalated |= bool(event.actions.escalate)
+            self._ended = bool(event.actions.end_of_agent)
+            if is_state(event):
+                self._forget()
+        for path in step.done:
+            mark = Event(author=self._node.name, node_info={"path": path})
+            await self._scope.log_event(mark, self._run, hidden=True)
+
+    def _forget(self) -> None:
+        """Forget what was before a checkpoint: entered again, the code goes on from there."""
+        self._past.clear()
+        self._has_met = False
 
     def _take_note_of_begin(self, run: AgentRun) -> None:
         """Tell the journal where an agent run begins.
@@ -106,42 +191,53 @@ class CodeSteps:
         """Let the code begin at its top once more, as ADK does behind an answer: it finds that in the session."""
         # Its sub-agents' runs have other names from here on.
         self._run.checkpoints += 1
-        self._past.clear()
-        self._failures.clear()
-        self._caught.forget()
+        self._forget()
         self._take_note_of_begin(self._run)
 
-    async def _take_step(self) -> StepLog:
-        """Run the code up to the sub-agents that it waits for, or to its end."""
-        scope, run = self._scope, self._run
-        scope.progress.check_stopped()
-        try:
-            step = await run_step(scope, run.agent, self._WHICH, branch=run.branch, run=scope.name_of(run))
-            await self._log(step)
-        except EffectFailed as failed:
-            left, failed.left = failed.left, None
-            if isinstance(left, StepLog):
-                await self._log(left)
-            self._caught.give_up(None)
-            raise
-        if step.passes_on and self._failures:
-            failure = self._failures[0]
-            self._caught.give_up(failure)
-            raise failure
-        return step
+    # What the code waits for.
 
-    async def _log(self, step: StepLog) -> None:
-        for event in await self._scope.log_step(step, self._run):
-            self._run.escalated |= bool(event.actions.escalate)
-            if is_state(event):
-                self._forget(event)
+    def _start(self, step: StepLog) -> None:
+        """Begin what the code waits for, all at once; code that runs from its top asks again for what is at work."""
+        for agent in step.agents:
+            key = self._key(agent)
+            if key not in self._started:
+                self._wanted[key] = Wanted()
+                run = self._run_agent(self._next_run(agent), self._wanted[key])
+                self._agents[key] = asyncio.create_task(run)
+                self._started.add(key)
+        for call in step.calls:
+            key = self._key(call)
+            if key not in self._started:
+                self._calls[key] = asyncio.create_task(self._run_call(call))
+                self._started.add(key)
 
-    def _forget(self, event: Event) -> None:
-        """Forget what was before a checkpoint: entered again, the code goes on from there."""
-        self._ended |= bool(event.actions.end_of_agent)
-        self._past.clear()
-        self._failures.clear()
-        self._caught.forget()
+    def _key(self, asked: NextAgent | NextCall) -> _Key:
+        what = (asked.agent,) if isinstance(asked, NextAgent) else (asked.name, asked.arguments)
+        return (*what, asked.nth, self._run.checkpoints)
+
+    async def _give_up_unasked(self, step: StepLog) -> None:
+        """End the agents for which the code waits no more, by a timeout of its own."""
+        asked = {self._key(agent) for agent in step.agents}
+        left = [key for key in self._agents if key not in asked]
+        await self._give_up(left)
+        if left:
+            # Asked for again, as by code that runs from its top, they go on where they were.
+            self._past = {(run.agent, run.nth): run for run in self._rebuilt().children}
+            self._started.difference_update(left)
+
+    async def _give_up(self, keys: Sequence[_Key]) -> None:
+        for key in keys:
+            # What is under way may end as if it was not cancelled.
+            self._wanted[key].given_up = True
+        await _cancel([self._agents.pop(key) for key in keys])
+
+    def _rebuilt(self) -> AgentRun:
+        runs = [self._scope.root_run()]
+        for run in runs:
+            if run.path == self._run.path:
+                return run
+            runs += run.children
+        return self._run
 
     def _next_run(self, asked: NextAgent) -> AgentRun:
         run = self._past.get((asked.agent, asked.nth)) or self._run.begin(asked.agent, asked.branch, asked.nth)
@@ -151,33 +247,91 @@ class CodeSteps:
             self._take_note_of_begin(run)
         return run
 
-    async def _run_agents(self, runs: Sequence[AgentRun]) -> None:
-        """Run sub-agents at once to their ends; what fails of it the code is told by its next step."""
-        results = await asyncio.gather(*map(self._run_agent, runs), return_exceptions=True)
-        failures: list[EffectFailed] = []
-        for run, result in zip(runs, results, strict=True):
-            if isinstance(result, EffectFailed):
-                failures.append(result)
-                self._caught.met(result, sub_agent=run.agent, sub_run=self._scope.name_of(run))
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                self._run.escalated |= result
-        if failures:
-            self._met(failures)
-            self._scope.progress.told(failures)
-            self._caught.go_on()
+    async def _wait(self, step: StepLog) -> None:
+        """Wait until something that the code waits for is over, or a timer of its own is due."""
+        timers = [asyncio.create_task(asyncio.sleep(step.wakes_in))] if step.wakes_in is not None else []
+        waiting: list[asyncio.Task[None]] = [*self._agents.values(), *self._calls.values(), *timers]
+        # Where it is due the invocation goes on, so it does not give up its turn, whoever waits beside that.
+        with self._scope.progress.own_work() if timers else nullcontext():
+            try:
+                done, _ = await workflow.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for timer in timers:
+                    timer.cancel()
+        for task in done:
+            task.result()
+        self._agents = {key: task for key, task in self._agents.items() if not task.done()}
+        self._calls = {key: task for key, task in self._calls.items() if not task.done()}
 
-    def _met(self, failures: list[EffectFailed]) -> None:
-        self._failures = failures
-
-    async def _run_agent(self, run: AgentRun) -> bool:
+    async def _run_agent(self, run: AgentRun, wanted: Wanted) -> None:
+        """Run a sub-agent to its end; what fails of it the code is told by its next step."""
+        wanted.begin()
         scope, node = self._scope, self._scope.plan.nodes[run.agent]
-        with scope.progress.branch():
-            escalated = await scope.run_agent(scope, node, run)
+        try:
+            self._run.escalated |= await scope.run_agent(scope, node, run)
+        except EffectFailed as failure:
+            if not wanted.given_up:
+                self._met(failure, sub_agent=run.agent, sub_run=scope.name_of(run))
+            return
         if _logs_nothing(node):
             scope.end(node, run, hidden=True)
-        return escalated
+
+    async def _run_call(self, call: NextCall) -> None:
+        """Run a function that the code gave to `run_activity`."""
+        scope, which = self._scope, {"name": call.name, "index": call.nth - 1, "arguments": call.arguments}
+        scope.progress.check_stopped()
+        request = CodeInput(
+            name=call.name,
+            args=call.args,
+            kwargs=call.kwargs,
+            agent=self._node.name,
+            invocation_id=scope.invocation.id,
+            branch=self._run.branch,
+            run=scope.name_of(self._run),
+            scope=scope.calls,
+            index=call.nth - 1,
+        )
+        if payload_size(request) <= _ROOM_BYTES:
+            request = request.model_copy(update={"journal": scope.slice()})
+        try:
+            with scope.slice_under_way(request.journal) as witness:
+                result = await scope.activities.code(self._node.name, request, ToolOptions(), witness)
+        except EffectFailed as failure:
+            self._met(failure, **which)
+        else:
+            if not self._over:
+                scope.log.append(ActivityKept(**which, result=result, **self._whose))
+
+    def _met(self, failure: EffectFailed, **step: Any) -> None:
+        """Journal a failure: the code is given it again wherever it comes to it (decision 116)."""
+        if self._over or self._scope.progress.stopping:
+            # The code does not wait for it; or it is due to the stop.
+            return
+        self._has_met = True
+        self._scope.log.append(
+            FailureCaught(failures=tuple(told(failure)), silent=failure.silent, **step, **self._whose)
+        )
+
+
+def _has_failed(past: AgentRun | ActivityKept | FailureCaught) -> bool:
+    return past.failure is not None if isinstance(past, AgentRun) else isinstance(past, FailureCaught)
+
+
+def _failure(failed: CodeFailure) -> EffectFailed:
+    first, *beside = (_of_journal(failure) for failure in failed.failures)
+    first.beside, first.silent = beside, failed.silent
+    return first
+
+
+def _of_journal(failure: Failure) -> EffectFailed:
+    return EffectFailed(failure.agent, failure.step, failure.cause)
+
+
+async def _cancel(tasks: Collection[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _logs_nothing(node: Node) -> bool:

@@ -8,14 +8,11 @@ from typing import assert_never
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, RefusedNode, SequentialNode
 from perdure.workflows.agents.callbacks import before_agent, end_turn, ends_turns
 from perdure.workflows.agents.code_steps import CodeSteps
 from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
-from perdure.workflows.agents.custom_agent import run_custom
-from perdure.workflows.agents.graph_steps import GraphSteps
 from perdure.workflows.agents.llm_agent import run_llm_agent
 from perdure.workflows.agents.scope import Scope
 
@@ -39,17 +36,11 @@ async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
         case ParallelNode():
             return await run_parallel(scope, node, run)
         case CustomNode():
-            return await _run_code(scope, node, run)
+            return await CodeSteps(scope, node, run).run()
         case RefusedNode():
             raise EffectFailed(node.name, node.step, node.reason)
         case _:
             assert_never(node)
-
-
-async def _run_code(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
-    if scope.plan.adk is None:
-        return await run_custom(scope, node, run)
-    return await (CodeSteps if node.graph is None else GraphSteps)(scope, node, run).run()
 
 
 class LiveInvocation:
@@ -60,7 +51,7 @@ class LiveInvocation:
         scope.run_agent = run_agent
         invocation = scope.invocation
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
-        run = build_runs(scope.plan, root.name, invocation.entries)
+        run = scope.root_run()
         self._reason: str | None = None
         self._root = root.name
         self._task = asyncio.create_task(run_agent(scope, root, run))
@@ -81,7 +72,6 @@ class LiveInvocation:
             scope.keep_unlogged()
             return False
         if not self._task.done():
-            scope.keep_caught()
             if not scope.progress.has_failed and await self._end_turn():
                 at_limit = scope.budget.reason is not None
                 reason = scope.budget.reason or self._listening()
@@ -148,7 +138,6 @@ class LiveInvocation:
     async def stop(self, reason: str | None) -> None:
         """Cancel, start nothing new meanwhile, and settle the invocation as stopped."""
         self.scope.progress.stop()
-        self.scope.keep_caught()
         self._reason = reason
         await self.cancel()
         self._settle_stopped()

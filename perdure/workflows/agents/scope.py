@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     CallbackRan,
     Failure,
-    FailureCaught,
     TempStateSet,
     ToolKept,
     ToolOutput,
@@ -23,12 +22,14 @@ from perdure.journal.entries import (
 from perdure.journal.events import Event, EventActions
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
+from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.messages.callbacks import AgentCallback
 from perdure.messages.session import JournalPage, JournalSlice
 from perdure.messages.shared_state import ShareStateInput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import CustomNode, Node, Plan
+from perdure.rules.checkpoints import is_hidden
 from perdure.rules.model_answers import logged_events
 from perdure.views.pages import expired_cause
 from perdure.workflows.agents.waits import Waits
@@ -203,6 +204,10 @@ class Scope:
         """Return the path of an agent run in the journal: none, unless an agent may begin several at once."""
         return run.path if self._names_runs else ""
 
+    def root_run(self) -> AgentRun:
+        """Return the invocation's first agent run, rebuilt with all underneath from the journal."""
+        return build_runs(self.plan, self.invocation.agent or self.plan.root.name, self.invocation.entries)
+
     def stops_behind(self, run: AgentRun) -> bool:
         """Return whether the agents behind a sub-agent's run do not run: it asks, and nothing waits. ADK 2."""
         adk = self.plan.adk
@@ -272,7 +277,7 @@ class Scope:
             self.log.append(ran)
         if step.state:
             self.keep_state(step.state)
-        logged = [self._append(event, run, hidden=False) for event in events]
+        logged = [self._append(event, run, hidden=is_hidden(self.plan, event)) for event in events]
         for event in logged:
             await self.share(event)
         return logged
@@ -357,15 +362,9 @@ class Scope:
             self.log.append(ToolKept(invocation_id=self.invocation.id, call_id=call_id, output=output))
 
     def keep_unlogged(self) -> None:
-        """Journal what tools returned whose siblings have not run, and what failed: the next run goes on from there."""
+        """Journal what tools returned whose siblings have not run: the next run goes on from there."""
         for keep in self.progress.unlogged.values():
             keep()
-        self.keep_caught()
-
-    def keep_caught(self, caught: Sequence[FailureCaught] | None = None) -> None:
-        """Journal failures that custom agents met, all or some, unless that is done already."""
-        for entry in self.progress.take_caught(caught):
-            self.log.append(entry)
 
     async def wait_for(self, call_ids: Collection[str]) -> None:
         """Wait until the user has answered all of these calls: for days, if need be.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import FailureCaught
 
 
 class RunProgress:
@@ -82,6 +82,20 @@ class RunProgress:
             self._held -= 1
 
 
+class Wanted:
+    """Whether an agent that another one's code runs is still wanted: that code may give it up."""
+
+    def __init__(self) -> None:
+        self.given_up = False
+
+    def begin(self) -> None:
+        """Let this hold for the task that runs, and for what that begins."""
+        _above.set((*_above.get(), self))
+
+
+_above: ContextVar[tuple[Wanted, ...]] = ContextVar("agents that others' code runs, outermost first", default=())
+
+
 class Progress:
     """How far one invocation is, as one of those that share a run's activities."""
 
@@ -92,7 +106,6 @@ class Progress:
         self._failed: list[EffectFailed] = []
         self._own_work = 0
         self._unlogged: dict[str, Callable[[], None]] = {}
-        self._caught: list[FailureCaught] = []
 
     def begin_turn(self) -> None:
         """Take the turn: no other invocation is at work."""
@@ -141,16 +154,19 @@ class Progress:
         self._stopping = True
 
     def check_stopped(self) -> None:
-        """Raise `CancelledError` if the invocation is being stopped; called before anything new is started."""
-        if self._stopping:
+        """Raise `CancelledError` if the invocation is being stopped, or the agent that asks is given up.
+
+        Called before anything new is started.
+        """
+        if self._stopping or any(wanted.given_up for wanted in _above.get()):
             raise asyncio.CancelledError
 
     # Whether it is at work.
 
     @property
     def at_rest(self) -> bool:
-        """Nothing is under way: no activity, at work or held back, no custom agent's own code, and no stop."""
-        return not self._stopping and self._run.idle and not self._run.holds and self._own_work <= 0
+        """Nothing is under way: no activity, at work or held back, no custom agent's timer, and no stop."""
+        return not self._stopping and self._run.idle and not self._run.holds and self._own_work == 0
 
     @property
     def hands_over(self) -> bool:
@@ -169,22 +185,12 @@ class Progress:
 
     @contextmanager
     def own_work(self) -> Generator[None]:
-        """Count a custom agent as at work inside of the block: at its own code, or at a wait such as a timer."""
+        """Count a custom agent as at work inside of the block: its code waits for a timer of its own."""
         self._own_work += 1
         try:
             yield
         finally:
             self._own_work -= 1
-
-    @contextmanager
-    def waiting_below(self) -> Generator[None]:
-        """Count a custom agent as not at work inside of the block, where it waits for what counts by itself."""
-        # Several times at once where the agent gathers: then it is below zero.
-        self._own_work -= 1
-        try:
-            yield
-        finally:
-            self._own_work += 1
 
     # What the journal does not hold yet.
 
@@ -200,23 +206,3 @@ class Progress:
     def logged(self, call_id: str) -> None:
         """Take note that the journal holds a call's result."""
         self._unlogged.pop(call_id, None)
-
-    def met(self, failure: FailureCaught) -> None:
-        """Take note of a failure that a custom agent met: the journal is told if the agent goes on after it."""
-        self._caught.append(failure)
-
-    def forget(self, failures: Sequence[FailureCaught]) -> None:
-        """Forget failures that the journal is not to be told."""
-        self._caught = [pending for pending in self._caught if not _is_among(pending, failures)]
-
-    def take_caught(self, failures: Sequence[FailureCaught] | None = None) -> Sequence[FailureCaught]:
-        """Take out the failures that the journal is to be told: those of `failures` that it does not hold, or all."""
-        new = [failure for failure in failures or () if _is_among(failure, self._caught)]
-        taken = list(self._caught) if failures is None else new
-        self.forget(taken)
-        return taken
-
-
-def _is_among(failure: FailureCaught, others: Iterable[FailureCaught]) -> bool:
-    # Not by their values: an agent may meet the same twice.
-    return any(failure is other for other in others)
