@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowExecution
 
-from perdure import __version__
 from perdure.agents import App
 from perdure.agents.adk_app import AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.journal import packing
-from tests.replay.record import HISTORIES, scrub
+from tests.replay.record import RELEASE, scrub
 from tests.workflows import support
 from tests.workflows.custom_agents import AskBoth, Broker, CatchThenAsk, Failing, FallBack, Twice
 from tests.workflows.test_custom_agents import app_of
@@ -167,7 +166,7 @@ RECORDED: dict[str, tuple[str, ...]] = {
 }
 """Names of tests, by the module in `tests/workflows` that holds them."""
 
-FEATURES = HISTORIES / __version__ / "features"
+FEATURES = RELEASE / "features"
 
 _LIMITS = ("MAX_PAYLOAD_BYTES", "MAX_PART_BYTES")
 """What a test makes smaller than it is, and a replay too: it decides how a journal is handed over."""
