@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -38,16 +39,17 @@ os._exit((server.recv(1) or b"\\x01")[0])
 
 
 @contextmanager
-def programs(folder: Path) -> Generator[Path]:
+def programs() -> Generator[Path]:
     """Start the process; yields a folder for the PATH. Commands that still run end with it."""
-    path = str(folder / "forks")
-    bin_folder = folder / "bin"
-    bin_folder.mkdir()
-    for name in PROGRAMS:
-        program = bin_folder / name
-        program.write_text(_COMMAND.format(python=sys.executable, path=path))
-        program.chmod(0o755)
-    with socket.socket(socket.AF_UNIX) as listener:
+    with (
+        tempfile.TemporaryDirectory() as folder,  # Sockets have short paths only.
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        path = f"{folder}/server"
+        for name in PROGRAMS:
+            program = Path(folder, name)
+            program.write_text(_COMMAND.format(python=sys.executable, path=path))
+            program.chmod(0o755)
         listener.bind(path)
         listener.listen(50)
         process = subprocess.Popen(
@@ -56,21 +58,23 @@ def programs(folder: Path) -> Generator[Path]:
             stdin=subprocess.PIPE,
             cwd=Path(__file__).parent.parent.parent,
         )
-    try:
-        yield bin_folder
-    finally:
-        process.terminate()
-        process.communicate()
+        try:
+            yield Path(folder)
+        finally:
+            process.terminate()
+            process.communicate()
 
 
 def _serve(listener: socket.socket) -> None:
     _load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
+    server = os.getpid()
+    # Standard input ends with who started this process, also where that is killed.
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            _watch(connection)
+            _watch(connection, server)
         connection.close()
 
 
@@ -81,8 +85,8 @@ def _load() -> None:
         importlib.import_module("google.adk.runners")
 
 
-def _watch(connection: socket.socket) -> NoReturn:
-    """Run one command, pass signals on to it, and kill it when who asked for it is gone."""
+def _watch(connection: socket.socket, server: int) -> NoReturn:
+    """Run one command, pass signals on to it, and kill it when who asked for it is gone, or the server is."""
     message, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     while not message.endswith(b"\n"):
         message += connection.recv(1 << 20)
@@ -98,13 +102,12 @@ def _watch(connection: socket.socket) -> NoReturn:
         connection.close()
         _run(json.loads(message), streams)
     while True:
-        ready, _, _ = select.select([connection, ended], [], [])
+        ready, _, _ = select.select([connection, ended], [], [], 1)
         if ended in ready:
             break
-        sent = connection.recv(1)
-        os.kill(child, sent[0] if sent else signal.SIGKILL)
-        if not sent:
-            break
+        sent = connection.recv(1) if connection in ready else b""
+        if ready or os.getppid() != server:
+            os.kill(child, sent[0] if sent else signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     with contextlib.suppress(OSError):
         connection.sendall(bytes([os.waitstatus_to_exitcode(status) % 256]))

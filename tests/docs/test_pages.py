@@ -26,9 +26,9 @@ PLAYED = [page for page in PAGES if any(block.reason is None for block in blocks
 
 
 @pytest.fixture(scope="module")
-def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+def bin_folder() -> Generator[Path]:
     """A folder with `perdure`, `python` and `pytest`."""
-    with programs(tmp_path_factory.mktemp("forks")) as folder:
+    with programs() as folder:
         yield folder
 
 
