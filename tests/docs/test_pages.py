@@ -21,6 +21,9 @@ from tests.docs.forks import programs
 from tests.docs.playing import Page
 
 PLAYED = [page for page in PAGES if any(block.reason is None for block in blocks_of(page))]
+FOLDERS = Path(__file__).parent / "given" / "folders"
+"""What lies in the folder of every page, and of one."""
+
 [TRAVEL] = [block for block in blocks_of(ROOT / "docs" / "start.md") if block.file == "travel/agent.py"]
 """The app that all pages are about."""
 
@@ -62,7 +65,9 @@ async def page(
         "PATH": os.pathsep.join((str(bin_folder), str(find_temporal().parent), os.environ["PATH"])),
     }
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(Path(__file__).parent / "given" / "my_agents", tmp_path / "my_agents")
+    for folder in [FOLDERS / "all", FOLDERS / path.stem]:
+        if folder.exists():
+            shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "travel").mkdir()
     (tmp_path / "travel" / "agent.py").write_text(TRAVEL.text, encoding="utf-8")
     client = await connect(ConnectionConfig(address=temporal_server, namespace=namespace, tls=False))
