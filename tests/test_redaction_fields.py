@@ -32,7 +32,19 @@ MODULES = (messages, sent_ahead, state_messages, claims, result_messages, rollou
 
 FREE = frozenset(
     {
-        *("args", "kwargs", "response", "result", "payload", "state", "delta", "state_delta", "stateDelta", "shared"),
+        *(
+            "args",
+            "callback_args",
+            "kwargs",
+            "response",
+            "result",
+            "payload",
+            "state",
+            "delta",
+            "state_delta",
+            "stateDelta",
+            "shared",
+        ),
         *("metadata", "customMetadata", "partMetadata", "cacheMetadata", "agentState", "setModelResponse"),
         *("logprobsResult", "requestedAuthConfigs", "renderUiWidgets"),
     }

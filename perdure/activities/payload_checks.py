@@ -61,6 +61,7 @@ def step_log(output: StepOutput) -> StepLog:
         ended=output.ended,
         message=output.message,
         agents=output.agents,
+        returned=output.returned,
         passes_on=output.passes_on,
         done=output.done,
         goes_on=output.goes_on,

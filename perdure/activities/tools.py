@@ -25,13 +25,17 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
 from perdure.rules.large_results import MAX_RESULT_BYTES
-from perdure.steps.base import Place, Snapshot, StepRefused, Steps, ToolCall, ToolFailed
+from perdure.steps.base import Place, Snapshot, StepOutput, StepRefused, Steps, ToolCall, ToolFailed
 from perdure.steps.tool_results import ToolResults
 from perdure.telemetry.step import tell
 
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
     """The activity's argument: a tool call, or a call of a function."""
+
+
+def _says(left: StepOutput) -> bool:
+    return bool(left.events) or left.returned is not None
 
 
 def _is_final(error: StepRefused) -> bool:
@@ -94,7 +98,7 @@ class ToolActivity:
             # Where a call of a tool ran and failed, the session notes when.
             times = [] if isinstance(call, CodeInput) else [timer.times]
             if isinstance(error, StepRefused):
-                left = [step_log(error.left)] if isinstance(error, ToolFailed) and error.left.events else []
+                left = [step_log(error.left)] if isinstance(error, ToolFailed) and _says(error.left) else []
                 raise ApplicationError(
                     message_of(error), *left, *times, type=error.kind, non_retryable=_is_final(error)
                 ) from error

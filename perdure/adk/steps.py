@@ -25,6 +25,7 @@ from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
 from perdure.adk.step_contexts import StepContexts
 from perdure.adk.tools import agent_tools, delegation_tools, toolsets
+from perdure.adk.tools.returned_results import keeping
 from perdure.adk.tools.tool_responses import as_result, make_plain
 from perdure.adk.tools.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
@@ -32,6 +33,7 @@ from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import USER, Event
 from perdure.journal.tasks import task_branch
 from perdure.journal.tool_output import ToolOutput
+from perdure.plan.nodes import ToolPlan
 from perdure.steps.base import (
     ATTEMPTS_OF_DEFECTS,
     Callback,
@@ -205,14 +207,23 @@ class AdkSteps:
         if call.confirmation is not None:
             decision = AdkConfirmation.model_validate(call.confirmation.model_dump(by_alias=True))
         planned = llm_node(session.projection, at, None)[1].tool(call.tool)
+        returned = _returned_before(session, at, call)
         try:
             tools = await internals.tools_of(agent, context)
             if call.tool not in tools:
                 toolsets.check(agent.name)
             _set_apart(at, session, call, context, tools)
             _set_apart_delegation(at, session, call, context, tools)
-            await call.begin(planned is not None and planned.at_most_once)
-            event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
+            if returned is None:
+                await call.begin(planned is not None and planned.at_most_once)
+            else:
+                agent_tools.without_before(context)
+            watched = tools.get(call.tool) if returned is not None or _is_looked_at(planned, context) else None
+            with keeping(watched, call.id, returned) as run:
+                try:
+                    event = await internals.run_tool(context, calling, call.id, tools, decision, self._run_sync)
+                finally:
+                    returned = run.kept
             output = await self._response(at, call, step, context, event)
             return await self._services.credentials.tool(at.key, output, at.agent, call.tool)
         except agent_tools.Asks as asks:
@@ -221,9 +232,12 @@ class AdkSteps:
             # ADK tries no tool again; what died with its worker is, and what was not begun.
             await internals.tell_failure(agent, context, error)
             attempts: int | None = ATTEMPTS_OF_DEFECTS if isinstance(error, ToolsetDown) else 1
-            if planned is not None and planned.retries:
+            if planned is not None and planned.retries and returned is None:
                 attempts = None
             left = await self._contexts.left(at, agent, step, error)
+            if returned is not None:
+                returned = await self._services.credentials.tool(at.key, returned, at.agent, call.tool)
+            left = replace(left, returned=returned)
             text = f"{error}{callback_returns.noted()}"
             raise ToolFailed(type(error).__name__, text, left, attempts=attempts) from error
 
@@ -326,6 +340,19 @@ def _said(agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None)
         elif event.author == agent.name and event.branch == at.branch and event.invocation_id == at.invocation_id:
             said = internals.accumulate_output(agent, to_adk(event), said)
     return said
+
+
+def _returned_before(session: Snapshot, at: Place, call: ToolCall) -> ToolOutput | None:
+    """Return what a call's tool returned in an earlier step, where a callback behind it raised."""
+    kept = session.projection.invocations[at.invocation_id].kept.get(call.id)
+    return kept if kept is not None and kept.awaits_callbacks else None
+
+
+def _is_looked_at(planned: ToolPlan | None, context: InvocationContext) -> bool:
+    """Return whether code behind a tool may raise: of a tool that runs an agent, the agent's log holds that."""
+    if planned is not None and (planned.agent is not None or planned.delegates is not None):
+        return False
+    return bool(getattr(context.agent, "after_tool_callback", None) or context.plugin_manager.plugins)
 
 
 def _set_apart(

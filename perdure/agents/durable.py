@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Literal, TypeVar
 
 from temporalio.common import RetryPolicy
@@ -114,9 +114,26 @@ def durable(
 
 def marked(tool: T, durability: Durability) -> T:
     """Return a copy of a function or tool that has a mark."""
-    copied: Any = _clone(tool) if isinstance(tool, FunctionType) else copy(tool)
-    setattr(copied, _MARK, durability)
+    copied: Any = _copied(tool)
+    # A method has no attributes but those of its function.
+    function: Any = getattr(copied, "__func__") if isinstance(tool, MethodType) else copied  # noqa: B009
+    setattr(function, _MARK, durability)
     return copied
+
+
+def _copied(tool: object) -> object:
+    """Return something of its own to be marked, that is called as the tool is.
+
+    Raises:
+        DefinitionError: There is none.
+    """
+    if isinstance(tool, FunctionType):
+        return _clone(tool)
+    if isinstance(tool, MethodType) and isinstance(tool.__func__, FunctionType):
+        return MethodType(_clone(tool.__func__), tool.__self__)
+    if isinstance(tool, (MethodType, BuiltinFunctionType, type)):
+        raise DefinitionError(f"durable: {tool!r} cannot be marked; give it a function that calls that")
+    return copy(tool)
 
 
 def durability_of(tool: object) -> Durability | None:

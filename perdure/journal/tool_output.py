@@ -71,9 +71,16 @@ class ToolOutput(BaseModel):
     """The tool runs an agent, which is to run first."""
     task_result: Any = Field(default=None, exclude_if=unsaid_none)
     """The result of the agent's task, which the call has ended."""
+    callback_args: dict[str, Any] | None = Field(default=None, exclude_if=unsaid_none)
+    """The arguments as callbacks behind a google.adk tool see them, where these have still to run: one raised."""
     needs_confirmation: bool = Field(default=False, exclude_if=unsaid)
     """The predicate of `require_confirmation` said so; the function has not run."""
     times: RunTimes | None = None
     """When the function ran; `None` if it was never started, or once `ToolRan` holds it."""
     call: LocalCall | None = None
     """Whose result it is, if the tool ran as a local activity; the workflow drops it."""
+
+    @property
+    def awaits_callbacks(self) -> bool:
+        """Whether the tool has run, and callbacks behind it have still to: one of them raised."""
+        return self.callback_args is not None

@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perdure.journal.compact_json import unsaid
+from perdure.journal.compact_json import unsaid, unsaid_none
 from perdure.journal.events import Event
 from perdure.journal.node_runs import NodeRun
+from perdure.journal.tool_output import ToolOutput
 from perdure.plan.contents import types
 
 
@@ -41,6 +42,8 @@ class StepLog(BaseModel):
     """Of a custom agent's code: the sub-agents without which it does not go on, to be run at once."""
     passes_on: bool = Field(default=False, exclude_if=unsaid)
     """Of a custom agent's code: it ended by what a sub-agent had failed of."""
+    returned: ToolOutput | None = Field(default=None, exclude_if=unsaid_none)
+    """Of a tool's step that failed: what the tool had returned before that."""
     done: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """Of a graph: nodes that ended and left no event that tells so, by path."""
     goes_on: bool = Field(default=False, exclude_if=unsaid)

@@ -273,6 +273,10 @@ class Rebuilder:
         invocation = self.projection.invocations[call.invocation_id]
         self._returned(invocation, call.function_call_id, output, time, confirmed=call.confirmation is not None)
 
+    def take(self, entry: Entry) -> None:
+        """Take in an entry that no slice tells of."""
+        self._apply(entry)
+
     def _returned(
         self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
     ) -> None:
@@ -352,7 +356,7 @@ class Rebuilder:
         plan = self.projection.plan_of(invocation)
         found = invocation.kept.get(call.id or "") or self._outputs.get(call.id or "")
         if found is not None or plan is None:
-            return found
+            return found if found is None or not found.awaits_callbacks else None
         return instant_output(plan, node, call, decided=False)
 
     def _node(self, invocation_id: str, agent: str) -> LlmNode | None:
@@ -413,8 +417,8 @@ def tool_of(projection: Projection, invocation: Invocation, call: ToolInput) -> 
 
 def _is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:
     """Return whether what is kept of a call is its result, and not the question after whose answer it ran again."""
-    if kept is None or not confirmed:
-        return kept is not None
+    if kept is None or kept.awaits_callbacks or not confirmed:
+        return kept is not None and not kept.awaits_callbacks
     return not any(call.id == call_id and requested_confirmation(call, kept) for call in calling.get_function_calls())
 
 

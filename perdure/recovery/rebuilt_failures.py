@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from perdure.journal.entries import ToolRan
+from temporalio.api.failure.v1 import Failure
+
+from perdure.journal.entries import ToolKept, ToolRan
 from perdure.journal.fold import apply_entry
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import ToolInput
+from perdure.messages.step_log import StepLog
 from perdure.plan.contents import types
+from perdure.recovery.history_payloads import read_json
 from perdure.recovery.rebuilding import Rebuilder, tool_of
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import failed_answer
 from perdure.rules.tool_responses import failure_output
+
+
+def keep_returned(journal: Rebuilder, call: ToolInput, failure: Failure) -> None:
+    """Take in what a tool returned whose step failed behind that."""
+    details = failure.application_failure_info.details
+    data = read_json(details) if details.payloads else None
+    if isinstance(data, dict) and "returned" in data:
+        returned = StepLog.model_validate(data).returned
+        invocation = journal.projection.invocations.get(call.invocation_id)
+        if returned is not None and invocation is not None and call.function_call_id not in invocation.kept:
+            journal.take(ToolKept(invocation_id=invocation.id, call_id=call.function_call_id, output=returned))
 
 
 def tool_failed(journal: Rebuilder, call: ToolInput, cause: str, time: float) -> bool:

@@ -43,7 +43,7 @@ from perdure.recovery.doubt_questions import Questions
 from perdure.recovery.history_payloads import Step, read_json, requests, start_of, step_key, steps, writes_of
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import model_called
-from perdure.recovery.rebuilt_failures import tool_failed
+from perdure.recovery.rebuilt_failures import keep_returned, tool_failed
 from perdure.recovery.starts import DeadlineTimers, Starts, is_beside
 from perdure.rules.failures import failure_text
 from perdure.rules.in_doubt import NOT_STARTED
@@ -328,6 +328,9 @@ class _Reader:
             return
         if isinstance(call, ToolInput) and self._is_told(call, failure, time):
             return
+        scope = self.journal.within(call.scope) if isinstance(call, ToolInput) else None
+        if isinstance(call, ToolInput) and scope is not None:
+            keep_returned(scope, call, failure)
         if (
             isinstance(call, ModelInput)
             and not call.scope

@@ -116,6 +116,8 @@ class StepOutput:
     """What the user's message is to be, if plugins changed it."""
     agents: tuple[NextAgent, ...] = ()
     """Of a custom agent's code: the sub-agents without which it does not go on."""
+    returned: ToolOutput | None = None
+    """Of a tool's step that failed: what the tool had returned before that, so that it does not run again."""
     passes_on: bool = False
     """Of a custom agent's code: it ended by what a sub-agent had failed of."""
     done: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -209,12 +210,34 @@ def test_the_tool_that_was_given_stays_as_it_was() -> None:
     assert (planned(tool).expiry, planned(marked[1]).expiry is not None) == (None, True)
 
 
+class Till:
+    def pay(self, amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    def __call__(self, amount: int) -> str:
+        """Pay."""
+        return self.pay(amount)
+
+
+@pytest.mark.parametrize("kind", ["method", "partial", "object"])
+def test_whatever_is_called_as_a_function_takes_it(kind: str) -> None:
+    till = Till()
+    tool = {"method": till.pay, "partial": partial(till.pay, 3), "object": till}[kind]
+    marked = durable(tool, at_most_once=True)
+    assert durability_of(marked) is not None
+    assert durability_of(tool) is None
+    assert durability_of(till.pay) is None
+    assert marked(*([] if kind == "partial" else [3])) == "paid 3"
+
+
 def holding(tool: Any) -> LlmAgent:
     return LlmAgent(name="clerk", tools=[tool])
 
 
 REFUSED: dict[str, Any] = {
     "is a str": lambda: durable("pay"),
+    "give it a function that calls that": lambda: durable(len),
     "of a toolset its tools": lambda: durable(
         McpToolset(connection_params=StdioConnectionParams(server_params=StdioServerParameters(command="true")))
     ),

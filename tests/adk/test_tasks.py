@@ -337,6 +337,21 @@ async def test_a_task_that_failed_goes_on_with_the_next_message_or_a_resume(clie
         assert said == ["table", "please", "two"]
 
 
+@pytest.mark.parametrize("trial", _TRIALS.values(), ids=_TRIALS)
+async def test_a_task_without_a_result_ends(client: Client, app_name: str, trial: Trial | None) -> None:
+    """google.adk itself tells the agent that its task is completed, and asks it once more with the next message."""
+    finish = call("finish_task", result=None)
+    asker = LlmAgent(name="asker", model=Script(finish), mode="task", output_schema=cast(Any, str | None))
+    desk = agent("desk", call("asker", request="ask"), say("None."), sub_agents=[asker])
+    async with serving(client, make_app(app_name, desk)) as user:
+        user.runner = Runner(app_name, client, trial=trial)
+        await user.create()
+        view = await user.run("go")
+        assert view.status == "finished", view.failures
+        assert responses(await user.events(), "asker") == [{"output": None}]
+        assert (await user.log())[-1] == "desk: None."
+
+
 async def test_what_fails_of_an_agent_for_a_single_turn_its_giver_is_told(client: Client, app_name: str) -> None:
     adviser = agent("adviser", mode="single_turn")
     desk = agent("desk", call("adviser", request="x"), say("Sorry."), sub_agents=[adviser])

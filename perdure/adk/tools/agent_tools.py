@@ -17,7 +17,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from perdure.adk.events import actions_of, plain_state, to_adk
-from perdure.journal.events import USER
+from perdure.journal.events import USER, EventActions
 from perdure.journal.projection import Projection
 from perdure.journal.tool_output import AgentAsked
 
@@ -85,7 +85,7 @@ def answered(tool: AgentTool, scope: Projection, invocation_id: str) -> AgentToo
         # In place: callbacks behind the tool are to see them, too.
         args.clear()
         args.update(began.asked.args)
-        restore(tool_context, began.asked)
+        restore(tool_context, began.asked.actions)
         result = await type(tool).run_async(self, args=args, tool_context=tool_context)
         for event in logged:
             tool_context.actions.artifact_delta.update(event.actions.artifact_delta)
@@ -107,9 +107,9 @@ def without_before(context: InvocationContext) -> None:
     context.plugin_manager = quiet
 
 
-def restore(context: ToolContext, asked: AgentAsked) -> None:
-    """Set through a tool's context what callbacks had set."""
-    data = asked.actions.model_dump(mode="json", by_alias=True, exclude_none=True)
+def restore(context: ToolContext, actions: EventActions) -> None:
+    """Set through a tool's context what had been set in an earlier step."""
+    data = actions.model_dump(mode="json", by_alias=True, exclude_none=True)
     known = AdkActions.model_validate({key: value for key, value in data.items() if value})
     context.state.update(known.state_delta)
     for name in known.model_fields_set - {"state_delta"}:

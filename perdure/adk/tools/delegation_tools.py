@@ -103,7 +103,7 @@ def told(tool: AgentTool, began: RunBegan, run: AgentRun) -> AgentTool:
         # In place: callbacks behind the tool are to see them, too.
         args.clear()
         args.update(asked.args)
-        restore(tool_context, asked)
+        restore(tool_context, asked.actions)
         _take_over(tool_context, run_node)
         return await type(tool).run_async(tool, args=args, tool_context=tool_context)
 

@@ -24,6 +24,7 @@ from perdure.rules.in_doubt import (
     reconciled_output,
 )
 from perdure.workflows.agents.scope import Scope
+from perdure.workflows.agents.tool_failures import keep_returned
 from perdure.workflows.agents.tool_runs import run_tool
 
 _NOT_RESUMABLE = (
@@ -53,7 +54,10 @@ async def run_once(
         try:
             return await run_tool(scope, tool, given)
         except EffectFailed as failure:
-            if not leaves_doubt(tool, silent=failure.silent, not_started=failure.not_started):
+            keep_returned(scope, given.function_call_id, failure)
+            if given.function_call_id in scope.invocation.kept or not leaves_doubt(
+                tool, silent=failure.silent, not_started=failure.not_started
+            ):
                 raise
     return await _reconcile(scope, tool, call, given)
 

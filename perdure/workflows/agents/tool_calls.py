@@ -34,7 +34,7 @@ from perdure.workflows.agents.callbacks import authorize, shown_to_plugins
 from perdure.workflows.agents.delegations import given_tasks, instant_finish, run_single_turn, run_task, with_result
 from perdure.workflows.agents.large_responses import fit
 from perdure.workflows.agents.scope import Scope
-from perdure.workflows.agents.tool_failures import is_told, told_doubt, told_failure
+from perdure.workflows.agents.tool_failures import told_doubt, told_failure
 from perdure.workflows.agents.tool_runs import run_tool, state_for
 
 _BLOCKED = (
@@ -295,7 +295,7 @@ class ToolCalls:
     ) -> ToolOutput | Doubt:
         kept = self._scope.invocation.kept.get(call.id or "")
         decided = decision is not None or call.id in self._authorized
-        if kept is not None and not (decided and asks_person(call, kept)):
+        if kept is not None and not kept.awaits_callbacks and not (decided and asks_person(call, kept)):
             return kept
         if decision is not None and not decision.confirmed and self._scope.plan.adk is None:
             return REJECTED
@@ -343,7 +343,8 @@ class ToolCalls:
             scope=self._scope.calls,
             journal=self._journal(tool) if reads else None,
         )
-        if tool.at_most_once:
+        kept = self._scope.invocation.kept.get(call_id)
+        if tool.at_most_once and (kept is None or not kept.awaits_callbacks):
             output = await run_once(self._scope, tool, call, request, step)
             if isinstance(output, Doubt):
                 return output
@@ -354,10 +355,8 @@ class ToolCalls:
             try:
                 output = await self._run_plain(tool, request)
             except EffectFailed as failure:
-                if not is_told(tool, failure):
-                    raise
                 output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
-            self._scope.progress.returned(call_id, partial(self._scope.keep, call_id, output))
+        self._scope.progress.returned(call_id, partial(self._scope.keep, call_id, output))
         target = output.actions.transfer_to_agent
         if target is not None and target not in self._scope.plan.nodes and not adk:
             return refused_transfer(self._scope.plan, tool.name, output)

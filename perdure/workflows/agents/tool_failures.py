@@ -7,6 +7,7 @@ from google.genai import types
 from perdure.errors import EffectFailed
 from perdure.journal.entries import AnswerAccepted, ToolOutput
 from perdure.journal.events import EventActions
+from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import ToolPlan
 from perdure.rules.in_doubt import Doubt
 from perdure.rules.intake import failed_answer
@@ -15,9 +16,15 @@ from perdure.workflows.agents.scope import Scope
 from perdure.workflows.run.log import user_event
 
 
-def is_told(tool: ToolPlan, failure: EffectFailed) -> bool:
+def _is_told(tool: ToolPlan, failure: EffectFailed) -> bool:
     """Return whether the model is told of a failure: not of a tool that was never started."""
     return tool.on_failure == "tell_model" and not failure.not_started
+
+
+def keep_returned(scope: Scope, call_id: str, failure: EffectFailed) -> None:
+    """Keep what a tool had returned, if its step failed of what comes behind that: the tool does not run again."""
+    if isinstance(failure.left, StepLog) and failure.left.returned is not None:
+        scope.keep(call_id, failure.left.returned)
 
 
 def told_failure(
@@ -26,7 +33,13 @@ def told_failure(
     """Return the output of a tool that failed: an error for the model.
 
     Of a long-running call that pauses the agent this is the answer, unless somebody has answered between two attempts.
+
+    Raises:
+        EffectFailed: The model is not told, and the step fails. What the tool had returned by then is kept.
     """
+    if not _is_told(tool, failure):
+        keep_returned(scope, call.id or "", failure)
+        raise failure
     runs = scope.projection.tool_runs.get(call.id or "")
     output = failure_output(tool.name, failure.cause, runs.attempts if runs is not None else 1)
     if tool.kind != "long_running" or not scope.plan.resumable:
