@@ -5,7 +5,9 @@ FROM python:3.13-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE requirements.lock ./
 COPY perdure ./perdure
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+# There is no git here to tell it: docker build --build-arg VERSION="$(.venv/bin/hatchling version)" …
+ARG VERSION=0.1.0.dev0
+RUN SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION} pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 # The versions of the lock file, without the development tools that it also names.
 RUN sed -nE 's/^([A-Za-z0-9._-]+)(\[[^]]*\])?(==[^\\]*[^\\ ]) *\\?$/\1\3/p' requirements.lock > /wheels/constraints.txt
 

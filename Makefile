@@ -3,6 +3,7 @@ PYTHON ?= python3
 UV_VERSION := 0.13.9
 VENV := .venv
 LOCK := requirements.lock
+SITE_VENV := .venv-docs
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
@@ -13,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 APPS ?= tests/adk/oracle/apps
 
-.PHONY: setup demo test coverage test-313 test-genai3 test-adk1 apps attacks retest prove check lint types fast-tests \
-	genai-tests adk-tests format lock clean
+.PHONY: setup demo test coverage docs site test-313 test-genai3 test-adk1 apps attacks retest prove check lint types \
+	fast-tests genai-tests adk-tests format lock clean
 
 setup: $(STAMP)
 
@@ -41,6 +42,19 @@ test: $(STAMP)
 # The same with the branch coverage of perdure/; the least that passes stands in pyproject.toml.
 coverage: PYTEST = --cov --cov-report=term
 coverage: test
+
+# The site, and every block of every page, run as it is printed (`make test` does the latter, too).
+docs: site
+	$(BIN)/python -m pytest -q tests/docs
+
+# The site alone, in the folder `site`, made by tools in an environment of their own.
+site: $(SITE_VENV)/.setup-done
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --quiet --strict
+
+$(SITE_VENV)/.setup-done: tests/docs.lock | $(STAMP)
+	$(UV) venv --quiet --clear --python $(BIN)/python $(SITE_VENV)
+	$(UV) pip install --quiet --python $(SITE_VENV)/bin/python --require-hashes -r tests/docs.lock
+	@touch $@
 
 # What must hold on the image's Python, too, where one is found: the attacks, and the tests that need no server.
 test-313: | $(UV)
@@ -114,6 +128,7 @@ lock: | $(UV)
 	$(RESOLVE) --extra api --extra dev-server --extra encryption --extra telemetry --group genai3 \
 		--output-file tests/genai3.lock
 	$(RESOLVE) --extra adk --extra api --extra dev-server --group adk1 --output-file tests/adk1.lock
+	$(subst pyproject.toml,,$(RESOLVE)) --group docs --output-file tests/docs.lock
 
 clean:
-	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis .coverage* .perdure
+	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis .coverage* .perdure site

@@ -86,8 +86,18 @@ def typed_text(kind: str, message: str) -> str:
     return f"{kind}: {message}" if message else kind
 
 
+PAGE_OF_ERRORS = "docs/errors.md"
+"""Where the documentation tells of each error; the one place that says so."""
+
+
 class PerdureError(Exception):
     """Base of every exception that Perdure raises on purpose."""
+
+
+def page_of(error: PerdureError) -> str:
+    """Return where the documentation tells of an error: the page, and the anchor of its class."""
+    [known, *_] = [cls for cls in type(error).__mro__ if cls.__module__ == __name__]
+    return f"{PAGE_OF_ERRORS}#{known.__name__.lower()}"
 
 
 class DefinitionError(PerdureError):

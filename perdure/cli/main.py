@@ -27,7 +27,7 @@ from perdure.cli.resume import resume
 from perdure.cli.serve import dev, worker
 from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
-from perdure.errors import ConnectionFailed, PerdureError
+from perdure.errors import ConnectionFailed, PerdureError, page_of
 from perdure.plan.only_shown import only_show
 
 
@@ -85,12 +85,10 @@ def run_command(arguments: Sequence[str], *, own_process: bool = False) -> int:
     except click.ClickException as error:
         show_refusal(error)
         return ExitCode.FAILED
-    except ConnectionFailed as error:
-        say(f"perdure: {error}", err=True, lines=True)
-        return ExitCode.NO_SERVER
     except PerdureError as error:
         say(f"perdure: {error}", err=True, lines=True)
-        return ExitCode.FAILED
+        say(f"  see {page_of(error)}", err=True)
+        return ExitCode.NO_SERVER if isinstance(error, ConnectionFailed) else ExitCode.FAILED
     except (KeyboardInterrupt, click.Abort):
         say("perdure: interrupted", err=True)
         return ExitCode.INTERRUPTED

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from temporalio.client import Client
 
+import perdure
 from perdure.agents import SequentialAgent
 from perdure.api.app import create_app
 from perdure.api.base.config import ApiConfig
@@ -37,7 +38,11 @@ async def http() -> httpx2.AsyncClient:
 async def test_health_and_version(http: httpx2.AsyncClient) -> None:
     assert (await http.get("/health")).json() == {"status": "ok"}
     version = (await http.get("/version")).json()
-    assert version == {"version": "0.1.0", "language": "python", "language_version": platform.python_version()}
+    assert version == {
+        "version": perdure.__version__,
+        "language": "python",
+        "language_version": platform.python_version(),
+    }
 
 
 async def test_the_apps_are_listed(http: httpx2.AsyncClient) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from perdure import __version__
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig
 from perdure.models.scripted import ScriptedModel
 from perdure.worker import create_workers
@@ -93,7 +94,7 @@ async def test_the_help_lists_the_exit_codes(perdure: Perdure) -> None:
 
 async def test_the_version_is_printed(perdure: Perdure) -> None:
     done = await perdure("--version")
-    assert (done.code, done.out) == (0, "perdure, version 0.1.0\n")
+    assert (done.code, done.out) == (0, f"perdure, version {__version__}\n")
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowExecution
 
-from perdure import __version__
 from perdure.agents.adk_app import AnyApp
 from perdure.journal import packing
-from tests.replay.record import HISTORIES, scrub
+from tests.replay.record import RELEASE, scrub
 from tests.workflows import support
 
 RECORDED: dict[str, tuple[str, ...]] = {
@@ -162,7 +161,7 @@ RECORDED: dict[str, tuple[str, ...]] = {
 }
 """Names of tests, by the module in `tests/workflows` that holds them."""
 
-FEATURES = HISTORIES / __version__ / "features"
+FEATURES = RELEASE / "features"
 
 _LIMITS = ("MAX_PAYLOAD_BYTES", "MAX_PART_BYTES")
 """What a test makes smaller than it is, and a replay too: it decides how a journal is handed over."""

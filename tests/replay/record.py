@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
 from temporalio.client import Client
 
 from perdure import __version__
@@ -20,6 +21,8 @@ from tests.conformance.runner import Mode, play
 from tests.conformance.scenario import load
 
 HISTORIES = Path(__file__).parent / "histories"
+RELEASE = HISTORIES / Version(__version__).base_version
+"""Where what is recorded now goes: under the version that this checkout is on the way to."""
 SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
 
 RECORDED: tuple[tuple[str, Mode], ...] = (
@@ -64,7 +67,7 @@ def scrub(value: Any) -> Any:
 
 async def main() -> None:
     """Record every scenario of the list."""
-    folder = HISTORIES / __version__
+    folder = RELEASE
     folder.mkdir(parents=True, exist_ok=True)
     async with DevServer() as server:
         client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))

@@ -1,0 +1,1 @@
+"""What the fragments of a page take for granted: a module for each page that has fragments."""

@@ -1,0 +1,3 @@
+"""An app as users of google.adk have it."""
+
+from . import agent as agent

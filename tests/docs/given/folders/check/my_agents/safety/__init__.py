@@ -1,0 +1,3 @@
+"""An app of docs/check.md."""
+
+from . import agent as agent

@@ -1,0 +1,3 @@
+"""What docs/prove.md takes for granted."""
+
+from pathlib import Path as Path
