@@ -1,5 +1,8 @@
 """The fixture `perdure` with google.adk's agents: scripts in place of their models, and no line of theirs changed."""
 
+# ADK 2 marks its agents that run others as deprecated.
+# pyright: reportDeprecated=false
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -25,16 +28,16 @@ def approve(item: str) -> None:
     """Ask a person."""
 
 
-def depot() -> App:
+def depot() -> tuple[App, LlmAgent]:
     scales = LlmAgent(name="scales", model="gemini-2.5-flash", description="Weighs.", tools=[weigh])
     packer = LlmAgent(name="packer", model="gemini-2.5-flash", tools=[AgentTool(scales)], output_key="packed")
     boss = LlmAgent(name="boss", model="gemini-2.5-pro", tools=[LongRunningFunctionTool(approve)])
     root = SequentialAgent(name="depot", sub_agents=[packer, boss])
-    return App(name="depot", root_agent=root, resumability_config=ResumabilityConfig(is_resumable=True))
+    return App(name="depot", root_agent=root, resumability_config=ResumabilityConfig(is_resumable=True)), boss
 
 
 async def test_agents_of_google_adk_answer_by_scripts_those_of_tools_too(perdure: Perdure) -> None:
-    app = depot()
+    app, boss = depot()
     talk = await perdure.start(
         app,
         models={
@@ -51,10 +54,7 @@ async def test_agents_of_google_adk_answer_by_scripts_those_of_tools_too(perdure
     turn = await talk.respond({"approve": {"ok": True}})
     assert turn.text == "Sent."
     perdure.close()
-    packer, boss = app.root_agent.sub_agents
-    assert isinstance(packer, LlmAgent)
-    assert isinstance(boss, LlmAgent)
-    assert (packer.model, boss.model) == ("gemini-2.5-flash", "gemini-2.5-pro")
+    assert boss.model == "gemini-2.5-pro"
 
 
 async def test_a_model_without_a_script_is_not_asked_and_a_folder_is_served(perdure: Perdure, tmp_path: Path) -> None:
