@@ -186,8 +186,8 @@ class Perdure:
             for worker in self._workers:
                 worker.close()
         finally:
-            for undo in reversed(self._undo):
-                undo()
+            while self._undo:
+                self._undo.pop()()
             self._raised.close()
 
     def _config(self) -> WorkerConfig:
