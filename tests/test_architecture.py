@@ -57,19 +57,21 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 """By folder (or module of the root), what it may import beside itself and the ground. Who is not named here stands
 at the end of the line: may import anything, and nothing imports it."""
 
-ENDS = frozenset({"__main__", "api", "cli", "programs", "prove", "worker"})
+ENDS = frozenset({"__main__", "api", "cli", "programs", "prove", "testing", "worker"})
 MAY_USE_ENDS = {
     "__main__": {"cli"},
     "cli": {"api", "programs", "prove", "worker"},
     "programs": {"api", "worker"},
     "prove": {"worker"},
+    "testing": {"prove", "worker"},
 }
 
 TEMPORAL_IN_WORKFLOWS = frozenset({"workflow", "common", "exceptions"})
 BANNED_MODULES = frozenset({"time", "random", "uuid", "os", "secrets", "socket", "subprocess", "threading"})
 BANNED_CALLS = re.compile(r"^(?:datetime\.)?(?:datetime|date)\.(?:now|utcnow|today)$|^(?:open|input)$")
-IMPORTS_LATE = ("cli", "models.registry")
-"""Loading google-genai takes seconds: a command loads what it needs, and a provider is loaded when it is asked for."""
+IMPORTS_LATE = ("cli", "models.registry", "testing.plugin")
+"""Loading google-genai takes seconds: a command loads what it needs, a provider is loaded when it is asked for, and the
+plugin is loaded by every pytest of a user's."""
 
 MAX_MODULE, MAX_CLASS, MAX_BODY = 450, 300, 60
 MAX_ROOT, MAX_FOLDER, MAX_FLOORS = 9, 25, 14

@@ -1,11 +1,11 @@
-"""The models of a google.adk app's agents in a proof: scripts in their place, and a look at what they are asked."""
+"""The models of a google.adk app's agents: others in their place, for proofs and tests, and a look at what is asked."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
@@ -19,8 +19,8 @@ from pydantic import PrivateAttr
 from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp, AdkModels
 from perdure.errors import DefinitionError
+from perdure.models.base import BaseLlm as OwnModel
 from perdure.models.base import LlmRequest as OwnRequest
-from perdure.models.scripted import ScriptedModel
 
 
 @dataclass(frozen=True)
@@ -36,27 +36,23 @@ model_step: ContextVar[ModelStep | None] = ContextVar("model_step", default=None
 """Set while an agent's step asks its model; google.adk's requests do not tell."""
 
 
-class ScriptedLlm(BaseLlm):
-    """Answers an agent's n-th model call of a session with the n-th step of a script, as `ScriptedModel` does."""
+class OwnLlm(BaseLlm):
+    """Answers as a model of Perdure's does: one of the agent's that asks."""
 
-    _script: ScriptedModel = PrivateAttr()
+    _inner: OwnModel = PrivateAttr()
 
-    def __init__(self, steps: Sequence[Mapping[str, Any]], *, model: str = "scripted") -> None:
-        """Check and keep a script.
-
-        Raises:
-            DefinitionError: A step has another form.
-        """
-        super().__init__(model=model)
-        self._script = ScriptedModel(steps, model=model)
+    def __init__(self, inner: OwnModel) -> None:
+        """Take its place."""
+        super().__init__(model=inner.model)
+        self._inner = inner
 
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
-        """Yield the step of the call that is made.
+        """Yield what the model answers to the call that is made.
 
         Raises:
-            ModelError: The step is an error, or the script has no such step.
+            ModelError: As the model says.
             DefinitionError: No agent's step asks, but code of the app's own.
         """
         step = model_step.get()
@@ -69,45 +65,52 @@ class ScriptedLlm(BaseLlm):
             agent=step.agent,
             call_index=step.index,
         )
-        async for response in self._script.generate_content_async(request, stream):
+        async for response in self._inner.generate_content_async(request, stream):
             yield LlmResponse.model_validate(response.model_dump(exclude_none=True))
 
 
 class AppModels(AdkModels):
-    """The models of one app's agents. Those that tools run (`AgentTool`) are looked at, but get no scripts."""
+    """The models of one app's agents, and of those that tools run (`AgentTool`)."""
 
     def __init__(self, app: AdkApp) -> None:
         self._app = app
-        self._agents = {agent.name: agent for agent in walk(app.app.root_agent) if isinstance(agent, LlmAgent)}
-        self._with_tools = list(_with_tools(app.app.root_agent))
+        self._agents = list(_with_tools(app.app.root_agent))
 
-    def by_name(self) -> list[str]:
-        """Return the agents whose model is known by its name only."""
-        return [agent.name for agent in self._with_tools if not isinstance(_nearest(agent), BaseLlm)]
+    def by_name(self) -> dict[str, str]:
+        """Return the agents whose model is known by its name only, and that name."""
+        models = {agent.name: _nearest(agent) for agent in self._agents}
+        return {name: model for name, model in models.items() if not isinstance(model, BaseLlm)}
 
-    def script(self, steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Put scripts in the place of agents' models.
+    def replace(self, models: Mapping[str, OwnModel]) -> Callable[[], None]:
+        """Put models in the place of agents' own; returns what takes that back.
 
         Raises:
-            DefinitionError: A step has another form, or there is no such agent.
+            DefinitionError: There is no such agent.
         """
-        unknown = sorted(set(steps) - set(self._agents))
+        names = dict.fromkeys(agent.name for agent in self._agents)
+        unknown = sorted(set(models) - set(names))
         if unknown:
             raise DefinitionError(
                 f"the script is for {unknown[0]!r}, but app {self._app.name!r} has no such LLM agent; it has"
-                f" {', '.join(self._agents) or 'none'}"
+                f" {', '.join(names) or 'none'}"
             )
+        given = [agent.model for agent in self._agents]
         # Before any is replaced: an agent without a model of its own has its parent's, but not its parent's script.
-        own = {name: _nearest(agent) for name, agent in self._agents.items() if name not in steps}
-        for name, agent in self._agents.items():
-            agent.model = ScriptedLlm(steps[name], model=f"script of {name}") if name in steps else own[name]
+        now = [OwnLlm(models[agent.name]) if agent.name in models else _nearest(agent) for agent in self._agents]
+
+        def put(taken: Sequence[str | BaseLlm]) -> None:
+            for agent, model in zip(self._agents, taken, strict=True):
+                agent.model = model
+
+        put(now)
+        return lambda: put(given)
 
     def watch(self, tell: Callable[[str, Sequence[types.Content]], None]) -> None:
         """Have `tell` called with each request: whose it is, and its contents."""
-        for agent in self._with_tools:
+        for agent in self._agents:
             if not isinstance(agent.model, BaseLlm):
                 agent.model = agent.canonical_model
-        for model in {id(agent.model): agent.model for agent in self._with_tools}.values():
+        for model in {id(agent.model): agent.model for agent in self._agents}.values():
             assert isinstance(model, BaseLlm)
             # On the object: what asks for its class finds it unchanged.
             vars(model)["generate_content_async"] = _watched(model.generate_content_async, tell)

@@ -10,20 +10,21 @@ from google.genai import types
 
 from perdure.agents.broken import BrokenApp
 from perdure.agents.definitions import App
+from perdure.models.base import BaseLlm
 
 
 class AdkModels(Protocol):
-    """The models of a google.adk app's agents, as a proof needs them."""
+    """The models of a google.adk app's agents, as proofs and tests need them."""
 
-    def by_name(self) -> list[str]:
-        """Return the agents whose model is known by its name only."""
+    def by_name(self) -> dict[str, str]:
+        """Return the agents whose model is known by its name only, and that name."""
         ...
 
-    def script(self, steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Put scripts in the place of agents' models.
+    def replace(self, models: Mapping[str, BaseLlm]) -> Callable[[], None]:
+        """Put models in the place of agents' own; returns what takes that back.
 
         Raises:
-            DefinitionError: A step has another form, or there is no such agent.
+            DefinitionError: There is no such agent.
         """
         ...
 

@@ -12,13 +12,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.escapes import escaped, escaped_json
 from perdure.messages.keys import SessionKey
+from perdure.views.words import arguments_text, describe_event, short_json
 
 if TYPE_CHECKING:
     from perdure.agents.adk_app import AnyApp
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from perdure.journal.open_calls import PendingCall
     from perdure.messages.session import Effect, InvocationView
     from perdure.sessions.listing import ListedSession
-
-_MAX_JSON = 400
 
 
 def say(text: str = "", *, err: bool = False, lines: bool = False, end: str = "\n") -> None:
@@ -115,32 +114,6 @@ def show_event(event: Event, *, as_json: bool) -> None:
         say(line, lines=True)
 
 
-def describe_event(event: Event) -> Iterator[str]:
-    """Yield what an event says and does, a line for each thing."""
-    # What came of a task stands in the user's name.
-    author = f"[{event.node if event.author == 'user' and event.node else event.author}]"
-    if event.text:
-        yield f"{author} {event.text}"
-    waiting = event.long_running_tool_ids or frozenset[str]()
-    for call in event.get_function_calls():
-        note = f"  (waits for an answer to {call.id})" if call.id in waiting else ""
-        yield f"{author} calls {call.name}({_arguments(call.args or {})}){note}"
-    for response in event.get_function_responses():
-        verb = "answers" if event.is_users else "got from"
-        yield f"{author} {verb} {response.name}: {_short(response.response)}"
-    actions = event.actions
-    if actions.transfer_to_agent:
-        yield f"{author} hands over to {actions.transfer_to_agent}"
-    if actions.escalate:
-        yield f"{author} escalates"
-    if actions.agent_state is not None:
-        yield f"{author} checkpoint {_short(actions.agent_state)}"
-    if actions.end_of_agent:
-        yield f"{author} ends"
-    if event.error_code or event.error_message:
-        yield f"{author} error {event.error_code or ''}: {event.error_message or ''}"
-
-
 def session_flags(key: SessionKey) -> str:
     """Return the words that name a session, to be pasted into a shell behind a command."""
     return f"{shlex.quote(key.app)} --user {shlex.quote(key.user)} --session {shlex.quote(key.session)}"
@@ -213,7 +186,7 @@ def show_effects(effects: Sequence[Effect]) -> None:
         (
             effect.agent,
             effect.tool,
-            effect.outcome + (f" ({_short(effect.cause)})" if effect.outcome == "failed" and effect.cause else ""),
+            effect.outcome + (f" ({short_json(effect.cause)})" if effect.outcome == "failed" and effect.cause else ""),
             str(effect.attempts),
             clock(effect.started),
             f"{effect.ended - effect.started:.2f} s" if effect.started and effect.ended else "-",
@@ -241,17 +214,8 @@ def call_text(call: PendingCall) -> str:
     if call.about:
         return f"{what} {call.about}"
     if not what or not asked:
-        return f"{call.name}({_arguments(call.args)})"
-    return f"{what} {asked.get('name')}({_arguments(asked.get('args') or {})})"
-
-
-def _arguments(args: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={_short(value)}" for key, value in args.items())
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _MAX_JSON else f"{text[:_MAX_JSON]}…"
+        return f"{call.name}({arguments_text(call.args)})"
+    return f"{what} {asked.get('name')}({arguments_text(asked.get('args') or {})})"
 
 
 def answer_text(call: PendingCall) -> str:

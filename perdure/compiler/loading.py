@@ -22,7 +22,7 @@ from perdure.agents.frames import is_users
 from perdure.compiler.folders import AGENT_NAMES, YAML, agents_in, imports_adk, imports_perdure
 from perdure.errors import DefinitionError, error_text
 
-__all__ = ["load_app", "load_native_app"]
+__all__ = ["as_app", "load_app", "load_native_app"]
 
 _INSTALL_ADK = "install google.adk with `pip install 'perdure[adk]'`"
 _LIBRARIES = tuple(Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib", "platlib"))
@@ -86,7 +86,7 @@ def _from_module(module_name: str, attribute: str, target: str) -> AnyApp:
         raise DefinitionError(
             f"module {module_name!r} ({module.__file__}) has no {attribute!r}; apps and agents in it: {names}"
         )
-    app = _as_app(found, module_name.rpartition(".")[2])
+    app = as_app(found, module_name.rpartition(".")[2])
     if app is None:
         raise DefinitionError(f"{target!r} is a {type(found).__name__}; it must be an App or an agent")
     return app
@@ -220,13 +220,14 @@ def _place_of(error: BaseException) -> str:
 
 def _app_in(module: ModuleType, name: str) -> AnyApp | None:
     for attribute in AGENT_NAMES:
-        app = _as_app(getattr(module, attribute, None), name)
+        app = as_app(getattr(module, attribute, None), name)
         if app is not None:
             return app
     return None
 
 
-def _as_app(value: object, name: str) -> AnyApp | None:
+def as_app(value: object, name: str) -> AnyApp | None:
+    """Return an app, or a root agent under a name, of Perdure's or of google.adk's; `None` for anything else."""
     if isinstance(value, App):
         return value
     if isinstance(value, BaseAgent):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from perdure.errors import DefinitionError, ModelError
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+
+_MOST_TOLD = 300
+"""Characters of a prompt that an error quotes."""
 
 
 class ScriptedCall(BaseModel):
@@ -45,6 +49,17 @@ class ScriptedStep(BaseModel):
             raise ValueError("a step has a text, calls, or both, or a finish_reason, or else an error")
         return self
 
+    def __add__(self, other: ScriptedStep) -> ScriptedStep:
+        """Return one answer of two: a text and a call, or two calls at once."""
+        texts = [step.text for step in (self, other) if step.text is not None]
+        return ScriptedStep(
+            text="".join(texts) if texts else None,
+            calls=(*self.calls, *other.calls),
+            error=self.error or other.error,
+            finish_reason=self.finish_reason or other.finish_reason,
+            delay=self.delay + other.delay,
+        )
+
     def content(self) -> types.Content:
         """Return the answer as a model's content."""
         parts = [types.Part(text=self.text)] if self.text is not None else []
@@ -69,12 +84,15 @@ class ScriptedModel(BaseLlm):
         >>> ScriptedModel([{"calls": [{"name": "search", "args": {"q": "x"}}]}, {"text": "Found."}])
     """
 
-    def __init__(self, steps: Sequence[Mapping[str, Any] | types.Content], *, model: str = "scripted") -> None:
+    def __init__(
+        self, steps: Sequence[ScriptedStep | Mapping[str, Any] | types.Content], *, model: str = "scripted"
+    ) -> None:
         """Check and keep a script.
 
         Args:
             steps: For each call a mapping with `text`, `calls` (each a mapping with `name` and `args`), `error`,
-                `finish_reason` and `delay` in seconds, or a whole content.
+                `finish_reason` and `delay` in seconds; or what `say`, `call` and `fail` of `perdure.testing` return;
+                or a whole content.
             model: The model's name.
 
         Raises:
@@ -82,7 +100,8 @@ class ScriptedModel(BaseLlm):
         """
         super().__init__(model)
         self.steps: tuple[ScriptedStep | types.Content, ...] = tuple(
-            step if isinstance(step, types.Content) else _step(index, step) for index, step in enumerate(steps)
+            step if isinstance(step, types.Content | ScriptedStep) else _step(index, step)
+            for index, step in enumerate(steps)
         )
 
     async def generate_content_async(
@@ -96,8 +115,9 @@ class ScriptedModel(BaseLlm):
         index = llm_request.call_index
         if index >= len(self.steps):
             raise ModelError(
-                f"agent {llm_request.agent!r} made model call {index + 1} of the session, but the script of "
-                f"{self.model!r} ends after {len(self.steps)}; add a step",
+                f"agent {llm_request.agent!r} made model call {index + 1} of the session, but its script "
+                f"({self.model!r}) ends after {len(self.steps)}; it was asked behind {_last_of(llm_request.contents)};"
+                " add a step",
                 retryable=False,
             )
         step = self.steps[index]
@@ -125,6 +145,24 @@ def _words(content: types.Content) -> list[types.Part]:
         for part in content.parts or []
         for word in re.findall(r"\s*\S+\s*|\s+", part.text or "")
     ]
+
+
+def _last_of(contents: Sequence[types.Content]) -> str:
+    """Return what a prompt ends with, in words."""
+    told: list[str] = []
+    for part in (contents[-1].parts or []) if contents else []:
+        if part.function_response is not None:
+            told.append(f"the response of {part.function_response.name}: {_json(part.function_response.response)}")
+        elif part.function_call is not None:
+            told.append(f"the call {part.function_call.name}({_json(part.function_call.args)})")
+        elif part.text:
+            told.append(f"the words {part.text!r}")
+    text = ", ".join(told) or "nothing"
+    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}…"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _step(index: int, step: Mapping[str, Any]) -> ScriptedStep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from perdure.agents.agent_tool import walk_all
 from perdure.agents.definitions import App, LlmAgent
 from perdure.compiler.loading import load_app
 from perdure.errors import DefinitionError
+from perdure.models.base import BaseLlm
 from perdure.models.scripted import ScriptedModel
 from perdure.prove.ledger import Ledger
 
@@ -46,14 +47,7 @@ class TargetSource:
         """
         app = load_app(self.target)
         use_script(app, self.script)
-        if not isinstance(app, App):
-            return replace(app, name=app_name)
-        return App(
-            name=app_name,
-            root_agent=app.root_agent,
-            resumability_config=app.resumability_config,
-            activities=app.activities,
-        )
+        return renamed(app, app_name)
 
 
 def use_script(app: AnyApp, script: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -62,34 +56,54 @@ def use_script(app: AnyApp, script: Mapping[str, Sequence[Mapping[str, Any]]]) -
     Raises:
         DefinitionError: The script names an agent that is no LLM agent of the app, or holds what is no step.
     """
+    use_models(app, {name: ScriptedModel(steps, model=f"script of {name}") for name, steps in script.items()})
+
+
+def use_models(app: AnyApp, models: Mapping[str, BaseLlm]) -> Callable[[], None]:
+    """Put models in the place of agents' own; returns what takes that back.
+
+    Raises:
+        DefinitionError: An agent is no LLM agent of the app.
+    """
     if isinstance(app, AdkApp):
-        app.models(app).script(script)
-    if not isinstance(app, App):
-        return
-    agents = {agent.name: agent for agent in walk_all(app.root_agent) if isinstance(agent, LlmAgent)}
-    unknown = sorted(set(script) - set(agents))
+        return app.models(app).replace(models)
+    agents = _llm_agents(app)
+    names = dict.fromkeys(agent.name for agent in agents)
+    unknown = sorted(set(models) - set(names))
     if unknown:
         raise DefinitionError(
             f"the script is for {unknown[0]!r}, but app {app.name!r} has no such LLM agent; it has"
-            f" {', '.join(agents) or 'none'}"
+            f" {', '.join(names) or 'none'}"
         )
+    given = [agent.model for agent in agents]
     # Before any is replaced: an agent without a model of its own has its parent's, but not its parent's script.
-    own = {name: agent.resolved_model() for name, agent in agents.items() if name not in script}
-    for name, agent in agents.items():
-        agent.model = ScriptedModel(script[name], model=f"script of {name}") if name in script else own[name]
+    now = [models[agent.name] if agent.name in models else agent.resolved_model() for agent in agents]
+
+    def put(taken: Sequence[str | BaseLlm]) -> None:
+        for agent, model in zip(agents, taken, strict=True):
+            agent.model = model
+
+    put(now)
+    return lambda: put(given)
 
 
-def unscripted(app: AnyApp, script: Mapping[str, object]) -> list[str]:
-    """Return the agents that would call a provider's model, whose answers differ from run to run."""
+def unscripted(app: AnyApp, script: Collection[str]) -> dict[str, str]:
+    """Return the agents that would call a provider's model, whose answers differ from run to run, and its name."""
     if isinstance(app, AdkApp):
-        return [name for name in app.models(app).by_name() if name not in script]
+        return {name: model for name, model in app.models(app).by_name().items() if name not in script}
+    models = {agent.name: agent.resolved_model() for agent in _llm_agents(app) if agent.name not in script}
+    return {name: model for name, model in models.items() if isinstance(model, str)}
+
+
+def renamed(app: AnyApp, name: str) -> AnyApp:
+    """Return an app under another name."""
     if not isinstance(app, App):
-        return []
-    return [
-        agent.name
-        for agent in walk_all(app.root_agent)
-        if isinstance(agent, LlmAgent) and agent.name not in script and isinstance(agent.resolved_model(), str)
-    ]
+        return replace(app, name=name)
+    return app.model_copy(update={"name": name})
+
+
+def _llm_agents(app: AnyApp) -> list[LlmAgent]:
+    return [agent for agent in walk_all(app.root_agent) if isinstance(agent, LlmAgent)] if isinstance(app, App) else []
 
 
 def target_of(app: object) -> str:

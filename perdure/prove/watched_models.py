@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from google.genai import types
@@ -11,45 +11,26 @@ from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.agent_tool import walk_all
 from perdure.agents.definitions import App, LlmAgent
 from perdure.errors import DefinitionError
-from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.models.base import BaseLlm, LlmRequest
 from perdure.models.registry import LLMRegistry
+from perdure.models.wrapped import WrappedModel
 from perdure.prove.conversations import refusals
 from perdure.prove.ledger import Ledger
 
 _REFUSED = "refused"
 
 
-class WatchedModel(BaseLlm):
+class WatchedModel(WrappedModel):
     """A model that is asked through a check of its requests; what a provider would refuse goes into the ledger."""
 
     def __init__(self, inner: BaseLlm, ledger: Ledger) -> None:
-        super().__init__(inner.model)
-        self._inner = inner
+        super().__init__(inner)
         self._ledger = ledger
 
-    @property
-    def provider(self) -> str:
-        """As the model says."""
-        return self._inner.provider
-
-    @property
-    def pairs_by_id(self) -> bool:
-        """As the model says."""
-        return self._inner.pairs_by_id
-
-    @property
-    def output_schema_and_tools(self) -> bool:
-        """Whether the model takes a schema for its answer beside tools."""
-        return self._inner.output_schema_and_tools
-
-    async def generate_content_async(
-        self, llm_request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse, None]:
-        """Check the request, and yield what the model does."""
+    def look_at(self, llm_request: LlmRequest) -> None:
+        """Check the request."""
         where = f"model call {llm_request.call_index + 1} of {llm_request.agent}"
         _note(self._ledger, where, refusals(llm_request.contents, by_id=self.pairs_by_id))
-        async for response in self._inner.generate_content_async(llm_request, stream):
-            yield response
 
 
 def watch_models(app: AnyApp, ledger: Ledger) -> None:

@@ -17,9 +17,10 @@ from temporalio.client import Client
 
 from perdure.adk import internals
 from perdure.adk.loading import as_adk_app
-from perdure.adk.models import ModelStep, ScriptedLlm, model_step
+from perdure.adk.models import ModelStep, OwnLlm, model_step
 from perdure.agents.adk_app import AdkApp
 from perdure.errors import DefinitionError
+from perdure.models.scripted import ScriptedModel
 from perdure.prove.ledger import Ledger
 from perdure.prove.modes import Mode
 from perdure.prove.proof import ALL_MODES, ProofConfig, proof_server, prove
@@ -147,12 +148,12 @@ def own_shop() -> tuple[AdkApp, LlmAgent, LlmAgent]:
 
 def test_an_agent_without_a_script_keeps_its_model_and_is_told() -> None:
     app, clerk, packer = own_shop()
-    assert unscripted(app, {}) == ["clerk", "packer"]
-    assert unscripted(app, {"clerk": []}) == ["packer"]
+    assert unscripted(app, {}) == {"clerk": "gemini-2.5-flash", "packer": "gemini-2.5-flash"}
+    assert unscripted(app, {"clerk": []}) == {"packer": "gemini-2.5-flash"}
     use_script(app, {"clerk": [{"text": "hello"}]})
-    assert isinstance(clerk.model, ScriptedLlm)
+    assert isinstance(clerk.model, OwnLlm)
     assert packer.model == "gemini-2.5-flash", "it is not its parent's script"
-    assert unscripted(app, {}) == ["packer"]
+    assert unscripted(app, {}) == {"packer": "gemini-2.5-flash"}
     with pytest.raises(DefinitionError, match=r"for 'nobody'.*no such LLM agent; it has clerk, packer"):
         use_script(app, {"nobody": []})
     with pytest.raises(DefinitionError, match="step 1 of a scripted model"):
@@ -168,7 +169,7 @@ async def test_what_a_provider_would_refuse_is_found(tmp_path: Path) -> None:
     app, clerk, _ = own_shop()
     use_script(app, {"clerk": [{"text": "hello"}, {"text": "again"}]})
     watch_models(app, Ledger(tmp_path / "ledger.jsonl"))
-    assert isinstance(clerk.model, ScriptedLlm)
+    assert isinstance(clerk.model, OwnLlm)
     model_step.set(ModelStep("clerk", 1))
     good = [types.Content(role="user", parts=[types.Part(text="hi")])]
     said = [response async for response in clerk.model.generate_content_async(LlmRequest(contents=good))]
@@ -184,5 +185,5 @@ async def test_what_a_provider_would_refuse_is_found(tmp_path: Path) -> None:
 async def test_a_script_is_an_agents_alone() -> None:
     model_step.set(None)
     with pytest.raises(DefinitionError, match="'scripted' can be asked by its agent only"):
-        async for _ in ScriptedLlm([{"text": "hello"}]).generate_content_async(LlmRequest()):
+        async for _ in OwnLlm(ScriptedModel([{"text": "hello"}])).generate_content_async(LlmRequest()):
             pass

@@ -166,8 +166,8 @@ def test_a_scenario_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_an_app_is_found_by_its_name_and_scripts_by_their_agents() -> None:
     assert target_of(shop.app) == "tests.prove.shop:app"
-    assert unscripted(shop.app, {}) == ["clerk"]
-    assert unscripted(shop.app, {"clerk": []}) == []
+    assert unscripted(shop.app, {}) == {"clerk": "gemini-2.5-flash"}
+    assert unscripted(shop.app, {"clerk": []}) == {}
     with pytest.raises(DefinitionError, match="no such LLM agent; it has clerk"):
         use_script(shop.app, {"nobody": []})
     with pytest.raises(DefinitionError, match="no module holds the app"):

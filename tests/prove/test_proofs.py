@@ -150,25 +150,3 @@ def test_the_command_proves_a_users_own_app(tmp_path: Path) -> None:
     # Lines that are indented tell what was skipped, and why.
     verdicts = [line.partition(",")[0] for line in lines if not line.startswith(" ")]
     assert verdicts == ["ok order (replay", "ok order (prefix", "2 passed"]
-
-
-@pytest.mark.usefixtures("pytestconfig")
-def test_the_fixture_serves_users_own_suites(tmp_path: Path) -> None:
-    """Run as a user would: in a folder of one's own, with a test that is a plain function."""
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["perdure.prove.pytest_plugin"]\n')
-    (tmp_path / "test_shop.py").write_text(
-        "import asyncio\n"
-        "from tests.prove.shop import app, lottery\n"
-        "def test_order(prove):\n"
-        f"    report = asyncio.run(prove(app, {ORDER!r}, modes=['continue-as-new']))\n"
-        "    assert report.ok, str(report)\n"
-        "    assert len(report.verdicts[0].cuts) > 2\n"
-        "def test_draw(prove):\n"
-        f"    report = asyncio.run(prove(lottery, {LOTTERY!r}, modes=['replay']))\n"
-        "    assert report.ok, str(report)\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path), "-c", "/dev/null"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "two uninterrupted runs differ by themselves" in done.stdout
-    assert "log (- uninterrupted, + cut):" in done.stdout, "the first difference is shown whole"

@@ -69,12 +69,14 @@ def _imports(wanted: Wanted) -> str:
 
 
 def _test(wanted: Wanted) -> str:
+    orders = pieces.SCRIPT_ORDERS_HUMAN if wanted.human else pieces.SCRIPT_ORDERS
+    scripts = (pieces.SCRIPT_DESK if wanted.tree else "") + orders
     body = pieces.TEST_WAITS if wanted.human else pieces.TEST_ANSWERS
-    return pieces.TEST_HEAD + body.format(question=question_of(wanted)) + pieces.TEST_SERVED
+    return pieces.TEST_HEAD.format(scripts=scripts) + body.format(question=question_of(wanted))
 
 
 def _readme(wanted: Wanted) -> str:
-    extras = "adk,api,dev-server" if wanted.adk else "api,dev-server"
+    extras = "adk,api,dev-server,testing" if wanted.adk else "api,dev-server,testing"
     return pieces.README.format(
         name=wanted.name,
         extras=extras,

@@ -134,61 +134,50 @@ class Offline(BaseLlm):
     + _OFFLINE_ANSWER
 )
 
-TEST_HEAD = '''"""Runs the agents as they are, served by a worker, on a Temporal server that ends with the test."""
+TEST_HEAD = '''"""The fixture `perdure` serves the agents on a Temporal server of its own; scripts stand for models."""
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from perdure import ConnectionConfig, Runner, connect, create_workers, load_app
+from perdure.testing import Perdure, assert_calls, call, say
 
-pytest_plugins = ["perdure.prove.pytest_plugin"]  # has the server, by the fixture proof_address
+HERE = Path(__file__).parent
+SCRIPTS = {{
+{scripts}
+}}
 
 '''
 
-TEST_ANSWERS = """
-def test_it_says_where_an_order_is(proof_address: str) -> None:
-    async def talk() -> str:
-        async with served(proof_address) as runner:
-            session = await runner.create_session(user_id="ann")
-            ann = {{"user_id": "ann", "session_id": session.id}}
-            events = [event async for event in runner.run_async(**ann, new_message="{question}")]
-        return events[-1].text or "".join(event.text or "" for event in events)
+SCRIPT_DESK = """    "desk": [call("transfer_to_agent", agent_name="orders")],
+"""
 
-    assert "shipped" in asyncio.run(talk())
+SCRIPT_ORDERS = """    "orders": [call("look_up_order", order="17"), say("On Tuesday.")],"""
+
+SCRIPT_ORDERS_HUMAN = """    "orders": [
+        call("look_up_order", order="17"),
+        call("approve_refund", order="17", reason="It is late."),
+        say("You get it back."),
+    ],"""
+
+TEST_ANSWERS = """
+async def test_it_says_where_an_order_is(perdure: Perdure) -> None:
+    talk = await perdure.start(HERE, models=SCRIPTS)
+    turn = await talk.send("{question}")
+    assert_calls(turn, [("look_up_order", {{"order": "17"}})], agent="orders")
+    assert "shipped" in talk.prompts("orders")[-1].text
+    assert turn.text == "On Tuesday."
 """
 
 TEST_WAITS = """
-def test_it_waits_for_a_person_and_goes_on_with_the_answer(proof_address: str) -> None:
-    async def talk() -> tuple[str, str]:
-        async with served(proof_address) as runner:
-            session = await runner.create_session(user_id="ann")
-            ann = {{"user_id": "ann", "session_id": session.id}}
-            async for _ in runner.run_async(**ann, new_message="{question}"):
-                pass
-            [(_, call)] = await runner.pending(**ann)
-            result = await runner.respond(**ann, responses={{call.id: {{"approved": "by Bob"}}}})
-            rest = runner.follow(**ann, invocation_id=result.invocation.id, since=result.offset)
-            return call.name, "".join([event.text or "" async for event in rest])
-
-    asked, told = asyncio.run(talk())
-    assert asked == "approve_refund"
-    assert "approved" in told
+async def test_it_waits_for_a_person_and_goes_on_with_the_answer(perdure: Perdure) -> None:
+    talk = await perdure.start(HERE, models=SCRIPTS)
+    turn = await talk.send("{question}")
+    assert_calls(turn, [("look_up_order", {{"order": "17"}}), "approve_refund"], agent="orders")
+    assert turn.status == "waiting"
+    await talk.restart_worker()  # as a deployment does, which may come meanwhile
+    turn = await talk.respond({{"approve_refund": {{"approved": "by Bob"}}}})
+    assert "by Bob" in talk.prompts("orders")[-1].text
+    assert turn.text == "You get it back."
 """
-
-TEST_SERVED = '''
-
-@asynccontextmanager
-async def served(address: str) -> AsyncGenerator[Runner, None]:
-    """Serve the app while the block runs."""
-    app = load_app(str(Path(__file__).parent))
-    client = await connect(ConnectionConfig(address=address, namespace="default"))
-    async with AsyncExitStack() as stack:
-        for worker in create_workers(client, [app]):
-            await stack.enter_async_context(worker)
-        yield Runner(app.name, client)
-'''
 
 ENV = """# Copy this file to .env, and keep that out of version control.
 
@@ -213,7 +202,7 @@ inbox at http://localhost:8000 takes the answer, too, and `perdure pending {name
 
 README = """# {name}
 
-All commands are run in the folder above this one. Once: `pip install "perdure[{extras}]" pytest`
+All commands are run in the folder above this one. Once: `pip install "perdure[{extras}]"`
 
 ```sh
 perdure dev {name}
@@ -233,7 +222,8 @@ perdure check {name}
 pytest {name}
 ```
 
-list the sessions, say what of each agent and tool is durable, and run the test, on a Temporal server of its own.
+list the sessions, say what of each agent and tool is durable, and run the test, on a Temporal server of its own. There
+the agents' models follow the scripts of `test_agent.py`, whatever `agent.py` names.
 
 {adk}## With Gemini
 
