@@ -105,23 +105,36 @@ def given_answer(text: str, schema: Schema | None) -> Any:
     Raises:
         ValueError: It is not of the type, or begins like JSON and is none; the text says what to give.
     """
+    if schema is None:
+        return _json_or_text(text)
     try:
         value = read_json(text)
+    except ValueError:
+        # The text itself may be meant, if the type takes texts.
+        return text if problem_of(text, schema) is None else _of_type(_json_or_text(text), schema)
+    if isinstance(value, dict) and value.keys() == {"result"} and problem_of(value["result"], schema) is None:
+        return cast("dict[str, Any]", value)
+    if problem_of(value, schema) is not None and problem_of(text, schema) is None:
+        # A number or a `true` where a text is asked for.
+        return text
+    return _of_type(value, schema)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return read_json(text)
     except ValueError:
         if text.lstrip().startswith(("{", "[", '"')):
             # The first answer wins, so a slip must not become one.
             raise
-        value = text
-    if schema is None or (problem := problem_of(value, schema)) is None:
-        return value
-    if problem_of(text, schema) is None:
-        # A number or a `true` where a text is asked for.
         return text
-    if isinstance(value, dict) and value.keys() == {"result"}:
-        inner = problem_of(value["result"], schema)
-        if inner is None:
-            return cast("dict[str, Any]", value)
-    raise ValueError(problem)
+
+
+def _of_type(value: Any, schema: Schema) -> Any:
+    problem = problem_of(value, schema)
+    if problem is not None:
+        raise ValueError(problem)
+    return value
 
 
 def read_json(text: str) -> Any:
