@@ -46,7 +46,7 @@ _NAMED = 20
 
 @click.command()
 @session_options(required=False)
-@click.argument("message")
+@click.argument("message", required=False)
 @click.option("--state", multiple=True, metavar="KEY=JSON", help="Session state to write with the message; repeatable.")
 @click.option("--request-id", help="A second run with the same id starts nothing, and follows the first one.")
 @click.option("--max-llm-calls", type=int, help="Model calls of the invocation.  [default: as the app says]")
@@ -59,7 +59,7 @@ _NAMED = 20
 @connection_options
 def run(
     name: SessionName,
-    message: str,
+    message: str | None,
     state: tuple[str, ...],
     request_id: str | None,
     max_llm_calls: int | None,
@@ -70,7 +70,10 @@ def run(
     as_json: bool,
     connection: Connection,
 ) -> int:
-    """Send MESSAGE to APP and print the events until the invocation ends or waits.
+    """Send MESSAGE to APP and print the events until the invocation ends or waits; without MESSAGE, talk.
+
+    A conversation shows what is written as it is written, and asks for what waits; /help says more. Where standard
+    input is no terminal, its lines are the messages.
 
     Without --session a new session is made and its id printed; a --session that does not exist is made. Nothing is made
     if no worker serves APP, unless --wait-for-worker says so. A MESSAGE of `-` is read from standard input. With --json
@@ -80,20 +83,37 @@ def run(
     Examples:
       perdure run travel "Book me a flight to Oslo"
       perdure run travel --session trip-1 "And a hotel" --stream
+      perdure run travel --session trip-1
     """
-    text = sys.stdin.read() if message == "-" else message
     delta = parse_pairs(state, "--state")
+    if message is None:
+        if no_wait or request_id is not None:
+            raise click.UsageError("--no-wait and --request-id go with a MESSAGE")
+        from perdure.cli.talk.start import Sending, Talk, talk
 
-    async def talk() -> int:
+        return talk(
+            Talk(
+                name=name,
+                connection=connection,
+                sending=Sending(state_delta=delta, max_llm_calls=max_llm_calls),
+                stream=stream,
+                stream_from=stream_from,
+                wait_for_worker=wait_for_worker,
+                as_json=as_json,
+            )
+        )
+    text = sys.stdin.read() if message == "-" else message
+
+    async def send() -> int:
         from perdure.client import Runner
         from perdure.config import connect
 
         async with streams_of(connection, stream_from, on=stream) as streams:
             client = await connect(connection.config())
             if not wait_for_worker:
-                await _check_served(client, name.app)
+                await check_served(client, name.app)
             runner = Runner(name.app, client, streams=streams)
-            key = await _open_session(runner, name)
+            key = await open_session(runner, name)
             if not as_json and name.session is None:
                 say(f"session {key.session} of user {key.user}", err=True)
             runner.expect_tokens(**key.arguments)
@@ -106,7 +126,7 @@ def run(
             )
             return await follow_to_end(runner, key, result, connection, as_json=as_json, wait=not no_wait)
 
-    return asyncio.run(talk())
+    return asyncio.run(send())
 
 
 @click.command()
@@ -136,16 +156,23 @@ def stop(name: SessionName, invocation_id: str, reason: str | None, as_json: boo
 
 
 def streams_of(
-    connection: Connection, stream_from: tuple[str, ...], *, on: bool
+    connection: Connection, stream_from: tuple[str, ...], *, on: bool, wait: bool = True
 ) -> AbstractAsyncContextManager[TokenHub | None]:
-    """Hear what models write, if that is wanted: of the workers that are named, or of `perdure dev` on this machine."""
+    """Hear what models write, if that is wanted: of the workers that are named, or of `perdure dev` on this machine.
+
+    Args:
+        connection: Where Temporal is.
+        stream_from: Where workers tell.
+        on: It is wanted.
+        wait: Wait a second for a worker, and say so if there is none.
+    """
     if not on:
         return heard((), None)
     config = connection.config().resolve()
-    return heard(stream_from or dev_addresses(config), config.payload_codec, wait=True)
+    return heard(stream_from or dev_addresses(config), config.payload_codec, wait=wait)
 
 
-async def _check_served(client: Client, app: str) -> None:
+async def check_served(client: Client, app: str) -> None:
     """Check that a worker serves an app: a message to a name that is misspelled would wait for ever.
 
     Raises:
@@ -169,7 +196,7 @@ async def _check_served(client: Client, app: str) -> None:
     )
 
 
-async def _open_session(runner: Runner, name: SessionName) -> SessionKey:
+async def open_session(runner: Runner, name: SessionName) -> SessionKey:
     """Return the session that the command line names, made if it is not there."""
     try:
         view = await runner.create_session(user_id=name.user, session_id=name.session)
@@ -211,10 +238,11 @@ async def follow_to_end(
     if failed is not None and not invocation.failures:
         # Not a step of its own failed, which the outcome would name, but the session's workflow was closed.
         raise failed
-    return _exit_code(invocation) if wait else ExitCode.FINISHED
+    return exit_code(invocation) if wait else ExitCode.FINISHED
 
 
-def _exit_code(invocation: InvocationView) -> ExitCode:
+def exit_code(invocation: InvocationView) -> ExitCode:
+    """Return the exit code of a command that followed an invocation to how it stands."""
     if invocation.status in ("failed", "stopped"):
         return ExitCode.FAILED
     # An app that is not resumable finishes with its calls open; they still wait for an answer.

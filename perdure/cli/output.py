@@ -71,9 +71,15 @@ def warn_of_no_key(app: AnyApp) -> None:
         say(f"lacks        credentials for the model of {app.name}: {found.words}; {found.remedy}, and start again")
 
 
+def has_colours() -> bool:
+    """Return whether standard output shows colours: a terminal, and nobody wants none (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def say_labelled(label: str, colour: str | None, text: str) -> None:
-    """Print a line that begins with a label in a colour, where standard output is a terminal."""
-    click.echo(f"{click.style(escaped(label), fg=colour)} {escaped(text)}")
+    """Print a line that begins with a label in a colour, where standard output shows colours."""
+    label = escaped(label)
+    click.echo(f"{click.style(label, fg=colour) if has_colours() else label} {escaped(text)}")
 
 
 def say_json(text: str) -> None:
