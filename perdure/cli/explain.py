@@ -11,7 +11,7 @@ import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
-from perdure.cli.output import age, answer_text, call_text, clock, say, session_flags, show_json
+from perdure.cli.output import age, answer_lines, call_text, clock, say, session_flags, show_json
 from perdure.errors import InvocationNotFound, SessionNotFound
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _describe_awaited(awaited: Awaited, flags: str) -> Iterator[str]:
     yield f"  awaits {call_text(call)} of agent {call.agent}"
     yield f"    since {clock(call.since)} UTC ({age(call.since)}), deadline {clock(call.deadline)}"
     yield f"    takes {_TAKES[awaited.takes]}; from {awaited.who}"
-    yield f"    answer it:  perdure respond {flags} {shlex.quote(call.id)}={answer_text(call)}"
+    yield from (f"    {line}" for line in answer_lines(flags, call, awaited.example))
 
 
 def _describe_resume(invocation: InvocationExplanation, flags: str) -> Iterator[str]:

@@ -1,18 +1,16 @@
-"""`run`, `respond`, `resume`, `stop`: the commands that move an invocation."""
+"""`run` and `stop`, and what all share that follow an invocation to its end."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from perdure.cli.artifacts import credentials_option, open_credentials
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import (
     Connection,
@@ -24,14 +22,16 @@ from perdure.cli.options import (
 )
 from perdure.cli.output import say, session_flags, show_outcome
 from perdure.cli.streaming import Printer, dev_addresses, heard, stream_options
-from perdure.errors import CallNotFound, InvocationFailed, SessionExists
+from perdure.errors import InvocationFailed, SessionExists
 from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
     from perdure.client import Runner
+    from perdure.journal.open_calls import PendingCall
     from perdure.messages.session import InvocationResult, InvocationView
+    from perdure.plan.nodes import Plan
     from perdure.streams.hub import TokenHub
 
 _PATIENCE = 2.0
@@ -46,7 +46,7 @@ _NAMED = 20
 
 @click.command()
 @session_options(required=False)
-@click.argument("message")
+@click.argument("message", required=False)
 @click.option("--state", multiple=True, metavar="KEY=JSON", help="Session state to write with the message; repeatable.")
 @click.option("--request-id", help="A second run with the same id starts nothing, and follows the first one.")
 @click.option("--max-llm-calls", type=int, help="Model calls of the invocation.  [default: as the app says]")
@@ -59,7 +59,7 @@ _NAMED = 20
 @connection_options
 def run(
     name: SessionName,
-    message: str,
+    message: str | None,
     state: tuple[str, ...],
     request_id: str | None,
     max_llm_calls: int | None,
@@ -70,7 +70,10 @@ def run(
     as_json: bool,
     connection: Connection,
 ) -> int:
-    """Send MESSAGE to APP and print the events until the invocation ends or waits.
+    """Send MESSAGE to APP and print the events until the invocation ends or waits; without MESSAGE, talk.
+
+    A conversation shows what is written as it is written, and asks for what waits; /help says more. Where standard
+    input is no terminal, its lines are the messages.
 
     Without --session a new session is made and its id printed; a --session that does not exist is made. Nothing is made
     if no worker serves APP, unless --wait-for-worker says so. A MESSAGE of `-` is read from standard input. With --json
@@ -80,20 +83,37 @@ def run(
     Examples:
       perdure run travel "Book me a flight to Oslo"
       perdure run travel --session trip-1 "And a hotel" --stream
+      perdure run travel --session trip-1
     """
-    text = sys.stdin.read() if message == "-" else message
     delta = parse_pairs(state, "--state")
+    if message is None:
+        if no_wait or request_id is not None:
+            raise click.UsageError("--no-wait and --request-id go with a MESSAGE")
+        from perdure.cli.talk.start import Sending, Talk, talk
 
-    async def talk() -> int:
+        return talk(
+            Talk(
+                name=name,
+                connection=connection,
+                sending=Sending(state_delta=delta, max_llm_calls=max_llm_calls),
+                stream=stream,
+                stream_from=stream_from,
+                wait_for_worker=wait_for_worker,
+                as_json=as_json,
+            )
+        )
+    text = sys.stdin.read() if message == "-" else message
+
+    async def send() -> int:
         from perdure.client import Runner
         from perdure.config import connect
 
         async with streams_of(connection, stream_from, on=stream) as streams:
             client = await connect(connection.config())
             if not wait_for_worker:
-                await _check_served(client, name.app)
+                await check_served(client, name.app)
             runner = Runner(name.app, client, streams=streams)
-            key = await _open_session(runner, name)
+            key = await open_session(runner, name)
             if not as_json and name.session is None:
                 say(f"session {key.session} of user {key.user}", err=True)
             runner.expect_tokens(**key.arguments)
@@ -106,74 +126,7 @@ def run(
             )
             return await follow_to_end(runner, key, result, connection, as_json=as_json, wait=not no_wait)
 
-    return asyncio.run(talk())
-
-
-@click.command()
-@session_options(required=False)
-@click.argument("answers", nargs=-1, metavar="[CALL_ID=RESPONSE]...")
-@click.option("--approve", multiple=True, metavar="CALL_ID", help="Let the tool run that waits for it; repeatable.")
-@click.option("--reject", multiple=True, metavar="CALL_ID", help="Do not let it run; repeatable.")
-@click.option("--why", metavar="TEXT", help="Why; it is kept with the answer's event, for people.")
-@click.option("--request-id", help="A second answer with the same id counts once, and follows the first one.")
-@click.option("--no-wait", is_flag=True, help="Hand the answer in, and do not follow what comes of it.")
-@stream_options
-@json_option
-@credentials_option
-@connection_options
-def respond(
-    name: SessionName,
-    answers: tuple[str, ...],
-    approve: tuple[str, ...],
-    reject: tuple[str, ...],
-    why: str | None,
-    request_id: str | None,
-    no_wait: bool,
-    stream: bool,
-    stream_from: tuple[str, ...],
-    as_json: bool,
-    credentials: str | None,
-    connection: Connection,
-) -> int:
-    """Answer open calls of APP, and print the events until the invocation ends or waits again.
-
-    A RESPONSE is a JSON object; anything else arrives as `{"result": RESPONSE}`. Several answers are taken together or
-    not at all. Without --session the call is looked for in all sessions of the user.
-
-    \b
-    Examples:
-      perdure respond travel adk-1f0c='{"flight": "SK 4035"}'
-      perdure respond travel --approve adk-77aa --why "within the budget" --no-wait
-    """
-    responses = parse_pairs(answers, "CALL_ID=RESPONSE")
-    decisions = dict.fromkeys(approve, True) | dict.fromkeys(reject, False)
-    if len(decisions) + len(responses) < len(answers) + len(approve) + len(reject) or responses.keys() & decisions:
-        raise click.UsageError("a call is named twice; the first answer wins, so it must be one")
-    if not responses and not decisions:
-        raise click.UsageError("give CALL_ID=RESPONSE, --approve CALL_ID or --reject CALL_ID")
-
-    async def answer() -> int:
-        from perdure.client import Runner
-        from perdure.journal.attribution import attribution
-        from perdure.rules.intake import decision
-
-        async with streams_of(connection, stream_from, on=stream) as streams:
-            kept = open_credentials(credentials)
-            runner = await Runner.connect(name.app, connection.config(), streams=streams, credentials=kept)
-            key = name.key() if name.session else await _find_session(runner, name, {**responses, **decisions})
-            if decisions:
-                waiting = [call for _, call in await runner.pending(**key.arguments)]
-                responses.update({id: decision(waiting, id, approve=how) for id, how in decisions.items()})
-            runner.expect_tokens(**key.arguments)
-            result = await runner.respond(
-                **key.arguments,
-                responses=responses,
-                request_id=request_id,
-                metadata=attribution(None, why, datetime.now(UTC)),
-            )
-            return await follow_to_end(runner, key, result, connection, as_json=as_json, wait=not no_wait)
-
-    return asyncio.run(answer())
+    return asyncio.run(send())
 
 
 @click.command()
@@ -203,16 +156,23 @@ def stop(name: SessionName, invocation_id: str, reason: str | None, as_json: boo
 
 
 def streams_of(
-    connection: Connection, stream_from: tuple[str, ...], *, on: bool
+    connection: Connection, stream_from: tuple[str, ...], *, on: bool, wait: bool = True
 ) -> AbstractAsyncContextManager[TokenHub | None]:
-    """Hear what models write, if that is wanted: of the workers that are named, or of `perdure dev` on this machine."""
+    """Hear what models write, if that is wanted: of the workers that are named, or of `perdure dev` on this machine.
+
+    Args:
+        connection: Where Temporal is.
+        stream_from: Where workers tell.
+        on: It is wanted.
+        wait: Wait a second for a worker, and say so if there is none.
+    """
     if not on:
         return heard((), None)
     config = connection.config().resolve()
-    return heard(stream_from or dev_addresses(config), config.payload_codec, wait=True)
+    return heard(stream_from or dev_addresses(config), config.payload_codec, wait=wait)
 
 
-async def _check_served(client: Client, app: str) -> None:
+async def check_served(client: Client, app: str) -> None:
     """Check that a worker serves an app: a message to a name that is misspelled would wait for ever.
 
     Raises:
@@ -236,7 +196,7 @@ async def _check_served(client: Client, app: str) -> None:
     )
 
 
-async def _open_session(runner: Runner, name: SessionName) -> SessionKey:
+async def open_session(runner: Runner, name: SessionName) -> SessionKey:
     """Return the session that the command line names, made if it is not there."""
     try:
         view = await runner.create_session(user_id=name.user, session_id=name.session)
@@ -273,14 +233,16 @@ async def follow_to_end(
         finally:
             printer.close()
         invocation = await runner.invocation(**key.arguments, invocation_id=invocation.id)
-    show_outcome(key, invocation, connection, as_json=as_json)
+    plan = await plan_for_answers(runner, key, invocation.pending) if wait and not as_json else None
+    show_outcome(key, invocation, connection, as_json=as_json, plan=plan)
     if failed is not None and not invocation.failures:
         # Not a step of its own failed, which the outcome would name, but the session's workflow was closed.
         raise failed
-    return _exit_code(invocation) if wait else ExitCode.FINISHED
+    return exit_code(invocation) if wait else ExitCode.FINISHED
 
 
-def _exit_code(invocation: InvocationView) -> ExitCode:
+def exit_code(invocation: InvocationView) -> ExitCode:
+    """Return the exit code of a command that followed an invocation to how it stands."""
     if invocation.status in ("failed", "stopped"):
         return ExitCode.FAILED
     # An app that is not resumable finishes with its calls open; they still wait for an answer.
@@ -288,12 +250,9 @@ def _exit_code(invocation: InvocationView) -> ExitCode:
     return ExitCode.WAITING if waits else ExitCode.FINISHED
 
 
-async def _find_session(runner: Runner, name: SessionName, responses: Mapping[str, Any]) -> SessionKey:
-    """Return the user's session that has one of the calls open."""
-    for session, call in await runner.pending(user_id=name.user):
-        if call.id in responses:
-            return session.key
-    raise CallNotFound(
-        f"no session of user {name.user!r} waits for {' or '.join(map(repr, responses))}; `perdure pending {name.app}` "
-        "lists what waits; with --session you learn what became of the call"
-    )
+async def plan_for_answers(runner: Runner, key: SessionKey, calls: Sequence[PendingCall]) -> Plan | None:
+    """Return the plan that says of what types the answers to one invocation's calls are; `None` where none need it."""
+    from perdure.journal.events import QUESTIONS, REQUEST_INPUT
+
+    tool = next((call for call in calls if call.name not in QUESTIONS | {REQUEST_INPUT}), None)
+    return await runner.plan(**key.arguments, invocation_id=tool.invocation_id) if tool is not None else None

@@ -308,22 +308,34 @@ def parse_pairs(pairs: Iterable[str], parameter: str) -> dict[str, Any]:
     """Return `KEY=VALUE` arguments as a dictionary; a value that is no JSON is a text.
 
     Raises:
-        click.BadParameter: One is no pair, or a key comes twice.
+        click.BadParameter: One is no pair, a key comes twice, or a value begins like JSON and is none.
     """
     parsed: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key and equals):
-            raise click.BadParameter(f"{pair!r} is not of the form {parameter}", param_hint=parameter)
-        if key in parsed:
-            raise click.BadParameter(f"{key!r} is given twice", param_hint=parameter)
+    for key, value in split_pairs(pairs, parameter).items():
         try:
             parsed[key] = json.loads(value)
         except ValueError as error:
             if value.lstrip().startswith(("{", "[", '"')):
-                # The first answer wins, so a slip must not become one.
+                # A slip must not become a text.
                 raise click.BadParameter(
                     f"{value!r} looks like JSON, but is none: {error}", param_hint=parameter
                 ) from error
             parsed[key] = value
     return parsed
+
+
+def split_pairs(pairs: Iterable[str], parameter: str) -> dict[str, str]:
+    """Return `KEY=VALUE` arguments as a dictionary of texts.
+
+    Raises:
+        click.BadParameter: One is no pair, or a key comes twice.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"{pair!r} is not of the form {parameter}", param_hint=parameter)
+        if key in found:
+            raise click.BadParameter(f"{key!r} is given twice", param_hint=parameter)
+        found[key] = value
+    return found

@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perdure.journal.events import Event
     from perdure.journal.open_calls import PendingCall
     from perdure.messages.session import Effect, InvocationView
+    from perdure.plan.nodes import Plan
     from perdure.sessions.listing import ListedSession
 
 
@@ -69,9 +70,15 @@ def warn_of_no_key(app: AnyApp) -> None:
         say(f"lacks        credentials for the model of {app.name}: {found.words}; {found.remedy}, and start again")
 
 
+def has_colours() -> bool:
+    """Return whether standard output shows colours: a terminal, and nobody wants none (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def say_labelled(label: str, colour: str | None, text: str) -> None:
-    """Print a line that begins with a label in a colour, where standard output is a terminal."""
-    click.echo(f"{click.style(escaped(label), fg=colour)} {escaped(text)}")
+    """Print a line that begins with a label in a colour, where standard output shows colours."""
+    label = escaped(label)
+    click.echo(f"{click.style(label, fg=colour) if has_colours() else label} {escaped(text)}")
 
 
 def say_json(text: str) -> None:
@@ -119,11 +126,28 @@ def session_flags(key: SessionKey) -> str:
     return f"{shlex.quote(key.app)} --user {shlex.quote(key.user)} --session {shlex.quote(key.session)}"
 
 
-def show_outcome(key: SessionKey, invocation: InvocationView, connection: Connection, *, as_json: bool) -> None:
-    """Print how an invocation stands, and what can be done: on standard error, or as the last line of JSON."""
+def show_outcome(
+    key: SessionKey,
+    invocation: InvocationView,
+    connection: Connection,
+    *,
+    as_json: bool,
+    plan: Plan | None = None,
+) -> None:
+    """Print how an invocation stands, and what can be done: on standard error, or as the last line of JSON.
+
+    Args:
+        key: The session.
+        invocation: The invocation.
+        connection: Where it is.
+        as_json: As JSON.
+        plan: Says of what types answers are.
+    """
     if as_json:
         show_json({**key.arguments, "invocation": invocation})
         return
+    from perdure.views.forms.declared import example_answer
+
     flags = session_flags(key) + connection.flags
     status = "waiting" if invocation.pending and invocation.status == "finished" else invocation.status
     say(f"invocation {invocation.id} is {status}", err=True)
@@ -136,7 +160,8 @@ def show_outcome(key: SessionKey, invocation: InvocationView, connection: Connec
         say(f"  resume it:  perdure resume {flags} {shlex.quote(invocation.id)}", err=True)
     for call in () if invocation.status == "stopped" else invocation.pending:
         say(f"  waits for {call_text(call)} of {call.agent}", err=True)
-        say(f"  answer it:  perdure respond {flags} {shlex.quote(call.id)}={answer_text(call)}", err=True)
+        for line in answer_lines(flags, call, example_answer(call, plan)):
+            say(f"  {line}", err=True)
 
 
 def show_json(value: Any) -> None:
@@ -218,11 +243,16 @@ def call_text(call: PendingCall) -> str:
     return f"{what} {asked.get('name')}({arguments_text(asked.get('args') or {})})"
 
 
-def answer_text(call: PendingCall) -> str:
-    """Return an answer of the right form, quoted for a shell."""
-    from perdure.views.pages import example_answer
+def answer_lines(flags: str, call: PendingCall, example: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the command that answers an open call, to be pasted into a shell; of an approval, the two that do."""
+    from perdure.journal.events import REQUEST_CONFIRMATION
 
-    return shlex.quote(json.dumps(example_answer(call), ensure_ascii=False))
+    command, id = f"perdure respond {flags}", shlex.quote(call.id)
+    if call.name == REQUEST_CONFIRMATION:
+        yield f"approve it: {command} --approve {id}"
+        yield f"reject it:  {command} --reject {id}"
+    else:
+        yield f"answer it:  {command} {id}={shlex.quote(json.dumps(example, ensure_ascii=False))}"
 
 
 def clock(timestamp: float | None) -> str:

@@ -82,6 +82,7 @@ class FunctionDeclaration(_Kept):
     name: str | None = None
     parameters: Schema | None = None
     parameters_json_schema: Any = None
+    response_json_schema: Any = None
 
 
 class CitationMetadata(_Kept):

@@ -18,10 +18,12 @@ from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionSta
 from perdure.journal.projection import Invocation, Projection
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import InvocationInput
+from perdure.plan.nodes import Plan
 from perdure.rules.intake import check_resume
 from perdure.rules.model_calls import is_at_limit
+from perdure.views.forms.declared import example_answer
 from perdure.views.next_steps import AgentStep, look_ahead
-from perdure.views.pages import awaited_tool, example_answer, session_status
+from perdure.views.pages import awaited_tool, session_status
 
 EXPLAINED = 20
 """Invocations that are explained at once, if nobody says how many."""
@@ -196,19 +198,19 @@ def _explain(projection: Projection, invocation: Invocation) -> InvocationExplan
         failures=invocation.failures,
         behind=before[:_NAMED_BEFORE],
         behind_count=len(before),
-        awaits=tuple(_awaited(call) for call in projection.open_calls(invocation.id)),
+        awaits=tuple(_awaited(call, projection.plan_of(invocation)) for call in projection.open_calls(invocation.id)),
         resume=_outlook(projection, invocation),
     )
 
 
-def _awaited(call: PendingCall) -> Awaited:
+def _awaited(call: PendingCall, plan: Plan | None) -> Awaited:
     kinds: dict[str, Takes] = {
         REQUEST_CONFIRMATION: "decision",
         REQUEST_CREDENTIAL: "credential",
         REQUEST_RECONCILE: "verdict",
     }
     takes = kinds.get(call.name, "value")
-    return Awaited(call=call, tool=awaited_tool(call), takes=takes, example=example_answer(call))
+    return Awaited(call=call, tool=awaited_tool(call), takes=takes, example=example_answer(call, plan))
 
 
 def _outlook(projection: Projection, invocation: Invocation) -> ResumeOutlook:

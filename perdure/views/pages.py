@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from perdure.journal import events
-from perdure.journal.credentials import example_credential
 from perdure.journal.entries import payload_size, take
 from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, asked_about
 from perdure.journal.open_calls import PendingCall, SessionStatus
@@ -31,7 +30,9 @@ from perdure.messages.session import (
     PlanView,
     SessionView,
 )
+from perdure.plan.nodes import Plan
 from perdure.rules.model_calls import is_at_limit
+from perdure.views.forms.declared import example_answer
 from perdure.views.ledger import effects_page
 
 _SHORT_ARGS_BYTES = 10_000
@@ -149,12 +150,13 @@ def _invocation_lines(projection: Projection, invocation: Invocation) -> list[st
         lines.append(f"- `{failure.agent}` failed in `{failure.step}`: {_one_line(failure.cause)}")
     if invocation.reason:
         lines.append(f"- {_one_line(invocation.reason)}")
-    lines.extend(_call_line(call) for call in projection.open_calls(invocation.id))
+    plan = projection.plan_of(invocation)
+    lines.extend(_call_line(call, plan) for call in projection.open_calls(invocation.id))
     return lines
 
 
-def _call_line(call: PendingCall) -> str:
-    answer = json.dumps({"id": call.id, "response": example_answer(call)}, ensure_ascii=False)
+def _call_line(call: PendingCall, plan: Plan | None) -> str:
+    answer = json.dumps({"id": call.id, "response": example_answer(call, plan)}, ensure_ascii=False)
     match call.name:
         case events.REQUEST_CONFIRMATION:
             what = f"approval of `{awaited_tool(call)}`"
@@ -166,38 +168,6 @@ def _call_line(call: PendingCall) -> str:
             what = f"`{call.name}`"
     until = f" until {time_text(call.deadline)}" if call.deadline is not None else ""
     return f"- waits for {what} of `{call.agent}`{until}: signal `function_response` with `{answer}`"
-
-
-def example_answer(call: PendingCall) -> dict[str, Any]:
-    """Return an answer of the form that an open call takes."""
-    match call.name:
-        case events.REQUEST_CONFIRMATION:
-            return {"confirmed": True}
-        case events.REQUEST_CREDENTIAL:
-            return {"exchangedAuthCredential": example_credential(call.args)}
-        case events.REQUEST_RECONCILE:
-            return {"happened": True, "result": "…"}
-        case events.REQUEST_INPUT:
-            return _example_input(call.args.get("response_schema"))
-        case _:
-            return {"result": "…"}
-
-
-_EXAMPLES: dict[str, Any] = {"boolean": True, "integer": 1, "number": 1.0, "string": "…", "array": [], "object": {}}
-
-
-def _example_input(schema: Any) -> dict[str, Any]:
-    """Return an answer to what a node of a graph asks: an object of its schema, or any value under `result`."""
-    if not isinstance(schema, dict):
-        return {"result": "…"}
-    of = cast("dict[str, Any]", schema)
-    if of.get("type") != "object":
-        return {"result": _EXAMPLES.get(str(of.get("type")), "…")}
-    properties, required = of.get("properties"), of.get("required")
-    wanted = {str(name) for name in cast("list[Any]", required)} if isinstance(required, list) else set[str]()
-    found = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
-    types = {name: str(cast("dict[str, Any]", one).get("type")) for name, one in found.items() if isinstance(one, dict)}
-    return {name: _EXAMPLES.get(types.get(name, ""), "…") for name in found if name in wanted}
 
 
 def shortened(call: PendingCall, most: int) -> PendingCall:

@@ -28,13 +28,13 @@ from temporalio.client import Client
 from perdure.adk.internals import MAJOR
 from perdure.adk.loading import as_adk_app
 from perdure.agents.adk_app import AdkApp
-from perdure.api.pages.answering import answer_form
 from perdure.credentials import FileCredentialStore
 from perdure.journal.entries import EventLogged, RunBegan
 from perdure.journal.open_calls import PendingCall
 from perdure.programs.adk_page import add_adk_page
 from perdure.steps.code import suspended_code
-from perdure.views.pages import example_answer
+from perdure.views.forms.answers import answer_form
+from perdure.views.forms.declared import example_answer
 from tests.adk.support import Script, agent, call, say
 from tests.adk.test_credentials import GIVEN_KEY, KEY, KEY_CONFIG, check_no_history_has, user_of
 from tests.workflows.support import User, serving

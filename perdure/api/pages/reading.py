@@ -14,7 +14,6 @@ from temporalio.service import RPCError
 
 from perdure.api.auth.identity import Identity
 from perdure.api.base.backend import Backend
-from perdure.api.pages.answering import AnswerForm, answer_form
 from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree
@@ -26,6 +25,7 @@ from perdure.plan.nodes import Plan
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.pending import Found, Wanted, ask_waiting
 from perdure.views.explanation import InvocationExplanation, SessionExplanation
+from perdure.views.forms.answers import AnswerForm, answer_form
 
 MOST_CALLS = 100
 MOST_SESSIONS = 50

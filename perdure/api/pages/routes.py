@@ -17,8 +17,6 @@ from perdure.api.auth.standing import StandingOf
 from perdure.api.base.attribution import answer_metadata
 from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
 from perdure.api.base.statuses import CredentialExpired
-from perdure.api.pages.answering import WHY, AnswerForm, answer_form, read_answer
-from perdure.api.pages.fields import NotFilledIn
 from perdure.api.pages.reading import read_inbox, read_session
 from perdure.api.pages.rendering import PageRoute, page, session_path, static_file
 from perdure.api.pages.safety import check_same_origin, read_form
@@ -32,6 +30,8 @@ from perdure.errors import (
 )
 from perdure.messages.keys import SessionKey
 from perdure.sessions.pending import Wanted
+from perdure.views.forms.answers import WHY, AnswerForm, answer_form, read_answer
+from perdure.views.forms.fields import NotFilledIn
 
 _SESSION = "/inbox/apps/{app_name}/users/{user_id}/sessions/{session_id}"
 _LIVE_FOR = 25.0

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from perdure.api.pages.credential_forms import credential_answer, credential_form, sign_in_link
-from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
 from perdure.journal.credentials import scheme_of
 from perdure.journal.events import (
     REQUEST_CONFIRMATION,
@@ -18,8 +16,11 @@ from perdure.journal.events import (
     asked_about,
 )
 from perdure.journal.open_calls import PendingCall
-from perdure.plan.nodes import LlmNode, Plan
+from perdure.plan.nodes import Plan
 from perdure.rules.tool_responses import confirmation_hint
+from perdure.views.forms.credential_forms import credential_answer, credential_form, sign_in_link
+from perdure.views.forms.declared import answer_schema, read_json
+from perdure.views.forms.fields import Form, NotFilledIn, form_of
 from perdure.views.pages import awaited_tool
 
 Takes = Literal["decision", "verdict", "credential", "fields", "json"]
@@ -89,10 +90,10 @@ def answer_form(
         takes, args, form = "credential", {"needs": scheme_of(call.args)}, credential_form(call)
     elif call.name == REQUEST_INPUT:
         hint, args = str(call.args.get("message") or ""), _mapping(call.args.get("payload"))
-        form = form_of(_mapping(call.args.get("response_schema")) or {"type": "string"})
+        form = form_of(answer_schema(call, plan) or {"type": "string"})
         takes = "json" if form is None else "fields"
     else:
-        form = form_of(_schema(plan, call))
+        form = form_of(answer_schema(call, plan))
         takes = "json" if form is None else "fields"
     return AnswerForm(
         call=call,
@@ -162,15 +163,6 @@ def _json(shown: AnswerForm, key: str) -> Any:
         return read_json(text)
     except ValueError as error:
         raise NotFilledIn({key: str(error)}) from None
-
-
-def _schema(plan: Plan | None, call: PendingCall) -> Mapping[str, Any] | None:
-    node = plan.find(call.agent) if plan is not None else None
-    tool = node.tool(call.name) if isinstance(node, LlmNode) else None
-    if tool is None:
-        return None
-    declared: Any = tool.declaration.response_json_schema
-    return tool.response_schema or (_mapping(declared) or None)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import operator
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic_core import from_json
+from perdure.views.forms.declared import read_json
+from perdure.views.forms.schema_check import choices_of, problem_of, resolved
 
 Kind = Literal["text", "long text", "integer", "number", "boolean", "choice", "json", "group"]
 
@@ -41,6 +40,8 @@ class Field:
     default: str = ""
     """What stands in it at first."""
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    root: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Where the schema's references point into."""
     inner: tuple[Field, ...] = ()
     """Of a group."""
 
@@ -98,7 +99,7 @@ class _Reader:
         for _ in range(10):
             options = schema.get("anyOf") or schema.get("oneOf")
             if isinstance(schema.get("$ref"), str):
-                schema = {**self._named(schema["$ref"]), **{key: schema[key] for key in schema if key != "$ref"}}
+                schema = resolved(schema, self._root)
             elif isinstance(options, list):
                 rest = [option for option in _mappings(options) if option.get("type") != "null"]  # pyright: ignore[reportUnknownArgumentType] -- JSON
                 nullable |= len(rest) < len(options)  # pyright: ignore[reportUnknownArgumentType] -- JSON
@@ -108,12 +109,6 @@ class _Reader:
             else:
                 break
         return schema, nullable
-
-    def _named(self, reference: str) -> Mapping[str, Any]:
-        found: Any = self._root
-        for part in reference.removeprefix("#/").split("/"):
-            found = found.get(part) if isinstance(found, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
-        return found if isinstance(found, Mapping) else {}  # pyright: ignore[reportUnknownVariableType] -- JSON
 
     def fields(self, schema: Mapping[str, Any], key: str, depth: int) -> tuple[Field, ...]:
         properties: Any = schema.get("properties")
@@ -146,6 +141,7 @@ class _Reader:
             choices=choices,
             default=_shown(bare["default"], kind) if bare.get("default") is not None else "",
             schema=bare,
+            root=self._root,
             inner=inner,
         )
 
@@ -163,10 +159,7 @@ def _mappings(values: list[Any]) -> list[Mapping[str, Any]]:
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    values: Any = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
-    if not isinstance(values, list):
-        return ()
-    shown: list[Any] = [value for value in values if value is not None]  # pyright: ignore[reportUnknownVariableType] -- JSON
+    shown = [value for value in choices_of(schema) or () if value is not None]
     return tuple(
         (json.dumps(value, ensure_ascii=False), value if isinstance(value, str) else json.dumps(value))
         for value in shown
@@ -215,9 +208,16 @@ def _value(one: Field, text: str) -> Any:
     Raises:
         ValueError: It is none; the text says what is expected.
     """
+    value = _parsed(one, text)
+    problem = problem_of(value, one.schema, one.root)
+    if problem is not None:
+        raise ValueError(problem)
+    return value
+
+
+def _parsed(one: Field, text: str) -> Any:
     match one.kind:
         case "text" | "long text":
-            _check_text(one.schema, text)
             return text
         case "integer" | "number":
             return _number(one, text.strip())
@@ -230,33 +230,7 @@ def _value(one: Field, text: str) -> Any:
                 raise ValueError("Choose one of the values.")
             return json.loads(text)
         case "json" | "group":
-            return _typed_json(one.schema, text)
-
-
-def _check_text(schema: Mapping[str, Any], text: str) -> None:
-    least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
-    if isinstance(least, int) and len(text) < least:
-        raise ValueError(f"Give {least} characters at least; it has {len(text)}.")
-    if isinstance(most, int) and len(text) > most:
-        raise ValueError(f"Give {most} characters at the most; it has {len(text)}.")
-    if isinstance(pattern, str) and not _has_form(pattern, text):
-        raise ValueError(f"It does not have the form {pattern}.")
-
-
-def _has_form(pattern: str, text: str) -> bool:
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        # JSON schemas have ECMAScript's expressions, some of which Python does not know.
-        return True
-
-
-_LIMITS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
-    "minimum": (operator.ge, "at least"),
-    "maximum": (operator.le, "at most"),
-    "exclusiveMinimum": (operator.gt, "more than"),
-    "exclusiveMaximum": (operator.lt, "less than"),
-}
+            return read_json(text)
 
 
 def _number(one: Field, text: str) -> int | float:
@@ -267,37 +241,4 @@ def _number(one: Field, text: str) -> int | float:
         raise ValueError(f"Give {what}.") from None
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("Give a number that is finite.")
-    for name, (holds, words) in _LIMITS.items():
-        limit = one.schema.get(name)
-        if isinstance(limit, int | float) and not holds(value, limit):
-            raise ValueError(f"Give a number that is {words} {limit}.")
     return value
-
-
-_JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "array": (list, "a list, such as [1, 2]"),
-    "object": (dict, 'an object, such as {"key": "value"}'),
-    "string": (str, 'a text in quotes, such as "yes"'),
-}
-
-
-def _typed_json(schema: Mapping[str, Any], text: str) -> Any:
-    value = read_json(text)
-    kind: Any = schema.get("type")
-    expected = _JSON_TYPES.get(kind) if isinstance(kind, str) else None
-    if expected is not None and not isinstance(value, expected[0]):
-        raise ValueError(f"Give {expected[1]}.")
-    return value
-
-
-def read_json(text: str) -> Any:
-    """Return a JSON value.
-
-    Raises:
-        ValueError: It is none; the text says where it breaks off.
-    """
-    try:
-        # Not `json.loads`: it takes half characters (lone surrogates) and NaN, which no journal could hold.
-        return from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise ValueError(f'This is no JSON ({error}). Texts stand in quotes: "yes".') from None

@@ -9,8 +9,9 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
 from perdure.agents import LongRunningFunctionTool
-from perdure.api.pages.fields import Form, NotFilledIn, form_of, read_json
 from perdure.errors import DefinitionError
+from perdure.views.forms.declared import read_json
+from perdure.views.forms.fields import Form, NotFilledIn, form_of
 
 
 class Address(BaseModel):
