@@ -22,10 +22,12 @@ from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.tool_responses import confirmation_hint
 from perdure.views.pages import awaited_tool
 
-Takes = Literal["decision", "verdict", "credential", "fields", "json"]
+Takes = Literal["decision", "verdict", "credential", "fields", "text", "json"]
 
 WHY, PAYLOAD, RESULT, VALUE, VERDICT, DECISION = "why", "payload", "result", "value", "verdict", "decision"
 """Names of the inputs that forms have beside the fields of a schema."""
+
+_JSON_BEGINS = ("{", "[", '"')
 
 MAX_WHY = 2000
 """Characters of the comment."""
@@ -92,8 +94,9 @@ def answer_form(
         form = form_of(_mapping(call.args.get("response_schema")) or {"type": "string"})
         takes = "json" if form is None else "fields"
     else:
-        form = form_of(_schema(plan, call))
-        takes = "json" if form is None else "fields"
+        schema = _schema(plan, call)
+        form = form_of(schema)
+        takes = "fields" if form is not None else "json" if schema else "text"
     return AnswerForm(
         call=call,
         form_id=f"c{hashlib.sha256(call.id.encode()).hexdigest()[:12]}",
@@ -124,6 +127,8 @@ def read_answer(shown: AnswerForm) -> Any:
             return _verdict(shown)
         case "credential" if shown.form is not None:
             return credential_answer(shown.call, shown.form.read(shown.values))
+        case "text":
+            return _text_or_json(shown)
         case "json" | "credential":
             return _json(shown, VALUE)
         case "fields":
@@ -152,6 +157,19 @@ def _verdict(shown: AnswerForm) -> dict[str, Any]:
             return {"run_again": True}
         case _:
             raise NotFilledIn({VERDICT: "Say what became of the call."})
+
+
+def _text_or_json(shown: AnswerForm) -> Any:
+    """Return an answer of which nothing is declared: a text, unless it begins as JSON does."""
+    text = shown.value(VALUE).replace("\r\n", "\n").strip()
+    if not text:
+        raise NotFilledIn({VALUE: "Give an answer."})
+    if not text.startswith(_JSON_BEGINS):
+        return text
+    try:
+        return read_json(text)
+    except ValueError as error:
+        raise NotFilledIn({VALUE: f"It begins as JSON does. {error}"}) from None
 
 
 def _json(shown: AnswerForm, key: str) -> Any:

@@ -187,6 +187,8 @@ class Explanation(Resource):
     """All that there are of these."""
     next: int | None
     """Where the next page of them begins; not set behind the last one."""
+    listens: str | None
+    """The agent whose task is open: the user's next message is for it."""
 
     @classmethod
     def of(cls, explained: SessionExplanation) -> Explanation:

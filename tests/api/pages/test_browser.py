@@ -112,7 +112,7 @@ async def test_news_leave_what_is_being_written_alone(pages: Pages, browser: Bro
     person = await pages.start("ask first", session)
     async with opened(browser, pages) as page:
         await page.goto(pages.path(session))
-        field = page.get_by_label("Answer (JSON)")
+        field = page.get_by_role("textbox", name="Answer")
         await field.fill('"half of an answ')
         await field.focus()
         await person.send("ask second")
