@@ -99,7 +99,8 @@ async function followSession(url) {
   let failures = 0;
   for (;;) {
     await shown();
-    const { status, page } = await fetchPage(`${url}?seen=${main.dataset.version}`);
+    // After a failure the server answers at once, with all that there is.
+    const { status, page } = await fetchPage(`${url}?seen=${failures ? 0 : main.dataset.version}`);
     if (status === 200 && page) {
       update(page);
       const { version, took } = page.getElementById("main").dataset;
