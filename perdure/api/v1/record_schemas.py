@@ -167,7 +167,7 @@ class ExplainedInvocation(Resource):
     def of(cls, explained: InvocationExplanation) -> ExplainedInvocation:
         """Return an explanation as a resource."""
         awaits = [AwaitedOf.of(awaited) for awaited in explained.awaits]
-        return cls.model_validate({**explained.model_dump(exclude={"awaits"}), "awaits": awaits})
+        return cls.model_validate({**explained.model_dump(exclude={"awaits", "arrived"}), "awaits": awaits})
 
 
 class Explanation(Resource):
