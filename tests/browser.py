@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from playwright.async_api import Browser, async_playwright
 
+from tests.browser_summary import NO_BROWSER
+
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -25,7 +27,7 @@ async def browser() -> AsyncGenerator[Browser]:
     """Chromium."""
     path = os.environ.get("PERDURE_CHROMIUM") or shutil.which("chromium")
     if path is None:
-        pytest.skip("there is no Chromium: install it as `chromium`, or name it by PERDURE_CHROMIUM")
+        pytest.skip(NO_BROWSER)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=list(_FLAGS))
         yield browser

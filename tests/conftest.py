@@ -19,7 +19,7 @@ from tests.small_server import FEW_PARTITIONS
 from tests.small_server import small_client as small_client
 from tests.small_server import small_server as small_server
 
-pytest_plugins = ["tests.unforgiving"]
+pytest_plugins = ["tests.unforgiving", "tests.browser_summary"]
 
 
 def pytest_configure() -> None:

@@ -111,7 +111,7 @@ def api_options(command: Command) -> Command:
 @log_options
 @connection_options
 def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, **options: Any) -> int:
-    """Serve the inbox page and the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
+    """Serve inbox, chat and the HTTP API, which ADK's clients speak, until SIGINT or SIGTERM. Needs the extra `api`.
 
     A TARGET is an app to list and describe: MODULE:APP, a .py file, a folder that holds an `app` or a `root_agent`, or
     a folder of such folders. Sessions may be of any app that a worker serves; this process runs no agents. Whoever
@@ -146,7 +146,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         resolved = watched.watch(connection.config().resolve())
         client = await connect(resolved)
         say(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
-        say(f"perdure: inbox at {url_of(listener)}/", err=True)
+        say(f"perdure: inbox at {url_of(listener)}/, chat at {url_of(listener)}/chat", err=True)
         warn_of(host, config)
         warn_of_broken(apps)
         await stack.enter_async_context(watched.counting(client, apps))

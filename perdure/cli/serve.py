@@ -303,6 +303,7 @@ def _greet(
         say(f"HTTP API     {served.told}")
     if served.listener is not None:
         say(f"inbox        {served.told}/")
+        say(f"chat         {served.told}/chat")
         if web:
             say(f"ADK's page   {served.told}/dev-ui/")
     for app in apps:

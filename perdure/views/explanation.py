@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.errors import InvocationNotFound, RequestRefused
 from perdure.journal.entries import Failure, InvocationSettled
-from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE
+from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.journal.projection import Invocation, Projection
@@ -88,6 +88,8 @@ class InvocationExplanation(_Told):
     behind_count: int = 0
     """All that work before it."""
     awaits: tuple[Awaited, ...] = ()
+    arrived: tuple[Event, ...] = ()
+    """Messages and answers that were taken, and enter the log as soon as they may."""
     resume: ResumeOutlook
 
 
@@ -106,6 +108,8 @@ class SessionExplanation(_Told):
     """Events in its log."""
     journal_length: int = 0
     """Entries in its journal: whoever sees the same number again sees the same session."""
+    listens: str | None = None
+    """The agent whose task is open: the user's next message is for it."""
     invocations: tuple[InvocationExplanation, ...] = Field(default=())
     """The one that was asked for; else those that are not finished, or the newest; of many, a page."""
     open_count: int = 0
@@ -157,10 +161,16 @@ def explain_session(
         invocation_count=len(projection.invocations),
         event_count=len(projection.events),
         journal_length=length,
+        listens=_listens(projection),
         invocations=tuple(_explain(projection, found) for found in chosen[since:end]),
         open_count=len(chosen),
         next=end if end < len(chosen) else None,
     )
+
+
+def _listens(projection: Projection) -> str | None:
+    task = projection.open_task()
+    return task.agent if task is not None and task.agent != USER else None
 
 
 def _stop_what_ran(projection: Projection, closed: str) -> None:
@@ -199,8 +209,15 @@ def _explain(projection: Projection, invocation: Invocation) -> InvocationExplan
         behind=before[:_NAMED_BEFORE],
         behind_count=len(before),
         awaits=tuple(_awaited(call, projection.plan_of(invocation)) for call in projection.open_calls(invocation.id)),
+        arrived=tuple(_arrived(projection, invocation)),
         resume=_outlook(projection, invocation),
     )
+
+
+def _arrived(projection: Projection, invocation: Invocation) -> Iterator[Event]:
+    if not any(event.id == invocation.message.id for event in projection.events):
+        yield invocation.message
+    yield from invocation.answers
 
 
 def _awaited(call: PendingCall, plan: Plan | None) -> Awaited:

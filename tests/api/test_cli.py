@@ -51,10 +51,15 @@ async def test_dev_and_api_serve_the_same_sessions_until_they_are_told_to_end(
         events = (await http.post(f"{second}/run", json=body)).json()
         assert events[-1]["author"] == "picker"
         assert (await http.get(f"{first}{session}/s")).json()["events"][1:] == events
-        for process, url, inbox in ((dev, first, f"inbox        {first}/"), (api, second, f"inbox at {second}/")):
-            await process.read_until(inbox)
+        for process, url, told in (
+            (dev, first, f"inbox        {first}/\nchat         {first}/chat"),
+            (api, second, f"inbox at {second}/, chat at {second}/chat"),
+        ):
+            for line in told.splitlines():
+                await process.read_until(line)
             # An app that the server was not given is there, too.
             assert f"/inbox{session}/s" in (await http.get(f"{url}/")).text
+            assert f"/chat{session}/s" in (await http.get(f"{url}/chat")).text
     assert await asyncio.gather(api.end(signal.SIGTERM), dev.end(signal.SIGTERM)) == [0, 0]
 
 

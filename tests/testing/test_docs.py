@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_readme import DEFINITION
+from tests.docs.test_pages import TRAVEL
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "testing.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -20,7 +20,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"),
 @pytest.mark.timeout(240)
 def test_every_block_runs(tmp_path: Path) -> None:
     (tmp_path / "travel").mkdir()
-    (tmp_path / "travel" / "agent.py").write_text(DEFINITION, encoding="utf-8")
+    (tmp_path / "travel" / "agent.py").write_text(TRAVEL.text, encoding="utf-8")
     for number, block in enumerate(BLOCKS, start=1):
         (tmp_path / f"test_block_{number}.py").write_text(block, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(tmp_path), "-W", "error"]

@@ -26,6 +26,7 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.session import InvocationView, JournalPage, PageInput, SessionView
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
+from perdure.streams.hub import TokenHub
 from perdure.worker import create_workers
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -157,7 +158,9 @@ def make_app(name: str, root: BaseAgent, *, resumable: bool = True) -> App:
 
 
 @asynccontextmanager
-async def serving(client: Client, app: AnyApp, *, cached: int = 100, **config: Any) -> AsyncGenerator[User]:
+async def serving(
+    client: Client, app: AnyApp, *, cached: int = 100, streams: TokenHub | None = None, **config: Any
+) -> AsyncGenerator[User]:
     """Run a worker for an app; with `cached=0` it replays a session from the start at every step and look."""
     settings = WorkerConfig(
         max_cached_workflows=cached,
@@ -165,7 +168,7 @@ async def serving(client: Client, app: AnyApp, *, cached: int = 100, **config: A
         fail_workflows_on_defects=True,
         **config,
     )
-    (worker,) = create_workers(client, [app], settings)
+    (worker,) = create_workers(client, [app], settings, streams=streams)
     async with worker:
         yield User(client, app.name)
         defects = f"WorkflowType = '{app.name}' AND ExecutionStatus = 'Failed'"

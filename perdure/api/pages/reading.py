@@ -15,8 +15,8 @@ from temporalio.service import RPCError
 from perdure.api.auth.identity import Identity
 from perdure.api.base.backend import Backend
 from perdure.api.pages.rendering import temporal_link
-from perdure.api.pages.shown import Entry, timeline
-from perdure.api.pages.tree import Agent, agent_tree
+from perdure.api.pages.shown import MOST_TEXT, Entry, timeline
+from perdure.api.pages.tree import Agent, agent_tree, at_work
 from perdure.errors import PerdureError
 from perdure.journal.events import QUESTIONS, USER, Event
 from perdure.journal.open_calls import PendingCall
@@ -72,11 +72,24 @@ class Inbox:
 
 
 @dataclass(frozen=True)
+class OwnSessions:
+    """Somebody's own sessions; where nobody has to say who they are, everybody's."""
+
+    newest: list[ListedSession]
+    count: int
+
+
+@dataclass(frozen=True)
 class Shown:
     """An invocation on a session's page."""
 
     told: InvocationExplanation
     agents: Agent | None
+
+    @property
+    def at_work(self) -> tuple[str, ...]:
+        """Names of the agents that are at work, as far as they are known."""
+        return at_work(self.agents) if self.agents is not None and self.told.status == "running" else ()
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,8 @@ class SessionPage:
     invocations: list[Shown]
     """Newest first."""
     entries: list[Entry]
+    arrived: list[Entry]
+    """What was sent, and is not in the log yet."""
     start: int
     """Offset of the first event that is shown."""
     end: int
@@ -101,9 +116,7 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
     """Read the calls that wait in all sessions that somebody may see, and those sessions."""
     user = backend.access.whose(wanted.user_id)
     apps = await backend.apps()
-    chosen = apps if wanted.app is None else [wanted.app]
-    listed = await asyncio.gather(*(backend.runner(app, user).list_sessions(user_id=user) for app in chosen))
-    every = sorted((session for found in listed for session in found), key=lambda session: -session.started)
+    every = await _list(backend, apps if wanted.app is None else [wanted.app], user)
     sessions = [session for session in every if wanted.tool is None or wanted.tool in (session.pending_tools or ())]
     # The oldest are asked first.
     waiting = [session for session in reversed(every) if wanted.may_wait_in(session)]
@@ -121,6 +134,17 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
         unasked=len(waiting) - len(asked),
         everybody=backend.access.whose(None) is None,
     )
+
+
+async def read_own_sessions(backend: Backend, identity: Identity) -> OwnSessions:
+    """List the sessions of whoever asks, newest first."""
+    found = await _list(backend, await backend.apps(), identity.subject)
+    return OwnSessions(found[:MOST_SESSIONS], len(found))
+
+
+async def _list(backend: Backend, apps: Sequence[str], user: str | None) -> list[ListedSession]:
+    listed = await asyncio.gather(*(backend.runner(app, user).list_sessions(user_id=user) for app in apps))
+    return sorted((session for found in listed for session in found), key=lambda session: -session.started)
 
 
 async def _forms(backend: Backend, calls: Sequence[Found]) -> list[Waiting]:
@@ -153,6 +177,7 @@ async def read_session(
     *,
     before: int | None = None,
     filled_in: Mapping[str, AnswerForm] | None = None,
+    most: int = MOST_TEXT,
 ) -> SessionPage:
     """Return a session as its page shows it.
 
@@ -162,6 +187,7 @@ async def read_session(
         key: Which session.
         before: Show the events before this offset. Default: the newest.
         filled_in: By call id, forms that were filled in wrongly.
+        most: Characters of a text that are shown.
 
     Raises:
         SessionNotFound: There is none.
@@ -180,7 +206,8 @@ async def read_session(
         session=told,
         forms=[(filled_in or {}).get(form.call.id, form) for form in forms],
         invocations=shown,
-        entries=timeline(events),
+        entries=timeline(events, most),
+        arrived=timeline((event for one in told.invocations for event in one.arrived), most),
         start=start,
         end=end,
         may_run=identity.may_run(key.user),

@@ -49,7 +49,15 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 
-_TYPES = {"inbox.css": "text/css", "inbox.js": "text/javascript", "inbox.svg": "image/svg+xml"}
+CHATS = "/chat"
+_KEY = "/apps/{app_name}/users/{user_id}/sessions/{session_id}"
+SESSION, CHAT = f"/inbox{_KEY}", f"{CHATS}{_KEY}"
+"""Paths of a session's pages, as routes name them."""
+
+_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_TYPES = {
+    name: _KINDS[name.rpartition(".")[2]] for name in ("inbox.css", "inbox.js", "inbox.svg", "chat.css", "chat.js")
+}
 _FILES = {name: (files("perdure.api.pages") / "static" / name).read_bytes() for name in _TYPES}
 _VERSION = hashlib.sha256(b"".join(_FILES.values())).hexdigest()[:12]
 
@@ -77,12 +85,15 @@ def _environment() -> Environment:
         "named_values": shown.named_values,
         "pretty": shown.shown_json,
         "revealed": shown.revealed,
+        "in_order": shown.in_order,
         "ago": shown.ago,
         "key": _key,
     }
     names: dict[str, Any] = {
         "static_version": _VERSION,
         "session_path": session_path,
+        "chat_path": chat_path,
+        "stream_path": stream_path,
         "reference": reference,
         "fresh_id": lambda: str(uuid.uuid4()),
     }
@@ -98,8 +109,22 @@ def _key(text: str) -> str:
 
 def session_path(key: SessionKey, *rest: str) -> str:
     """Return the path of a session's page, or of what lies below it."""
+    return _path("/inbox", key, *rest)
+
+
+def chat_path(key: SessionKey, *rest: str) -> str:
+    """Return the path of a session's chat, or of what lies below it."""
+    return _path(CHATS, key, *rest)
+
+
+def stream_path(key: SessionKey) -> str:
+    """Return the path of a session's stream of events."""
+    return _path("/v1", key, "events", "stream")
+
+
+def _path(base: str, key: SessionKey, *rest: str) -> str:
     parts = ("apps", key.app, "users", key.user, "sessions", key.session, *rest)
-    return "/inbox/" + "/".join(quote(part, safe="") for part in parts)
+    return "/".join((base, *(quote(part, safe="") for part in parts)))
 
 
 def temporal_link(base: str | None, namespace: str, key: SessionKey) -> str | None:

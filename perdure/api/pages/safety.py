@@ -9,6 +9,7 @@ from fastapi import HTTPException, Request
 from perdure.api.base.guard import is_own
 
 _MAX_FIELDS = 500
+_MAX_REQUEST_ID = 100
 
 
 def check_same_origin(request: Request) -> None:
@@ -46,3 +47,8 @@ async def read_form(request: Request) -> dict[str, str]:
         return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS))
     except ValueError as error:
         raise HTTPException(400, "the form is malformed, is no UTF-8, or has too many fields") from error
+
+
+def request_id_of(form: dict[str, str]) -> str | None:
+    """Return what a form is known by if it is sent twice."""
+    return form.get("request_id", "")[:_MAX_REQUEST_ID] or None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from perdure.api.base.attribution import Attribution, attribution_of
 from perdure.journal.events import Event, asked_about
 from perdure.views.pages import QUESTION_WORDS
 
-_MOST = 6000
+MOST_TEXT = 6000
 """Characters of a text or a value that are shown."""
 
 _SHORT = 80
@@ -24,7 +24,12 @@ _SHORT = 80
 _STEERING = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Characters without a shape of their own, by which arguments could be made to look like others."""
 
-PieceKind = Literal["text", "thought", "call", "response", "answer", "transfer", "escalation", "file", "code", "error"]
+_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Those of them that a text in no language needs, and that turn the order of what stands around them."""
+
+PieceKind = Literal[
+    "text", "thought", "output", "call", "response", "answer", "transfer", "escalation", "file", "code", "error"
+]
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Entry:
     time: float
     author: str
     is_user: bool
+    node: str
+    """Of a graph: the node that logged it."""
     invocation_id: str
     branch: str | None
     pieces: tuple[Piece, ...]
@@ -77,12 +84,21 @@ def named_values(args: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def revealed(text: str) -> str:
     """Return text with characters that only steer its display written out."""
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}" if found[0] != "\r" else "", text)
+    return _STEERING.sub(_written_out, text)
 
 
-def shorten(text: str) -> str:
+def in_order(text: str) -> str:
+    """Return prose, in whatever language, with characters written out that would turn its order."""
+    return _TURNING.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}" if found[0] != "\r" else ""
+
+
+def shorten(text: str, most: int = MOST_TEXT) -> str:
     """Return text of a length that a page takes."""
-    return text if len(text) <= _MOST else f"{text[:_MOST]}… ({len(text):,} characters in all)"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters in all)"
 
 
 def clock(timestamp: float | None) -> str:
@@ -117,12 +133,14 @@ def ago(timestamp: float, now: float) -> str:
     return f"{count} ago" if seconds >= 0 else f"in {count}"
 
 
-def timeline(events: list[Event]) -> list[Entry]:
-    """Return events as a page shows them."""
-    return [_entry(event) for event in events]
+def timeline(events: Iterable[Event], most: int = MOST_TEXT) -> list[Entry]:
+    """Return events as a page shows them, of each text `most` characters."""
+    titles: dict[str, str] = {}
+    return [_entry(event, most, titles) for event in events]
 
 
-def _entry(event: Event) -> Entry:
+def _entry(event: Event, most: int, titles: dict[str, str]) -> Entry:
+    """Return an event as a page shows it; `titles`, by call id, are those of the calls before it."""
     marks: list[str] = []
     if event.actions.agent_state is not None:
         marks.append("checkpoint")
@@ -133,18 +151,27 @@ def _entry(event: Event) -> Entry:
         time=event.timestamp,
         author=event.author,
         is_user=event.is_users,
+        node=event.node if event.node != event.author else "",
         invocation_id=event.invocation_id,
         branch=event.branch,
-        pieces=tuple(_pieces(event)),
+        pieces=tuple(_pieces(event, most, titles)),
         marks=tuple(marks),
         answered=attribution_of(event),
         by_deadline=(event.custom_metadata or {}).get("expired") is True,
     )
 
 
-def _pieces(event: Event) -> Iterator[Piece]:
+def _pieces(event: Event, most: int, titles: dict[str, str]) -> Iterator[Piece]:
     for part in event.parts:
-        yield from _piece(event, part)
+        for piece in _piece(event, part, most):
+            if piece.kind == "call":
+                titles[piece.id] = piece.title
+            elif piece.kind in ("response", "answer"):
+                piece = replace(piece, title=titles.get(piece.id, piece.title))
+            yield piece
+    if event.output is not None and not event.parts:
+        output: Any = event.output
+        yield Piece("output", text=shorten(output, most) if isinstance(output, str) else shown_json(output))
     if event.actions.transfer_to_agent:
         yield Piece("transfer", event.actions.transfer_to_agent)
     if event.actions.escalate:
@@ -153,9 +180,9 @@ def _pieces(event: Event) -> Iterator[Piece]:
         yield Piece("error", event.error_code or "", shorten(event.error_message or ""))
 
 
-def _piece(event: Event, part: types.Part) -> Iterator[Piece]:
+def _piece(event: Event, part: types.Part, most: int) -> Iterator[Piece]:
     if part.text:
-        yield Piece("thought" if part.thought else "text", text=shorten(part.text))
+        yield Piece("thought" if part.thought else "text", text=shorten(part.text, most))
     elif part.function_call is not None:
         yield _call(event, part.function_call)
     elif part.function_response is not None:

@@ -42,6 +42,12 @@ def agent_tree(plan: Plan, invocation: InvocationExplanation, authors: Collectio
     return _Tree(invocation, authors).agent(plan.root)
 
 
+def at_work(agent: Agent) -> tuple[str, ...]:
+    """Return the names of a tree's agents that are at work, and not only wait for those below them."""
+    below = tuple(name for one in agent.below for name in at_work(one))
+    return below or ((agent.name,) if agent.state == "at work" else ())
+
+
 class _Tree:
     def __init__(self, invocation: InvocationExplanation, authors: Collection[str]) -> None:
         self._status = invocation.status

@@ -167,7 +167,7 @@ class ExplainedInvocation(Resource):
     def of(cls, explained: InvocationExplanation) -> ExplainedInvocation:
         """Return an explanation as a resource."""
         awaits = [AwaitedOf.of(awaited) for awaited in explained.awaits]
-        return cls.model_validate({**explained.model_dump(exclude={"awaits"}), "awaits": awaits})
+        return cls.model_validate({**explained.model_dump(exclude={"awaits", "arrived"}), "awaits": awaits})
 
 
 class Explanation(Resource):
@@ -187,6 +187,8 @@ class Explanation(Resource):
     """All that there are of these."""
     next: int | None
     """Where the next page of them begins; not set behind the last one."""
+    listens: str | None
+    """The agent whose task is open: the user's next message is for it."""
 
     @classmethod
     def of(cls, explained: SessionExplanation) -> Explanation:

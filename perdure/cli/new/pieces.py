@@ -208,7 +208,7 @@ All commands are run in the folder above this one. Once: `pip install "perdure[{
 perdure dev {name}
 ```
 
-serves the agents, with Temporal, an HTTP API and an inbox, until Ctrl-C. In another terminal:
+serves the agents, with Temporal, an HTTP API, an inbox and a chat, until Ctrl-C. In another terminal:
 
 ```sh
 perdure run {name} "{question}"

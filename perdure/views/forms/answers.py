@@ -23,10 +23,12 @@ from perdure.views.forms.declared import answer_schema, read_json
 from perdure.views.forms.fields import Form, NotFilledIn, form_of
 from perdure.views.pages import awaited_tool
 
-Takes = Literal["decision", "verdict", "credential", "fields", "json"]
+Takes = Literal["decision", "verdict", "credential", "fields", "text", "json"]
 
 WHY, PAYLOAD, RESULT, VALUE, VERDICT, DECISION = "why", "payload", "result", "value", "verdict", "decision"
 """Names of the inputs that forms have beside the fields of a schema."""
+
+_JSON_BEGINS = ("{", "[", '"')
 
 MAX_WHY = 2000
 """Characters of the comment."""
@@ -93,8 +95,9 @@ def answer_form(
         form = form_of(answer_schema(call, plan) or {"type": "string"})
         takes = "json" if form is None else "fields"
     else:
-        form = form_of(answer_schema(call, plan))
-        takes = "json" if form is None else "fields"
+        schema = answer_schema(call, plan)
+        form = form_of(schema)
+        takes = "fields" if form is not None else "json" if schema else "text"
     return AnswerForm(
         call=call,
         form_id=f"c{hashlib.sha256(call.id.encode()).hexdigest()[:12]}",
@@ -125,6 +128,8 @@ def read_answer(shown: AnswerForm) -> Any:
             return _verdict(shown)
         case "credential" if shown.form is not None:
             return credential_answer(shown.call, shown.form.read(shown.values))
+        case "text":
+            return _text_or_json(shown)
         case "json" | "credential":
             return _json(shown, VALUE)
         case "fields":
@@ -153,6 +158,19 @@ def _verdict(shown: AnswerForm) -> dict[str, Any]:
             return {"run_again": True}
         case _:
             raise NotFilledIn({VERDICT: "Say what became of the call."})
+
+
+def _text_or_json(shown: AnswerForm) -> Any:
+    """Return an answer of which nothing is declared: a text, unless it begins as JSON does."""
+    text = shown.value(VALUE).replace("\r\n", "\n").strip()
+    if not text:
+        raise NotFilledIn({VALUE: "Give an answer."})
+    if not text.startswith(_JSON_BEGINS):
+        return text
+    try:
+        return read_json(text)
+    except ValueError as error:
+        raise NotFilledIn({VALUE: f"It begins as JSON does. {error}"}) from None
 
 
 def _json(shown: AnswerForm, key: str) -> Any:

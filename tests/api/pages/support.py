@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from html import unescape
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from temporalio.client import Client
 
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, SequentialAgent
+from perdure.agents.adk_app import AnyApp
 from perdure.agents.tools import FunctionTool, ToolContext
 from perdure.api.app import create_app
 from perdure.api.auth.identity import SCOPE_KEY, Identity
@@ -26,9 +27,11 @@ from perdure.api.auth.middleware import SIGNED_IN_KEY
 from perdure.api.base.config import ApiConfig
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.serving.http_server import listen, serve, url_of
+from perdure.streams.hub import TokenHub
 from tests.workflows.support import ONCE, Gate, User, make_app, serving
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&\u202eevil"
+_TEMPORAL_UI = "http://localhost:8233/"
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 
 
@@ -60,7 +63,8 @@ def send_once(to: str) -> str:
 class Clerk(BaseLlm):
     """Calls the tool that the message names, and tells what came back.
 
-    `trip KEY` asks the manager and then works until the gate KEY opens.
+    `trip KEY` asks the manager and then works until the gate KEY opens. `write KEY` is answered piece by piece, the
+    second when the gate KEY opens.
     """
 
     def __init__(self) -> None:
@@ -81,6 +85,13 @@ class Clerk(BaseLlm):
             part = _call("book", trip=trips[0])
         elif response is not None:
             part = types.Part(text=f"It came to {json.dumps(response.response)}.")
+        elif (last.text or "").startswith("write "):
+            if stream:
+                yield LlmResponse(content=types.ModelContent("The **first** half, "), partial=True)
+            await self.gate((last.text or "")[6:]).pass_through("write")
+            if stream:
+                yield LlmResponse(content=types.ModelContent("and the second."), partial=True)
+            part = types.Part(text="The **first** half, and the second.")
         else:
             word, _, rest = (last.text or "").partition(" ")
             part = {
@@ -127,11 +138,33 @@ class _As:
         await self._app(scope, receive, send)
 
 
+class Server:
+    """The API of some apps, at an address that it keeps when it is started again."""
+
+    def __init__(self, client: Client, apps: Sequence[AnyApp], streams: TokenHub) -> None:
+        self._client, self._apps, self.streams = client, apps, streams
+        self._port = 0
+        self.url = ""
+
+    async def start(self) -> None:
+        listener = listen("127.0.0.1", self._port)
+        self._port, self.url = listener.getsockname()[1], url_of(listener)
+        api = create_app(self._client, self._apps, ApiConfig(temporal_ui=_TEMPORAL_UI), streams=self.streams)
+        api.add_middleware(_As)
+        self._stop = asyncio.Event()
+        self._running = asyncio.create_task(serve(api, listener, self._stop, closing=api.state.backend.closing))
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await self._running
+
+
 class Pages:
     """The pages of one app, and a client of them."""
 
-    def __init__(self, client: Client, app: str, model: Clerk, url: str, http: httpx2.AsyncClient) -> None:
-        self.temporal, self.app, self.model, self.url, self.http = client, app, model, url, http
+    def __init__(self, client: Client, app: str, model: Clerk, server: Server, http: httpx2.AsyncClient) -> None:
+        self.temporal, self.app, self.model, self.server, self.http = client, app, model, server, http
+        self.url = server.url
 
     async def start(self, message: str, session: str, user: str = "ann", *, settle: bool = True) -> User:
         """Make a session and send its message; return it when the invocation waits or has ended."""
@@ -144,6 +177,9 @@ class Pages:
 
     def path(self, session: str, user: str = "ann") -> str:
         return f"/inbox/apps/{self.app}/users/{user}/sessions/{session}"
+
+    def chat(self, session: str, user: str = "ann") -> str:
+        return f"/chat/apps/{self.app}/users/{user}/sessions/{session}"
 
     async def get(self, path: str, who: str = "", status: int = 200) -> str:
         answer = await self.http.get(path, headers={"x-as": who})
@@ -181,18 +217,14 @@ class Sent:
 async def pages_and_worker(client: Client, name: str) -> AsyncGenerator[Pages]:
     model = Clerk()
     app = clerk_app(name, model)
-    stop = asyncio.Event()
-    listener = listen("127.0.0.1", 0)
-    url = url_of(listener)
-    api = create_app(client, [app], ApiConfig(temporal_ui="http://localhost:8233/"))
-    api.add_middleware(_As)
-    running = asyncio.create_task(serve(api, listener, stop, closing=api.state.backend.closing))
+    streams = TokenHub()
+    server = Server(client, [app], streams)
+    await server.start()
     try:
         async with (
-            serving(client, app),
-            httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http,
+            serving(client, app, streams=streams),
+            httpx2.AsyncClient(base_url=server.url, timeout=30, trust_env=False) as http,
         ):
-            yield Pages(client, name, model, url, http)
+            yield Pages(client, name, model, server, http)
     finally:
-        stop.set()
-        await running
+        await server.stop()

@@ -135,7 +135,7 @@ async def test_fields_become_the_answer_and_wrong_ones_are_shown_again(pages: Pa
     assert responses(await person.events(), "ask_manager")[-1] == {"approved": True, "limit": 300}
 
 
-async def test_json_is_any_value_and_its_mistakes_are_said(pages: Pages) -> None:
+async def test_an_answer_of_which_nothing_is_declared_is_text_or_json_and_its_mistakes_are_said(pages: Pages) -> None:
     session = fresh()
     person = await pages.start("ask why", session)
     form = await pages.form(session)
@@ -143,10 +143,18 @@ async def test_json_is_any_value_and_its_mistakes_are_said(pages: Pages) -> None
         answer = await pages.send(form, value=text)
         assert answer.status_code == 422
         assert said in answer.text
+        assert ("begins as JSON" in answer.text) is bool(text)
     long = await pages.send(form, value="1", why="x" * 2001)
     assert "2000 characters at the most" in long.text
     assert (await pages.send(form, value="[1, null]")).status_code == 303
     await person.logged('clerk: It came to {"result": [1, null]}.')
+
+
+async def test_an_answer_in_plain_text_is_taken_as_it_stands(pages: Pages) -> None:
+    session = fresh()
+    person = await pages.start("ask why", session)
+    assert (await pages.send(await pages.form(session), value=" 007\r\ntrue ")).status_code == 303
+    await person.logged('clerk: It came to {"result": "007\\ntrue"}.')
 
 
 async def test_a_form_that_is_sent_twice_answers_once(pages: Pages) -> None:
@@ -188,8 +196,8 @@ async def test_stop_and_resume(pages: Pages) -> None:
     resume = Sent.found(page, "resume")
     assert (await pages.send(resume)).headers["location"].endswith("?said=resumed")
     assert (await person.view()).status == "waiting"
-    assert (await pages.send(await pages.form(session), value="1")).status_code == 303
-    await person.logged('clerk: It came to {"result": 1}.')
+    assert (await pages.send(await pages.form(session), value="[1]")).status_code == 303
+    await person.logged('clerk: It came to {"result": [1]}.')
     assert (await pages.send(stop)).headers["location"].endswith("?said=ended")
 
 

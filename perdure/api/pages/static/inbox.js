@@ -4,6 +4,8 @@
 const main = document.getElementById("main");
 const news = document.getElementById("news");
 const offline = document.getElementById("offline");
+const signedOut = document.getElementById("signed-out");
+const scroller = document.querySelector("[data-scrolls]") || document.documentElement;
 
 const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 const shown = () =>
@@ -12,14 +14,15 @@ const shown = () =>
     : Promise.resolve();
 
 // Resolves to the status and the page; a failed request has the status 0. XMLHttpRequest parses, and runs no scripts.
-function fetchPage(url) {
+// With fields of a form it posts them.
+function fetchPage(url, fields) {
   return new Promise((done) => {
     const request = new XMLHttpRequest();
     request.responseType = "document";
     request.timeout = 60000;
     request.onloadend = () => done({ status: request.status, page: request.response });
-    request.open("GET", url);
-    request.send();
+    request.open(fields ? "POST" : "GET", url);
+    request.send(fields);
   });
 }
 
@@ -60,8 +63,18 @@ function mergeList(old, fresh) {
   return added;
 }
 
+const isAtEnd = () => scroller.scrollTop + scroller.clientHeight >= scroller.scrollHeight - 80;
+function toEnd() {
+  // A form is read from its top.
+  const call = scroller.matches("[data-scrolls]") && scroller.querySelector("li.call");
+  const top = call ? scroller.scrollTop + call.getBoundingClientRect().top - scroller.getBoundingClientRect().top - 16 : Infinity;
+  scroller.scrollTo({ top: Math.min(top, scroller.scrollHeight) });
+}
+
+// Takes over what is new on a page. What follows the end of a log that scrolls by itself stays at its end.
 function update(page) {
-  const atEnd = window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 80;
+  const inPage = scroller === document.documentElement;
+  const follows = isAtEnd() && (!inPage || scroller.scrollTop > 0);
   const arrived = {};
   for (const list of document.querySelectorAll("[data-live=list]")) {
     const fresh = page.getElementById(list.id);
@@ -74,25 +87,29 @@ function update(page) {
   }
   document.title = page.title;
   const told = [];
-  if (arrived.timeline) told.push(arrived.timeline === 1 ? "1 new event" : `${arrived.timeline} new events`);
+  // Screen readers tell the entries of a log themselves.
+  if (arrived.timeline && inPage) told.push(arrived.timeline === 1 ? "1 new event" : `${arrived.timeline} new events`);
   if (arrived.waiting) told.push("a call waits for an answer");
   if (told.length) news.textContent = `${told.join("; ")}.`;
-  if (atEnd && arrived.timeline && window.scrollY > 0) window.scrollTo({ top: document.documentElement.scrollHeight });
+  document.dispatchEvent(new Event("updated"));
+  if (follows && (arrived.timeline || !inPage)) toEnd();
 }
 
 async function followSession(url) {
   let failures = 0;
   for (;;) {
     await shown();
-    const { status, page } = await fetchPage(`${url}?seen=${main.dataset.version}`);
+    // After a failure the server answers at once, with all that there is.
+    const { status, page } = await fetchPage(`${url}?seen=${failures ? 0 : main.dataset.version}`);
     if (status === 200 && page) {
       update(page);
       const { version, took } = page.getElementById("main").dataset;
       Object.assign(main.dataset, { version, took });
     }
     if (status === 404) return;
+    signedOut.hidden = status !== 401;
     failures = status === 200 || status === 204 ? 0 : failures + 1;
-    offline.hidden = failures < 2;
+    offline.hidden = failures < 2 || status === 401;
     // The longer a look takes the server, the fewer there are while a run logs much.
     await pause(failures ? Math.min(2 ** failures / 2, 15) : Math.min(0.2 + 2 * Number(main.dataset.took), 5));
   }

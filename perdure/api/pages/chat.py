@@ -1,0 +1,85 @@
+"""The routes of the chat: somebody's sessions at `/chat`, and below it each as a conversation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import uuid4
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from perdure.api.auth.identity import IdentityOf
+from perdure.api.auth.middleware import SignedIn
+from perdure.api.auth.standing import StandingOf
+from perdure.api.base.backend import BackendOf, KeyOf
+from perdure.api.pages.news import has_news
+from perdure.api.pages.rendering import CHAT, CHATS, PageRoute, chat_path
+from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
+from perdure.api.pages.showing import Look, show, show_chats
+from perdure.messages.keys import SessionKey
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get(CHATS)
+async def chats(backend: BackendOf, identity: IdentityOf, signed_in: SignedIn) -> Response:
+    """Show somebody's own sessions; all, where nobody has to say who they are."""
+    return await show_chats(Look(backend, identity, signed_in))
+
+
+@router.post(CHATS)
+async def begin(request: Request, backend: BackendOf, identity: IdentityOf) -> Response:
+    """Begin a session, and go to it."""
+    check_same_origin(request)
+    given = await read_form(request)
+    user = given.get("user", "").strip() or identity.subject
+    if user is None:
+        raise HTTPException(400, "name the user whose session it is to be")
+    key = SessionKey(given.get("app", ""), user, given.get("session", "").strip() or str(uuid4()))
+    runner = backend.runner_of(key)
+    async with backend.patience():
+        await backend.check_served(key.app)
+        await runner.create_session(**key.arguments)
+    return RedirectResponse(chat_path(key), 303)
+
+
+@router.get(CHAT)
+async def chat(
+    key: KeyOf,
+    backend: BackendOf,
+    identity: IdentityOf,
+    signed_in: SignedIn,
+    before: Annotated[int | None, Query(ge=0)] = None,
+    said: str = "",
+) -> Response:
+    """Show a session as a conversation."""
+    return await show("chat", Look(backend, identity, signed_in, before, said), key)
+
+
+@router.get(CHAT + "/live")
+async def live(
+    key: KeyOf,
+    backend: BackendOf,
+    identity: IdentityOf,
+    standing: StandingOf,
+    seen: Annotated[int, Query(ge=0)],
+) -> Response:
+    """Wait for news of a session, then show it again; 204 if none comes for a while."""
+    if not await has_news(backend, key, seen, standing):
+        return Response(status_code=204)
+    return await show("chat", Look(backend, identity, is_news=True), key)
+
+
+@router.post(CHAT + "/messages")
+async def send(request: Request, key: KeyOf, backend: BackendOf) -> Response:
+    """Send a message."""
+    check_same_origin(request)
+    given = await read_form(request)
+    message = given.get("message", "").replace("\r\n", "\n")
+    if not message.strip():
+        raise HTTPException(400, "the message is empty")
+    runner = backend.runner_of(key)
+    async with backend.patience():
+        await backend.check_served(key.app)
+        await runner.send_message(**key.arguments, message=message, request_id=request_id_of(given))
+    return RedirectResponse(chat_path(key), 303)

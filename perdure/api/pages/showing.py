@@ -1,0 +1,118 @@
+"""Shows a session, as a page of the inbox or as a chat, and the list of somebody's chats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import Response
+
+from perdure.api.auth.identity import Identity
+from perdure.api.base.backend import Backend
+from perdure.api.pages.markdown import render_newest
+from perdure.api.pages.reading import OwnSessions, SessionPage, read_own_sessions, read_session
+from perdure.api.pages.rendering import page
+from perdure.api.pages.shown import MOST_TEXT
+from perdure.messages.keys import SessionKey
+from perdure.views.forms.answers import AnswerForm
+
+View = Literal["session", "chat"]
+
+_MOST_CHAT_TEXT = 100_000
+"""Characters of a text that a chat shows."""
+
+SAID = {
+    "taken": "Your answer was taken.",
+    "answered": "That call takes no answer any more: it has one, or its invocation has ended. The first answer counts.",
+    "stopped": "The invocation is stopped. A resume runs it on from where it was.",
+    "resumed": "The invocation runs on.",
+    "ended": "The invocation had finished already.",
+    "running": "The invocation is at work already.",
+    "fixed": "The invocation cannot be resumed, since its app is not resumable. Send a new message.",
+}
+"""What a page says after a form, by the word in its address."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at a page: whose, and at which state of it."""
+
+    backend: Backend
+    identity: Identity
+    signed_in: bool = False
+    before: int | None = None
+    """Show the events before this offset. Default: the newest."""
+    said: str = ""
+    """Word of what became of a form."""
+    is_news: bool = False
+    """The page is open already, and only what changes in it is wanted."""
+
+
+async def show(
+    view: View,
+    look: Look,
+    key: SessionKey,
+    *,
+    filled_in: Mapping[str, AnswerForm] | None = None,
+    status: int = 200,
+) -> Response:
+    """Return a session's page.
+
+    Args:
+        view: As what the session is shown.
+        look: Whose look it is.
+        key: The session.
+        filled_in: By call id, forms that were filled in wrongly.
+        status: The HTTP status.
+
+    Raises:
+        SessionNotFound: There is none.
+    """
+    backend, is_chat = look.backend, view == "chat"
+    async with backend.patience():
+        found = await read_session(
+            backend,
+            look.identity,
+            key,
+            before=look.before,
+            filled_in=filled_in,
+            most=_MOST_CHAT_TEXT if is_chat else MOST_TEXT,
+        )
+        sessions = await read_own_sessions(backend, look.identity) if is_chat and not look.is_news else None
+    if not is_chat:
+        return _page("session.html", look, status, page=found)
+    # Away from the event loop, which long texts would hold up.
+    return await asyncio.to_thread(_chat, look, status, found, sessions)
+
+
+async def show_chats(look: Look) -> Response:
+    """Return the page that lists somebody's own sessions, and begins new ones."""
+    async with look.backend.patience():
+        sessions = await read_own_sessions(look.backend, look.identity)
+        apps = await look.backend.apps()
+    return _page("chats.html", look, sessions=sessions, apps=apps)
+
+
+def _chat(look: Look, status: int, found: SessionPage, sessions: OwnSessions | None) -> Response:
+    spoken = (
+        piece.text
+        for entry in reversed(found.entries)
+        if not entry.is_user
+        for piece in entry.pieces
+        if piece.kind == "text"
+    )
+    return _page("chat.html", look, status, page=found, sessions=sessions, markdown=render_newest(spoken))
+
+
+def _page(template: str, look: Look, status: int = 200, **context: Any) -> Response:
+    return page(
+        template,
+        status,
+        identity=look.identity,
+        signed_in=look.signed_in,
+        before=look.before,
+        said=SAID.get(look.said),
+        **context,
+    )
