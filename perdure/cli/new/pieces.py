@@ -213,7 +213,7 @@ inbox at http://localhost:8000 takes the answer, too, and `perdure pending {name
 
 README = """# {name}
 
-All commands are run in the folder above this one. Once: `pip install "perdure[{extras}]" pytest`
+All commands are run in the folder above this one. They need Perdure with the extras {extras}, and pytest.
 
 ```sh
 perdure dev {name}
