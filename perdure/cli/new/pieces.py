@@ -202,7 +202,7 @@ inbox at http://localhost:8000 takes the answer, too, and `perdure pending {name
 
 README = """# {name}
 
-All commands are run in the folder above this one. Once: `pip install "perdure[{extras}]"`
+All commands are run in the folder above this one. They need Perdure with the extras {extras}.
 
 ```sh
 perdure dev {name}
