@@ -13,7 +13,6 @@ from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.attribution import answer_metadata
 from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
-from perdure.api.pages.fields import NotFilledIn
 from perdure.api.pages.rendering import SESSION, PageRoute, chat_path, session_path
 from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
 from perdure.api.pages.showing import Look, show
@@ -27,6 +26,7 @@ from perdure.errors import (
 )
 from perdure.messages.keys import SessionKey
 from perdure.views.forms.answers import WHY, AnswerForm, answer_form, read_answer
+from perdure.views.forms.fields import NotFilledIn
 
 _MAX_REASON = 500
 
