@@ -1,4 +1,4 @@
-"""`StoryFlowAgent`, the custom agent. Its module is loaded afresh in the workflow sandbox, so it stands alone here.
+"""`StoryFlowAgent`, the custom agent.
 
 ADK: https://google.github.io/adk-docs/agents/custom-agents/ and https://google.github.io/adk-docs/runtime/resume/
 """

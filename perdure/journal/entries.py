@@ -239,15 +239,15 @@ class ActivityKept(_Entry):
     branch: str | None = None
     name: str
     index: int = 0
-    """Which call it was, in the order of the calls since the last checkpoint."""
+    """Which call of the function with equal arguments it was since the last checkpoint, from 0."""
     arguments: str | None = None
-    """Digest of its arguments, by which the same call is known again; without one the order tells it."""
+    """Digest of its arguments, by which the same call is known again."""
     result: Any = None
     run: RunPath = ""
 
 
 class FailureCaught(_Entry):
-    """A custom agent went on after a failure: entered again, it meets that failure again, until its next checkpoint."""
+    """A custom agent's code was given a failure: entered again, it meets that again, until its next checkpoint."""
 
     kind: Literal["failure_caught"] = "failure_caught"
     invocation_id: str

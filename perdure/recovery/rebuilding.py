@@ -16,6 +16,7 @@ from perdure.journal.entries import (
     Entry,
     EventLogged,
     Failure,
+    FailureCaught,
     InvocationResumed,
     InvocationSettled,
     MessageAccepted,
@@ -199,6 +200,21 @@ class Rebuilder:
         own = [entry.event for entry in since if isinstance(entry, EventLogged) and entry.run == call.run]
         if not step.events or all(event.content != step.events[0].content for event in own):
             self._log_step(call.invocation_id, step, time, call.run)
+        if step.failed is not None:
+            self.code_failed(call, step.failed.again)
+
+    def code_failed(self, call: CallbackInput, again: tuple[int, ...] = ()) -> None:
+        """Note that a custom agent's code failed, so that a resume tries again what it was given, unless that was done.
+
+        Args:
+            call: The step of the code.
+            again: Which failures are tried again. Default: all.
+        """
+        entries = self.projection.invocations[call.invocation_id].entries
+        met = [entry for entry in entries if isinstance(entry, FailureCaught) and entry.run == call.run]
+        if met and met[-1].failures:
+            whose = FailureCaught(invocation_id=call.invocation_id, agent=call.agent, branch=call.branch, run=call.run)
+            self._apply(whose.model_copy(update={"again": again}))
 
     def _log_callback(self, call: CallbackInput, which: AgentCallback, step: StepLog, length: int, time: float) -> None:
         ran = callback_ran(call, which, self._seed, len(self.projection.entries), len(step.events))

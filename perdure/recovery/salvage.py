@@ -337,6 +337,9 @@ class _Reader:
             and self.projection.model_calls[call.agent] <= call.call_index
         ):
             apply_entry(self.projection, model_called(call))
+        scope = self.journal.within(call.scope) if isinstance(call, CallbackInput) and call.which == "run" else None
+        if scope is not None and isinstance(call, CallbackInput) and call.invocation_id in scope.projection.invocations:
+            scope.code_failed(call)
         self._failed[step_key(call)] = call.invocation_id or "", _failed(call, failure)
 
     def _is_told(self, call: ToolInput, failure: FailureProto, time: float) -> bool:

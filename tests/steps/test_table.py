@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.genai import types
@@ -19,6 +19,7 @@ from perdure.config import WorkerConfig
 from perdure.errors import DefinitionError, ModelError
 from perdure.journal.events import Event, EventActions
 from perdure.journal.tool_output import ToolOutput
+from perdure.messages.step_log import NextCall
 from perdure.steps.base import Callback, ModelCall, Place, Snapshot, StepOutput, ToolCall
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner
@@ -46,6 +47,8 @@ class TableSteps:
         kind, whose, which = row
         self.taken.append((kind, whose, which))
         found = self.table[kind, whose, which]
+        if isinstance(found, Iterator):
+            found = next(cast(Iterator[Any], found))
         if isinstance(found, Exception):
             raise found
         return found
@@ -134,13 +137,15 @@ async def test_a_function_of_a_custom_agent_is_a_step(client: Client, app_name: 
         activities=[act],
         resumability_config=ResumabilityConfig(is_resumable=True),
     )
-    steps = TableSteps({("function", "asks", "act"): None})
+    asked = NextCall(name="act", args=("StopIteration",), arguments="digest")
+    code = iter((StepOutput(calls=(asked,)), StepOutput()))
+    steps = TableSteps({("function", "asks", "act"): None, ("run", "asks", "run"): code})
     async with served(client, app, steps) as user:
         await user.create()
         # The function itself would raise.
         done = await user.run("StopIteration")
         assert done.status == "finished", done.failures
-        assert steps.taken == [("function", "asks", "act")]
+        assert steps.taken == [("run", "asks", "run"), ("function", "asks", "act"), ("run", "asks", "run")]
 
 
 @pytest.mark.parametrize(

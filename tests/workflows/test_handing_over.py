@@ -76,7 +76,8 @@ async def test_a_failure_that_was_dealt_with_holds_up_no_run(client: Client, app
         taken = await _steps(user)
         # What was begun beside the failure goes on: a few steps.
         assert max(taken) <= 2 * STEPS + 2, taken
-        assert max(taken[-2 * ROUNDS // STEPS :]) <= STEPS, taken
+        # The custom agent's code runs once more as each run begins, and that is not counted.
+        assert max(taken[-2 * ROUNDS // STEPS :]) <= STEPS + 1, taken
         assert len(work.keys) == len(set(work.keys)) == ROUNDS
 
 
