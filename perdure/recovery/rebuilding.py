@@ -46,7 +46,14 @@ from perdure.messages.shared_state import ShareStateInput, StateChangeInput
 from perdure.messages.step_log import StepLog
 from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode, ToolPlan
-from perdure.recovery.rebuilt_entries import SAME_TIME, callback_ran, is_same_start, model_called, tool_start
+from perdure.recovery.rebuilt_entries import (
+    SAME_TIME,
+    callback_ran,
+    is_same_start,
+    model_called,
+    not_started,
+    tool_start,
+)
 from perdure.rules.checkpoints import is_hidden
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import accepted_message, by_branch, check_answer, expired_answer, named, state_event
@@ -243,14 +250,7 @@ class Rebuilder:
         invocation = self.projection.invocations.get(call.invocation_id)
         noted = invocation.started.get(call.function_call_id) if invocation is not None else None
         if noted is not None and abs(noted.timestamp - time) < SAME_TIME:
-            ran = ToolRan(
-                call_id=call.function_call_id,
-                key_salt=call.key_salt,
-                outcome="not_started",
-                started=round(time, 3),
-                ended=time,
-            )
-            self._apply(ran)
+            self._apply(not_started(call, time))
 
     def tool_lost(self, call: ToolInput, cause: str, time: float) -> None:
         """Note that a tool was refused its start, which may repeat one that a reset has lost, unless that was done."""

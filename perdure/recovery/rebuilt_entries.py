@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.journal.entries import CallbackRan, Entry, ModelCalled, ToolStarted
+from perdure.journal.entries import CallbackRan, Entry, ModelCalled, ToolRan, ToolStarted
 from perdure.messages.callbacks import AgentCallback, CallbackInput
 from perdure.messages.session import ModelInput, ToolInput
 from perdure.rules.model_answers import derived_id
@@ -33,6 +33,13 @@ def tool_start(call: ToolInput, time: float) -> ToolStarted:
         tool=call.tool,
         idempotency_key=call.idempotency_key,
         timestamp=time,
+    )
+
+
+def not_started(call: ToolInput, time: float) -> ToolRan:
+    """Return the entry of an at-most-once tool that was noted as started, and was not."""
+    return ToolRan(
+        call_id=call.function_call_id, key_salt=call.key_salt, outcome="not_started", started=round(time, 3), ended=time
     )
 
 
