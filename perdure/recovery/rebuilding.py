@@ -49,13 +49,14 @@ from perdure.plan.nodes import LlmNode, ToolPlan
 from perdure.recovery.rebuilt_entries import (
     SAME_TIME,
     callback_ran,
+    is_final,
     is_same_start,
+    lost_start,
     model_called,
     not_started,
     tool_start,
 )
 from perdure.rules.checkpoints import is_hidden
-from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.intake import accepted_message, by_branch, check_answer, expired_answer, named, state_event
 from perdure.rules.model_answers import (
     call_ids,
@@ -66,7 +67,7 @@ from perdure.rules.model_answers import (
     structured_answer,
     taken_ids,
 )
-from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, silent_calls
+from perdure.rules.tool_responses import confirmation_request, response_event, silent_calls
 from perdure.views.pages import expired_cause
 
 
@@ -257,15 +258,7 @@ class Rebuilder:
         noted = self.projection.invocations[call.invocation_id].started.get(call.function_call_id)
         caller = self.projection.event_of_call(call.function_call_id)
         elsewhere = caller is None or caller.invocation_id != call.invocation_id
-        ran = ToolRan(
-            call_id=call.function_call_id,
-            key_salt=call.key_salt,
-            invocation_id=call.invocation_id if elsewhere else None,
-            outcome="lost",
-            started=round(noted.timestamp if noted is not None else time, 3),
-            ended=round(time, 3),
-            cause=cause[:MAX_CAUSE],
-        )
+        ran = lost_start(call, cause, noted.timestamp if noted is not None else time, time, elsewhere=elsewhere)
         known = (entry for entry in self.projection.entries if isinstance(entry, ToolRan) and entry.outcome == "lost")
         if all(entry.call_id != ran.call_id for entry in known):
             self._apply(ran)
@@ -300,7 +293,7 @@ class Rebuilder:
         calling = self.projection.event_of_call(call_id)
         responses = len(self.projection.responses_to(call_id))
         kept = invocation.kept.get(call_id)
-        if calling is None or responses >= (2 if confirmed else 1) or _is_final(calling, call_id, kept, confirmed):
+        if calling is None or responses >= (2 if confirmed else 1) or is_final(calling, call_id, kept, confirmed):
             return
         if output.times is not None:
             self._ran(invocation, calling, call_id, output.times)
@@ -432,13 +425,6 @@ def tool_of(projection: Projection, invocation: Invocation, call: ToolInput) -> 
     plan = projection.plan_of(invocation) or projection.plans.get(projection.newest_plan or "")
     node = plan.nodes.get(call.agent) if plan is not None else None
     return node.tool(call.tool) if isinstance(node, LlmNode) else None
-
-
-def _is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:
-    """Return whether what is kept of a call is its result, and not the question after whose answer it ran again."""
-    if kept is None or kept.awaits_callbacks or not confirmed:
-        return kept is not None and not kept.awaits_callbacks
-    return not any(call.id == call_id and requested_confirmation(call, kept) for call in calling.get_function_calls())
 
 
 def _overdue(projection: Projection, time: float) -> list[Call]:

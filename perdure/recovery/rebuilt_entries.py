@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from perdure.journal.entries import CallbackRan, Entry, ModelCalled, ToolRan, ToolStarted
+from perdure.journal.events import Event
+from perdure.journal.tool_output import ToolOutput
 from perdure.messages.callbacks import AgentCallback, CallbackInput
 from perdure.messages.session import ModelInput, ToolInput
+from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.model_answers import derived_id
+from perdure.rules.tool_responses import requested_confirmation
 
 SAME_TIME = 0.002
 """Seconds by which the journal's time of a workflow task may differ from history's."""
@@ -43,6 +47,19 @@ def not_started(call: ToolInput, time: float) -> ToolRan:
     )
 
 
+def lost_start(call: ToolInput, cause: str, started: float, time: float, *, elsewhere: bool) -> ToolRan:
+    """Return the entry of a tool that was refused its start; `elsewhere` says that another invocation made the call."""
+    return ToolRan(
+        call_id=call.function_call_id,
+        key_salt=call.key_salt,
+        invocation_id=call.invocation_id if elsewhere else None,
+        outcome="lost",
+        started=round(started, 3),
+        ended=round(time, 3),
+        cause=cause[:MAX_CAUSE],
+    )
+
+
 def is_same_start(known: Entry, entry: ToolStarted) -> bool:
     """Return whether two entries tell of one start of a tool."""
     return (
@@ -57,3 +74,10 @@ def model_called(call: ModelInput, again: str | None = None) -> ModelCalled:
     return ModelCalled(
         agent=call.agent, invocation_id=call.invocation_id, branch=call.branch, run=call.run, again=again
     )
+
+
+def is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:
+    """Return whether what is kept of a call is its result, and not the question after whose answer it ran again."""
+    if kept is None or kept.awaits_callbacks or not confirmed:
+        return kept is not None and not kept.awaits_callbacks
+    return not any(call.id == call_id and requested_confirmation(call, kept) for call in calling.get_function_calls())
