@@ -16,18 +16,18 @@ from perdure.cli.encryption import codec, keys
 from perdure.cli.execute import execute
 from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
-from perdure.cli.invocations import run, stop
 from perdure.cli.listings import effects, events, pending, sessions
 from perdure.cli.new.command import new
 from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
 from perdure.cli.prove import prove
 from perdure.cli.replays import replay
-from perdure.cli.respond import respond
-from perdure.cli.resume import resume
 from perdure.cli.serve import dev, worker
 from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
+from perdure.cli.turns.respond import respond
+from perdure.cli.turns.resume import resume
+from perdure.cli.turns.run import run, stop
 from perdure.errors import ConnectionFailed, PerdureError, page_of
 from perdure.plan.only_shown import only_show
 

@@ -101,7 +101,7 @@ async def test_the_version_is_printed(perdure: Perdure) -> None:
     "arguments",
     [
         ["no-such-command"],
-        ["run", "only-an-app"],
+        ["run"],
         ["run", "app", "hello", "--no-such-option"],
         ["events", "app"],
         ["export", "app"],

@@ -42,6 +42,7 @@ async def loaded(*commands: tuple[str, ...], heavy: tuple[str, ...] = HEAVY) -> 
     """Return, for each command that a process runs one after another, its code and what it has loaded."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", RUN, json.dumps([commands, heavy])),
+        stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -84,6 +85,8 @@ async def test_what_looks_at_sessions_and_moves_them_loads_no_google_genai(
     one = ("--session", "s", *at)
     ends, said = await loaded(
         ("run", trip, "To Oslo", *one),
+        # Without a message: nothing comes from where the tests have no input.
+        ("run", trip, *one),
         ("sessions", trip, *at),
         ("pending", trip, *at),
         ("explain", trip, "s", *at),
@@ -93,7 +96,7 @@ async def test_what_looks_at_sessions_and_moves_them_loads_no_google_genai(
         ("session", "show", trip, *one),
         ("session", "state", trip, "seats=2", *one),
     )
-    assert ends == ["2 []", *["0 []"] * 8], said
+    assert ends == ["2 []", *["0 []"] * 9], said
     assert "ask_manager(price=240)" in said
     [call] = [call for _, call in await runner.pending(user_id="user", session_id="s")]
     invocation = call.invocation_id

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import click
 
 from perdure.cli.output import clock
-from perdure.cli.respond import read_text
 from perdure.cli.talk.screen import Screen, short
+from perdure.cli.turns.respond import read_text
 from perdure.journal.open_calls import PendingCall
 from perdure.plan.nodes import Plan
 from perdure.views.forms import answers
@@ -27,6 +27,8 @@ Ask = Callable[[str, str], Awaitable[str]]
 
 _YES = frozenset({"y", "yes", "approve", "true"})
 _NO = frozenset({"n", "no", "reject", "false"})
+_LONG = 20
+"""Characters of a wrong answer that stands in the line again, to be mended; a shorter one is sooner typed anew."""
 _VERDICTS = {"1": "happened", "2": "not happened", "3": "run again"}
 
 
@@ -217,7 +219,7 @@ class Asking:
                 found = parse(text)
             except ValueError as error:
                 self._screen.line(f"  {error}", of="bad")
-                prefill = text
+                prefill = text if len(text) >= _LONG else ""
                 continue
             if key is not None:
                 self._found[key] = found

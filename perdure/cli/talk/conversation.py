@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure.cli.exits import ExitCode
-from perdure.cli.invocations import exit_code, plan_for_answers
 from perdure.cli.output import describe_event
 from perdure.cli.talk.asking import Asking
 from perdure.cli.talk.keyboard import EndOfInput, Interrupt, Keyboard
 from perdure.cli.talk.screen import Screen
 from perdure.cli.talk.watch import Watch, working_in
+from perdure.cli.turns.following import exit_code, plan_for_answers
 from perdure.client import Runner
 from perdure.errors import CallAnswered, CallNotFound, RequestRefused
 from perdure.journal.attribution import attribution
@@ -121,7 +121,7 @@ class Conversation:
             if call is not None:
                 self._leave_for_later(call)
             elif not interrupt.typed:
-                raise _Left from None
+                raise asyncio.CancelledError from None
         except EndOfInput:
             raise _Left from None
         except RequestRefused as error:
@@ -254,7 +254,7 @@ class Conversation:
                 await self._events()
             case "/answer":
                 self._watch.put_off.clear()
-                self._watch.asked.clear()
+                self._asking.clear()
                 raise _News
             case "/resume":
                 await self._resume(rest.strip())

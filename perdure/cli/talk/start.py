@@ -13,11 +13,11 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from perdure.cli.exits import ExitCode
-from perdure.cli.invocations import check_served, follow_to_end, open_session, streams_of
 from perdure.cli.options import Connection, SessionName
 from perdure.cli.output import say, session_flags
 from perdure.cli.talk.conversation import COMMANDS, Conversation, Sending
 from perdure.cli.talk.keyboard import Keyboard
+from perdure.cli.turns.following import check_served, follow_to_end, open_session, streams_of
 from perdure.client import Runner
 from perdure.config import connect
 from perdure.messages.keys import SessionKey

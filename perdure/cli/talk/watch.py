@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 
 from perdure.cli.talk.screen import Screen
@@ -100,13 +100,9 @@ class Watch:
         return None
 
     def _to_ask(self, view: SessionView) -> PendingCall | None:
-        """Return the oldest call that is to be asked for, and say what was answered by others."""
+        """Return the oldest call that is to be asked for, and say what waits no longer."""
         calls = [call for one in view.invocations if one.status != "stopped" for call in one.pending]
-        open_ids = {call.id for call in calls}
-        for id in self.asked.keys() - open_ids:
-            tool = self.asked.pop(id)
-            if id not in self.answered:
-                self._screen.line(f"{tool} is answered, or given up, elsewhere; the first answer counts.", of="asks")
+        self._tell_answered(self.asked.keys() - {call.id for call in calls})
         wanted = [call for call in calls if call.id not in self.put_off | self.answered]
         return min(wanted, key=lambda call: call.since, default=None)
 
@@ -134,8 +130,8 @@ class Watch:
         self._seen.clear()
 
     def _show(self, event: Event) -> None:
+        answered = {response.id or "" for response in event.get_function_responses()} if event.is_users else set[str]()
         if event.is_users:
-            answered = {response.id for response in event.get_function_responses()}
             if event.text in self.own:
                 self.own.remove(event.text)
                 return
@@ -143,6 +139,14 @@ class Watch:
                 return
             self._remember(event.text or "")
         self._screen.event(event)
+        self._tell_answered(self.asked.keys() & answered)
+
+    def _tell_answered(self, calls: Iterable[str]) -> None:
+        """Say that calls which were asked for here take no answer any more."""
+        for id in list(calls):
+            tool = self.asked.pop(id)
+            if id not in self.answered:
+                self._screen.line(f"{tool} waits no longer: the first answer counts.", of="asks")
 
     async def _turn(self, invocation_id: str, patience: float | None) -> bool:
         """Show an invocation's events as they come until it gives up the turn; `stop` stops it.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.cli.artifacts import credentials_option, open_credentials
-from perdure.cli.invocations import follow_to_end, plan_for_answers, streams_of
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options, split_pairs
 from perdure.cli.streaming import stream_options
+from perdure.cli.turns.following import follow_to_end, plan_for_answers, streams_of
 from perdure.errors import CallNotFound
 from perdure.messages.keys import SessionKey
 

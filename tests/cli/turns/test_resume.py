@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from perdure.agents import App, LlmAgent, ResumabilityConfig
-from perdure.cli.resume import parse_duration
+from perdure.cli.turns.resume import parse_duration
 from perdure.errors import ModelError
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel

@@ -15,10 +15,10 @@ import click
 from click.core import ParameterSource
 
 from perdure.cli.exits import ExitCode
-from perdure.cli.invocations import follow_to_end, streams_of
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
 from perdure.cli.output import age, confirm, say, show_json
 from perdure.cli.streaming import stream_options
+from perdure.cli.turns.following import follow_to_end, streams_of
 from perdure.errors import PerdureError
 from perdure.messages.keys import SessionKey
 

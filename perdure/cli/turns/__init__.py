@@ -1,0 +1,1 @@
+"""The commands that move an invocation: `run`, `respond`, `resume`, `stop`."""
