@@ -189,13 +189,11 @@ class Screen:
         if not word:
             return
         *breaks, space = space.split("\n")
-        self._write(f"\n{' ' * self._column}" * len(breaks) + space)
-        self._at = (self._column if breaks else self._at) + _width(space)
-        if self._at + _width(word) > self._column + self._room() and self._at > self._column:
-            self._write(f"\n{' ' * self._column}")
-            self._at = self._column
-        self._write(word)
-        self._at += _width(word)
+        at = (self._column if breaks else self._at) + _width(space)
+        if at + _width(word) > self._column + self._room() and at > self._column:
+            breaks, space, at = [*breaks, ""], "", self._column
+        self._write(f"\n{' ' * self._column}" * len(breaks) + space + word)
+        self._at = at + _width(word)
         self._word = self._space = ""
 
     def _room(self) -> int:
