@@ -37,7 +37,8 @@ from perdure.models.base import BaseLlm
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer, DevServerConfig
 from perdure.serving.event_loop import run_serving
-from perdure.serving.http_server import listen, serve, url_of
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import listen, url_of
 from perdure.worker import create_workers
 
 APP = "bench_followers"

@@ -37,7 +37,8 @@ from perdure.messages.keys import SessionKey
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.serving.dev_server import DevServer
 from perdure.serving.event_loop import run_serving
-from perdure.serving.http_server import listen, serve, url_of
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import listen, url_of
 from perdure.streams import wire
 from perdure.streams.hub import TokenHub
 from perdure.streams.remote import StreamClient, split_address

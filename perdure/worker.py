@@ -24,10 +24,12 @@ from perdure.activities.tools import ToolActivity
 from perdure.agents.adk_app import AnyApp
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.compiler.registry import AnyRegistry, Registry, register
+from perdure.compiler.sources import digest_of
 from perdure.config import WorkerConfig
 from perdure.credentials.sealing import cipher_of, encrypted_store
 from perdure.credentials.store import CredentialStore
 from perdure.logs import redact_logs
+from perdure.messages.build_ids import BuildId
 from perdure.messages.rollout import Rollout
 from perdure.redaction import RedactingCodec, safely
 from perdure.steps.base import Steps
@@ -209,7 +211,7 @@ _BEHAVIOR = {"pinned": VersioningBehavior.PINNED, "auto-upgrade": VersioningBeha
 def _version(registry: AnyRegistry, config: WorkerConfig) -> _Version:
     if config.deployment is None:
         # Else Temporal hashes the code of every module that is loaded, which takes seconds; and it says less.
-        return _Version(build_id=f"{registry.plan.app}-{registry.plan.digest[:12]}")
+        return _Version(build_id=str(BuildId(registry.plan.app, registry.plan.digest[:12], digest_of(registry.app))))
     version = WorkerDeploymentVersion(deployment_name=config.deployment, build_id=config.build_id or "")
     return _Version(
         deployment_config=WorkerDeploymentConfig(

@@ -24,7 +24,7 @@ PURE = ("plan", "journal", "messages", "rules", "views", "trajectories")
 """Plain data and pure functions of it, each folder on those before it."""
 
 _PURE = frozenset(PURE)
-GROUND = ("errors", "logs", "escapes", "redaction")
+GROUND = ("errors", "logs", "escapes", "redaction", "tracebacks")
 """Modules of the root that anybody may import; they import one another alone."""
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": frozenset({"artifacts", "credentials", "temporal.payloads"}),
     "client": _PURE | {"sessions", "config", "streams", "credentials", "temporal.payloads"},
     "serving": frozenset({"config"}),
-    "encryption": frozenset({"serving.http_server", "temporal.payloads"}),
+    "encryption": frozenset({"serving.http_server", "serving.sockets", "temporal.payloads"}),
     "doctor": _PURE | {"config", "serving", "encryption"},
 }
 """By folder (or module of the root), what it may import beside itself and the ground. Who is not named here stands

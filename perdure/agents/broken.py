@@ -19,6 +19,8 @@ class BrokenApp:
     """What happened, where, and what to do."""
     step: RefusedAt = "import"
     """Where it was refused."""
+    trace: str = ""
+    """The error with the frames of the user's code, in lines, if its code raised it."""
 
     @property
     def is_resumable(self) -> bool:

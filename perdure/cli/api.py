@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from perdure.api.base.backend import Backend
     from perdure.api.base.config import ApiConfig
     from perdure.logs import Level
+    from perdure.serving.http_server import Lingering
     from perdure.streams.hub import TokenHub
 
 DEFAULT_PORT = 8000
@@ -147,7 +149,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         client = await connect(resolved)
         say(f"perdure: HTTP API at {url_of(listener)}, Temporal at {resolved.address}", err=True)
         say(f"perdure: inbox at {url_of(listener)}/, chat at {url_of(listener)}/chat", err=True)
-        warn_of(host, config)
+        warn_of(host, open=config.auth is None)
         warn_of_broken(apps)
         await stack.enter_async_context(watched.counting(client, apps))
         streams = await stack.enter_async_context(heard(options["stream_from"], resolved.payload_codec))
@@ -165,7 +167,7 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
     try:
         from perdure.api.base.config import ApiConfig
         from perdure.api.base.guard import split_origins
-        from perdure.serving.http_server import is_loopback
+        from perdure.serving.sockets import is_loopback
     except ModuleNotFoundError as error:
         raise _explained(error) from error
     try:
@@ -187,6 +189,16 @@ def api_config(options: dict[str, Any], host: str) -> ApiConfig:
         **open_storage(options),
         shows_credentials=options.get("shows_credentials", False) and _has_adk_1(),
     )
+
+
+def check_installed() -> None:
+    """Check that the API can be served.
+
+    Raises:
+        click.ClickException: The extra is not installed.
+    """
+    if any(find_spec(name) is None for name in _NEEDS):
+        raise click.ClickException(_MISSING)
 
 
 def _has_adk_1() -> bool:
@@ -225,30 +237,28 @@ def listening(host: str, port: int, what: str = "the HTTP API") -> socket.socket
     """Return a socket that listens.
 
     Raises:
-        click.ClickException: The address cannot be had, or the extra is not installed.
+        click.ClickException: The address cannot be had.
     """
-    try:
-        from perdure.serving.http_server import listen
-    except ModuleNotFoundError as error:
-        raise _explained(error) from error
+    from perdure.serving.sockets import listen
+
     with taking(f"{what} cannot listen on {host}:{port}", "name another port by --port"):
         return listen(host, port)
 
 
 def url_of(listener: socket.socket) -> str:
     """Return where a browser finds the API."""
-    from perdure.serving.http_server import url_of
+    from perdure.serving.sockets import url_of
 
     return url_of(listener)
 
 
-def warn_of(host: str, config: ApiConfig) -> None:
-    """Warn if others than this machine can reach the API."""
-    from perdure.serving.http_server import is_loopback
+def warn_of(host: str, *, open: bool) -> None:
+    """Warn if others than this machine can reach the API, the more if it is open to all of them."""
+    from perdure.serving.sockets import is_loopback
 
     if is_loopback(host):
         return
-    if config.auth is None:
+    if open:
         say(
             f"perdure: WARNING: the API has no authentication: whoever reaches {host} can read and run every session;"
             " name a file by --auth. It is reached by IP address or as localhost; by another name only with"
@@ -274,10 +284,11 @@ async def serve(
     *,
     drain: float = 0.0,
     web: bool = False,
+    lingering: Lingering | None = None,
 ) -> None:
     """Serve the API until `stop` is set; then it is not ready any more, and ends `drain` seconds later.
 
-    With `web`, google.adk's page, too.
+    With `web`, google.adk's page, too. What is under way then may go on for as long as `lingering` says.
     """
     from perdure.api.app import create_app
     from perdure.serving.http_server import serve
@@ -299,7 +310,7 @@ async def serve(
 
     task = asyncio.create_task(end())
     try:
-        await serve(app, listener, ending, closing=backend.closing)
+        await serve(app, listener, ending, closing=backend.closing, lingering=lingering)
     finally:
         task.cancel()
 

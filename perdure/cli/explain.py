@@ -12,6 +12,7 @@ import click
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
 from perdure.cli.output import age, answer_lines, call_text, clock, say, session_flags, show_json
+from perdure.cli.plans import note_other_code
 from perdure.errors import InvocationNotFound, SessionNotFound
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
 
     async def look() -> int:
         from perdure.client import Runner
+        from perdure.config import connect
 
-        runner = await Runner.connect(name.app, connection.config())
+        client = await connect(connection.config())
+        await note_other_code(client, name.app)
+        runner = Runner(name.app, client)
         found = await _explain(runner, name, id)
         if as_json:
             show_json(found)

@@ -11,6 +11,7 @@ from perdure.cli.api import api
 from perdure.cli.api_keys import api_keys
 from perdure.cli.artifacts import artifacts
 from perdure.cli.check import check
+from perdure.cli.dev.command import dev
 from perdure.cli.doctor import doctor
 from perdure.cli.encryption import codec, keys
 from perdure.cli.execute import execute
@@ -22,12 +23,12 @@ from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
 from perdure.cli.prove import prove
 from perdure.cli.replays import replay
-from perdure.cli.serve import dev, worker
 from perdure.cli.sessions import apps, session
 from perdure.cli.transfers import export, import_
 from perdure.cli.turns.respond import respond
 from perdure.cli.turns.resume import resume
 from perdure.cli.turns.run import run, stop
+from perdure.cli.worker import worker
 from perdure.errors import ConnectionFailed, PerdureError, page_of
 from perdure.plan.only_shown import only_show
 

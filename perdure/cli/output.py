@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shlex
 import sys
 import time
@@ -56,18 +55,6 @@ def warn_of_broken(apps: Sequence[AnyApp]) -> None:
         reason = why_not(app)
         if reason is not None:
             say(f"perdure: {app.name} {reason}", err=True)
-
-
-def warn_of_no_key(app: AnyApp) -> None:
-    """Print that an app's model lacks its key here, before the first message fails of it."""
-    from perdure.compiler.registry import register
-    from perdure.doctor.checks import check_credentials
-
-    if why_not(app) is not None:
-        return
-    found = check_credentials(os.environ, register(app).plan)
-    if found.verdict == "failure":
-        say(f"lacks        credentials for the model of {app.name}: {found.words}; {found.remedy}, and start again")
 
 
 def has_colours() -> bool:

@@ -1,8 +1,9 @@
-"""`plan`: shows an app's plan, and how a session's differs from it."""
+"""`plan`: shows an app's plan, and how a session's differs from it; and a word where workers have other code."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,8 @@ from perdure.cli.output import say, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from temporalio.client import Client
 
     from perdure.messages.session import InvocationView
     from perdure.plan.nodes import Plan
@@ -54,6 +57,33 @@ def plan(
         for line in describe_plan(compiled):
             say(line)
     return ExitCode.FINISHED
+
+
+async def note_other_code(client: Client, app: str) -> None:
+    """Say so where the files of an app that are here are not what its workers have loaded.
+
+    Nothing is said where no files of the app are found from the working directory, or some worker says nothing of its
+    code: it is versioned, or a program's.
+    """
+    from temporalio.service import RPCError
+
+    from perdure.compiler.sources import code_digest, sources_here
+    from perdure.sessions.served import served_code
+
+    try:
+        path = sources_here(app)
+        where = os.path.relpath(path) if path is not None else ""  # noqa: ASYNC240 -- asks for no file
+        here = code_digest(path) if path is not None else None
+        served = await served_code(client, app) if here is not None else frozenset[str]()
+    except (OSError, RPCError):
+        return
+    if served and here not in served:
+        say(
+            f"perdure: {where} differs from what is served: it is not the code that the workers of app {app!r} have"
+            " loaded, and what runs is theirs. `perdure dev` takes up a change as soon as it can be loaded; other"
+            " workers do when they are started again",
+            err=True,
+        )
 
 
 async def _diff(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +14,8 @@ from perdure.cli.options import Command, with_options
 from perdure.cli.output import say, show_event
 
 if TYPE_CHECKING:
+    import socket
+
     from temporalio.converter import PayloadCodec
 
     from perdure.config import ConnectionConfig
@@ -77,6 +79,22 @@ def check_listen(address: str | None) -> None:
         )
 
 
+def stream_listener(address: str) -> socket.socket:
+    """Return a socket that listens where clients are told what models write.
+
+    Raises:
+        click.ClickException: The address cannot be had.
+    """
+    from perdure.serving.sockets import listen
+
+    with _offering(address):
+        return listen(*_split(address, "--stream-listen"))
+
+
+def _offering(address: str) -> AbstractContextManager[None]:
+    return taking(f"token streams cannot be offered at {address}", "name another by --stream-listen")
+
+
 @asynccontextmanager
 async def told(address: str | None, codec: PayloadCodec | None) -> AsyncGenerator[TokenHub | None]:
     """Listen for clients, if there is an address; yield the hub for workers.
@@ -92,7 +110,7 @@ async def told(address: str | None, codec: PayloadCodec | None) -> AsyncGenerato
 
     hub = TokenHub()
     server = StreamServer(hub, *_split(address, "--stream-listen"), key=stream_key(), codec=codec)
-    with taking(f"token streams cannot be offered at {address}", "name another by --stream-listen"):
+    with _offering(address):
         await server.__aenter__()
     try:
         yield hub

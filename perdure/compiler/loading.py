@@ -20,9 +20,11 @@ from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
 from perdure.agents.frames import is_users
 from perdure.compiler.folders import AGENT_NAMES, YAML, agents_in, imports_adk, imports_perdure
+from perdure.compiler.sources import code_digest, note_code, where_it_begins
 from perdure.errors import DefinitionError, error_text
+from perdure.tracebacks import folded_error
 
-__all__ = ["as_app", "load_app", "load_native_app"]
+__all__ = ["as_app", "load_app", "load_native_app", "trace_of"]
 
 _INSTALL_ADK = "install google.adk with `pip install 'perdure[adk]'`"
 _LIBRARIES = tuple(Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib", "platlib"))
@@ -62,18 +64,29 @@ def load_app(target: str) -> AnyApp:
     Raises:
         DefinitionError: Nothing is there, or it is no app. An error of the imported code itself is raised as it is.
     """
-    path = Path(target)
+    path = Path(target).resolve()
     if path.is_dir():
-        return _from_folder(path.resolve())
-    if path.suffix == ".py":
-        return _from_file(path.resolve())
+        app = _from_folder(path)
+    elif path.suffix == ".py":
+        app = _from_file(path)
+    else:
+        app, path = _named(target)
+    note_code(app, code_digest(path))
+    return app
+
+
+def _named(target: str) -> tuple[AnyApp, Path]:
+    """Import an app that is named as `MODULE:APP`, and return it with where its code is."""
     module_name, colon, attribute = target.partition(":")
     if not colon:
         raise DefinitionError(
             f"{target!r} is neither a folder, nor a .py file, nor MODULE:APP (looked in {str(Path.cwd())!r}); "
             "name an app as in `travel.agent:app` or `agents/travel`"
         )
-    return _from_module(module_name, attribute, target)
+    app = _from_module(module_name, attribute, target)
+    file = sys.modules[module_name].__file__
+    assert file is not None, "a module with an app in it has a file"
+    return app, where_it_begins(Path(file).resolve())
 
 
 def _from_module(module_name: str, attribute: str, target: str) -> AnyApp:
@@ -208,6 +221,11 @@ def _import_failure(name: str, error: BaseException) -> str:
         hint = f"; {_INSTALL_ADK}"
     told = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else error_text(error)
     return f"cannot import {name!r}: {_ADKS_OWN_WORDS.sub('', told)}{where}{hint}"
+
+
+def trace_of(error: DefinitionError) -> str:
+    """Return an error of loading with the frames of the user's code; empty if none of its code raised one."""
+    return _ADKS_OWN_WORDS.sub("", folded_error(error.__cause__)) if error.__cause__ is not None else ""
 
 
 def _place_of(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from perdure.agents.adk_app import AnyApp
 from perdure.agents.broken import BrokenApp
 from perdure.compiler.folders import agents_in
-from perdure.compiler.loading import load_app
+from perdure.compiler.loading import load_app, trace_of
 from perdure.compiler.registry import register
 from perdure.errors import DefinitionError
 
@@ -41,7 +41,7 @@ def _one_of_many(folder: Path) -> AnyApp:
     try:
         app = load_app(str(folder))
     except DefinitionError as error:
-        return BrokenApp(folder.name, str(error), "import")
+        return BrokenApp(folder.name, str(error), "import", trace_of(error))
     try:
         register(app)
     except DefinitionError as error:

@@ -22,6 +22,7 @@ from perdure.config import ConnectionConfig, connect
 from perdure.doctor.checks import Check
 from perdure.errors import ConnectionFailed
 from perdure.journal.entries import MAX_PAYLOAD_BYTES
+from perdure.messages.build_ids import BuildId
 from perdure.messages.search_attributes import KEYS
 from perdure.plan.nodes import Plan
 from perdure.rules.large_results import MAX_RESULT_BYTES
@@ -165,7 +166,7 @@ async def _workers(client: Client, app: str, plan: Plan | None) -> list[Check]:
             _skipped("plan"),
         ]
     names = ", ".join(sorted({poller.identity for poller in workflows}))
-    return [Check(name="worker", verdict="ok", words=f"app {app!r} is served by {names}"), _plans(app, workflows, plan)]
+    return [Check(name="worker", verdict="ok", words=f"app {app!r} is served by {names}"), _plans(workflows, plan)]
 
 
 async def _pollers(client: Client, app: str, kind: TaskQueueType.ValueType) -> list[PollerInfo]:
@@ -176,9 +177,10 @@ async def _pollers(client: Client, app: str, kind: TaskQueueType.ValueType) -> l
     return [poller for poller in answer.pollers if poller.last_access_time.seconds >= since]
 
 
-def _plans(app: str, pollers: list[PollerInfo], plan: Plan | None) -> Check:
+def _plans(pollers: list[PollerInfo], plan: Plan | None) -> Check:
     """Return whether the workers have the plan of the code at hand: an unversioned worker's build id holds it."""
-    served = {poller.worker_version_capabilities.build_id.removeprefix(f"{app}-") for poller in pollers}
+    named = (BuildId.parse(poller.worker_version_capabilities.build_id) for poller in pollers)
+    served = {build.plan for build in named if build is not None}
     versioned = {poller.deployment_options.build_id for poller in pollers if poller.deployment_options.deployment_name}
     if versioned:
         return Check(name="plan", verdict="skipped", words=f"the workers are versioned: {', '.join(sorted(versioned))}")

@@ -20,7 +20,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
 from perdure.errors import DefinitionError
-from perdure.serving.http_server import is_loopback
+from perdure.serving.sockets import is_loopback
 
 __all__ = ["CodecServerConfig", "create_codec_app", "read_tokens"]
 

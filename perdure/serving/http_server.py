@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import Generator
-from ipaddress import ip_address
+from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
 
 from perdure.serving.http_connections import ConnectionLimits, timed_protocol
+
+__all__ = ["Lingering", "serve"]
 
 _GRACE = 5
 """Seconds that requests have to end when the server does."""
@@ -26,32 +29,19 @@ class _Server(uvicorn.Server):
         yield
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 is any free one.
+@dataclass(frozen=True)
+class Lingering:
+    """How long a server that takes no more connections lets those that it has go on, streams too."""
 
-    Raises:
-        OSError: The address cannot be had.
-    """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = found[0]
-    listener = socket.create_server((str(address[0]), port), family=family)
-    # Its connections inherit it. Else the second half of a small response waits some 40 ms for the client's word.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+    seconds: float
+    ends: asyncio.Event
+    """Whoever sets it ends it before."""
 
-
-def url_of(listener: socket.socket) -> str:
-    """Return the URL of a listening address, for a browser."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address is that of this machine alone."""
-    try:
-        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    async def over(self, running: asyncio.Task[None]) -> None:
+        """Wait until it is over, or the server has ended by itself."""
+        ends = asyncio.create_task(self.ends.wait())
+        await asyncio.wait({running, ends}, timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
+        ends.cancel()
 
 
 async def serve(
@@ -60,6 +50,7 @@ async def serve(
     stop: asyncio.Event,
     *,
     closing: asyncio.Event | None = None,
+    lingering: Lingering | None = None,
     limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve until `stop` is set; then `closing` is set, which ends streams, and other requests get some seconds.
@@ -69,6 +60,7 @@ async def serve(
         listener: Where.
         stop: Ends it.
         closing: Is set then.
+        lingering: How long what is under way may go on by itself before. Default: not at all.
         limits: How long clients may take. Default: those of `ConnectionLimits`.
     """
     config = uvicorn.Config(
@@ -80,7 +72,7 @@ async def serve(
         ws="none",
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=_GRACE + (math.ceil(lingering.seconds) if lingering is not None else 0),
     )
     server = _Server(config)
     running = asyncio.create_task(server.serve(sockets=[listener]))
@@ -89,7 +81,9 @@ async def serve(
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
+        server.should_exit = True
+        if lingering is not None:
+            await lingering.over(running)
         if closing is not None:
             closing.set()
-        server.should_exit = True
         await running

@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, ListWork
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from perdure.messages.build_ids import BuildId
 from perdure.sessions.listing import list_apps
 
 _POLL_SECONDS = 90
@@ -53,6 +54,21 @@ async def is_served(client: Client, app: str, patience: float = 0.0) -> bool:
         if time.monotonic() >= until:
             return False
         await asyncio.sleep(_PAUSE)
+
+
+async def served_code(client: Client, app: str) -> frozenset[str]:
+    """Return the digests of the code that an app's workers say that they have; none if nobody says.
+
+    Raises:
+        RPCError: The server does not say.
+    """
+    since = time.time() - _POLL_SECONDS
+    asked = [poller for poller in await pollers_of(client, app) if poller.last_access_time.seconds >= since]
+    builds = [BuildId.parse(poller.worker_version_capabilities.build_id) for poller in asked]
+    if not all(build is not None and build.code for build in builds):
+        # One that says nothing of its code may have any.
+        return frozenset()
+    return frozenset(build.code for build in builds if build is not None and build.code)
 
 
 async def served_apps(client: Client, near: str) -> list[str]:

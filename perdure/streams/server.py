@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +34,7 @@ class StreamServer:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
+        listener: socket.socket | None = None,
         key: str = "",
         codec: PayloadCodec | None = None,
     ) -> None:
@@ -42,12 +44,14 @@ class StreamServer:
             hub: What the workers of this process were given.
             host: Address to listen on.
             port: Its port; 0 is a free one.
+            listener: A socket that listens already, in place of an address. It is closed with the block.
             key: What clients must know. Default: nothing, which is for this machine only.
             codec: Encrypts what is sent; the one that encrypts histories. Default: none.
         """
         self._hub = hub
         self._host = host
         self._port = port
+        self._listener = listener
         self._key = key
         self._codec = codec
         self._server: asyncio.Server | None = None
@@ -66,7 +70,12 @@ class StreamServer:
         Raises:
             OSError: The address cannot be had.
         """
-        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=wire.MAX_REQUEST)
+        limit = wire.MAX_REQUEST
+        self._server = (
+            await asyncio.start_server(self._accept, self._host, self._port, limit=limit)
+            if self._listener is None
+            else await asyncio.start_server(self._accept, sock=self._listener, limit=limit)
+        )
         return self
 
     async def __aexit__(

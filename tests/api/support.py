@@ -19,7 +19,8 @@ from perdure.api.base.config import ApiConfig
 from perdure.errors import ModelError
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.serving.http_connections import ConnectionLimits
-from perdure.serving.http_server import listen, serve, url_of
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import listen, url_of
 from tests.workflows.support import Gate, User, long_running, make_app, serving
 
 Json = Any

@@ -27,7 +27,8 @@ from perdure.api.auth.watch import EVERY, AuthWatch
 from perdure.api.base.config import ApiConfig
 from perdure.encryption.private_files import replace_file
 from perdure.errors import DefinitionError
-from perdure.serving.http_server import listen, serve, url_of
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import listen, url_of
 from tests.api.auth_support import AUDIENCE, ISSUER, Issuer, api_key
 from tests.api.support import Api, api_and_worker, served
 

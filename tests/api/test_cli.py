@@ -16,11 +16,9 @@ from click import ClickException
 from perdure.api.auth.config import AuthConfig
 from perdure.api.auth.credentials import ApiKey, append_key
 from perdure.api.auth.watch import EVERY
-from perdure.api.base.config import ApiConfig
 from perdure.cli.api import listening, warn_of
 from perdure.cli.exits import ExitCode
 from perdure.cli.main import run_command
-from perdure.serving.http_server import is_loopback
 from tests.cli.test_main import AGENT_FILE, Process
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
@@ -112,7 +110,7 @@ async def test_without_auth_a_name_that_was_rebound_is_refused_on_every_address(
 def test_who_can_be_reached_from_outside_is_warned(
     host: str, auth: AuthConfig | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    warn_of(host, ApiConfig(auth=auth, loopback=is_loopback(host) or auth is None))
+    warn_of(host, open=auth is None)
     said = capsys.readouterr().err
     assert (told in said, bool(told)) == (True, bool(said))
 

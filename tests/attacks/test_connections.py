@@ -23,7 +23,8 @@ from perdure.api.base.config import ApiConfig
 from perdure.encryption.codec_server import CodecServerConfig, create_codec_app
 from perdure.serving.health import HealthServer
 from perdure.serving.http_connections import ConnectionLimits
-from perdure.serving.http_server import listen, serve
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import listen
 from tests.api.auth_support import Keys
 
 SOON = timedelta(seconds=0.5)

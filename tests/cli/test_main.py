@@ -400,6 +400,10 @@ class Process:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)

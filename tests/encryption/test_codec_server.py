@@ -29,7 +29,8 @@ from perdure.encryption.codec_server import CodecServerConfig, create_codec_app,
 from perdure.encryption.keys import Key, KeyRing, add_key
 from perdure.errors import DefinitionError
 from perdure.serving.dev_server import find_temporal
-from perdure.serving.http_server import is_loopback, listen, serve
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import is_loopback, listen
 from tests.cli.support import Perdure, perdure
 from tests.workflows.support import agent, make_app, serving, text
 

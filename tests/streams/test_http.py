@@ -14,7 +14,8 @@ from temporalio.client import Client
 
 from perdure.api.app import create_app
 from perdure.errors import SessionNotFound
-from perdure.serving.http_server import listen, serve, url_of
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import listen, url_of
 from perdure.streams.hub import TokenHub
 from perdure.streams.partials import ATTEMPT
 from perdure.streams.remote import StreamClient

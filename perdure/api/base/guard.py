@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.api.base.statuses import INTERNAL, log_internal
-from perdure.serving.http_server import is_loopback
+from perdure.serving.sockets import is_loopback
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _REGEX = "regex:"

@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName, connection_options, json_option, session_options
 from perdure.cli.output import age, confirm, say, show_json
+from perdure.cli.plans import note_other_code
 from perdure.cli.streaming import stream_options
 from perdure.cli.turns.following import follow_to_end, streams_of
 from perdure.errors import PerdureError
@@ -136,9 +137,12 @@ def resume(
 
     async def go_on() -> int:
         from perdure.client import Runner
+        from perdure.config import connect
 
         async with streams_of(connection, stream_from, on=stream) as streams:
-            runner = await Runner.connect(name.app, connection.config(), streams=streams)
+            client = await connect(connection.config())
+            await note_other_code(client, name.app)
+            runner = Runner(name.app, client, streams=streams)
             runner.expect_tokens(**key.arguments)
             result = await runner.resume(
                 **key.arguments,

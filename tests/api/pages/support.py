@@ -26,7 +26,8 @@ from perdure.api.auth.identity import SCOPE_KEY, Identity
 from perdure.api.auth.middleware import SIGNED_IN_KEY
 from perdure.api.base.config import ApiConfig
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
-from perdure.serving.http_server import listen, serve, url_of
+from perdure.serving.http_server import serve
+from perdure.serving.sockets import listen, url_of
 from perdure.streams.hub import TokenHub
 from tests.workflows.support import ONCE, Gate, User, make_app, serving
 

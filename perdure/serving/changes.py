@@ -1,0 +1,103 @@
+"""Watches the code of apps: tells which of its files were saved, added or removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType] -- trio's type, which is not here
+
+__all__ = ["Changes"]
+
+_CODE = frozenset({".py", ".yaml", ".yml"})
+_SETTINGS = ".env"
+_PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
+_STEP = 30
+"""Milliseconds without a change after which those that came are told."""
+
+
+class Changes:
+    """Tells of changes, as a block: `async with Changes([folder]) as changes: await changes.next()`."""
+
+    def __init__(self, folders: Collection[Path]) -> None:
+        """Make it.
+
+        Args:
+            folders: All code in these counts, in folders below them, too.
+        """
+        self._folders = [folder.resolve() for folder in folders]
+        self._beside: frozenset[Path] = frozenset()
+        """Folders of code that is in none of the others."""
+        self._come: set[Path] = set()
+        self._news = asyncio.Event()
+        self._failure: OSError | None = None
+        self._tasks: dict[bool, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        """Begin to watch."""
+        if self._folders:
+            self._watch(self._folders, recursive=True)
+        return self
+
+    async def __aexit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Watch no more."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def know(self, files: Iterable[Path]) -> None:
+        """Tell of these files, too, wherever they are, and of code beside them."""
+        elsewhere = (file.resolve().parent for file in files if not self._is_inside(file.resolve()))
+        beside = frozenset(folder for folder in elsewhere if folder.is_dir())
+        if beside != self._beside:
+            self._beside = beside
+            self._watch(beside, recursive=False)
+
+    async def next(self) -> frozenset[Path]:
+        """Wait for changes, and return the files of all that were not told of yet.
+
+        Raises:
+            OSError: The system does not tell of more.
+        """
+        await self._news.wait()
+        if self._failure is not None:
+            raise self._failure
+        self._news.clear()
+        come, self._come = frozenset(self._come), set[Path]()
+        return come
+
+    def _watch(self, folders: Collection[Path], *, recursive: bool) -> None:
+        old = self._tasks.pop(recursive, None)
+        if old is not None:
+            old.cancel()
+        if folders:
+            self._tasks[recursive] = asyncio.create_task(self._listen(folders, recursive=recursive))
+
+    async def _listen(self, folders: Collection[Path], *, recursive: bool) -> None:
+        try:
+            async for changes in awatch(*folders, watch_filter=self._counts, step=_STEP, recursive=recursive):
+                self._come |= {Path(path) for _, path in changes}
+                self._news.set()
+        except OSError as error:
+            self._failure = error
+            self._news.set()
+
+    def _counts(self, change: Change, path: str) -> bool:
+        file = Path(path)
+        is_code = file.suffix in _CODE and not file.name.startswith(".")
+        if not is_code and not file.name.startswith(_SETTINGS):
+            return False
+        return file.parent in self._beside or self._is_inside(file)
+
+    def _is_inside(self, file: Path) -> bool:
+        for folder in self._folders:
+            with suppress(ValueError):
+                above = file.relative_to(folder).parts[:-1]
+                return not any(part in _PASSED_OVER or part.startswith(".") for part in above)
+        return False
