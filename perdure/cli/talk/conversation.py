@@ -78,7 +78,12 @@ class Conversation:
         """Talk until the person leaves; returns the exit code."""
         whole = asyncio.current_task()
         assert whole is not None
-        self._keyboard.on_interrupt = lambda: None if self._watch.stop() else (whole.cancel(), None)[1]
+
+        def interrupt() -> None:
+            if not self._watch.stop():
+                whole.cancel()
+
+        self._keyboard.on_interrupt = interrupt
         try:
             await self._watch.begin()
             while True:
