@@ -21,11 +21,18 @@ from perdure.journal.entries import MAX_EVENT_BYTES, ActivityKept, FailureCaught
 from perdure.journal.events import Event, EventActions
 from perdure.journal.nesting import MAX_LEVELS, MAX_LOGGED_LEVELS, is_too_deep
 from perdure.journal.runs import AgentRun
+from perdure.logs import get_logger
+from perdure.logs.failures import fields_of
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import CodeInput
 from perdure.plan.nodes import CustomNode, Node, ToolOptions
+from perdure.rules.failures import reference
 from perdure.workflows.agents.caught_failures import Caught
 from perdure.workflows.agents.scope import Scope
+
+_STEP = "_run_async_impl"
+_LOGGER = "perdure.session"
+_log = get_logger(_LOGGER)
 
 _ROOM_BYTES = 400_000
 """Arguments up to this size leave room in the payload for what the journal gained."""
@@ -56,7 +63,9 @@ async def run_custom(scope: Scope, node: CustomNode, run: AgentRun) -> bool:
         raise
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         context.caught.give_up(None)
-        raise EffectFailed(node.name, "_run_async_impl", _where(error)) from error
+        known = reference(scope.invocation.id, node.name, _STEP)
+        _log.warning("custom agent failed", agent=node.name, **fields_of(error, _LOGGER, known))
+        raise EffectFailed(node.name, _STEP, _where(error)) from error
     context.end()
     if not ended:
         # Its author logged no end; the journal needs one to know where its parent went on.
