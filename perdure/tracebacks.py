@@ -14,11 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import cast
+
+from perdure.errors import shortened
 
 __all__ = ["Raised", "folded", "folded_error", "is_of_app", "raised"]
 
 _PACKAGE = Path(__file__).parent
-_FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line \d+')
+_FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+)')
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+t?/")
 _STANDARD_LIBRARY_HERE = Path(sysconfig.get_path("stdlib"))
@@ -27,6 +30,7 @@ _NAMESPACES = frozenset({"google"})
 _OURS = frozenset({"perdure", "temporalio"})
 _PYTHONS = "python"
 _MOST_CAUSES = 10
+_MOST_FRAMES = 50
 
 
 @dataclass(frozen=True)
@@ -37,16 +41,29 @@ class Raised:
     """Its type and its text."""
     stack: str = ""
     """Its frames as Python prints them, the innermost last."""
+    kind: str = ""
+    """Its type's name."""
+
+    @property
+    def place(self) -> str | None:
+        """The innermost place in the code of the app, as `FILE:LINE`; `None` if it is not there."""
+        frames = [frame for frame in _split(self.stack) if _owner(frame) is None]
+        found = _FRAME.match(frames[-1]) if frames else None
+        return f"{_file_name(found['file'])}:{found['line']}" if found is not None else None
 
 
 def folded(errors: Sequence[Raised]) -> str:
     """Return exceptions with their causes, in lines: what each says, its author's frames, and a line for the others.
 
+    Of what only passed through, such as the words of another layer for the same failure, nothing is told where one of
+    its causes was raised in the code of the app.
+
     Args:
         errors: The exception, its cause, the cause of that, and so on.
     """
+    told = [error for error in errors if error.place is not None] or errors
     lines: list[str] = []
-    for number, error in enumerate(errors):
+    for number, error in enumerate(told):
         lines.append(f"caused by {error.text}" if number else error.text)
         lines += _frames(error.stack)
     return "\n".join(lines)
@@ -54,19 +71,37 @@ def folded(errors: Sequence[Raised]) -> str:
 
 def folded_error(error: BaseException) -> str:
     """Return an exception that was caught just now, with its causes, as `folded` does."""
-    return folded(list(raised(error)))
+    return folded(raised(error))
 
 
-def raised(error: BaseException) -> Iterator[Raised]:
-    """Yield an exception and its causes."""
+def raised(error: BaseException, *, texts: bool = True) -> list[Raised]:
+    """Return an exception and its causes.
+
+    Args:
+        error: The exception.
+        texts: Also tell what they say, which may quote anything; else their types alone.
+    """
+    found: list[Raised] = []
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen and len(seen) < _MOST_CAUSES:
         seen.add(id(current))
         # Of a syntax error, the place in the source stands before the text.
         *place, text = traceback.format_exception_only(current)
-        yield Raised(text.rstrip(), "".join([*traceback.format_tb(current.__traceback__), *place]))
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        stack = [*traceback.format_tb(current.__traceback__, limit=-_MOST_FRAMES), *place]
+        kind = type(current).__name__
+        found.append(Raised(shortened(text.rstrip()) if texts else kind, "".join(stack), kind))
+        current = _cause(current)
+    return found
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    if error.__cause__ is not None:
+        return error.__cause__
+    if isinstance(error, BaseExceptionGroup):
+        # One of several tells most of what went wrong.
+        return cast("BaseException", error.exceptions[0])  # pyright: ignore[reportUnknownMemberType] -- of any kind
+    return None if error.__suppress_context__ else error.__context__
 
 
 def is_of_app(file: str) -> bool:
@@ -96,7 +131,7 @@ def _split(stack: str) -> Iterator[str]:
             yield "\n".join(frame)
             frame = []
         # Of a stack that was shortened, the first lines may be the rest of a frame.
-        if frame or _FRAME.match(line):
+        if line.strip() and (frame or _FRAME.match(line)):
             frame.append(line.rstrip())
     if frame:
         yield "\n".join(frame)
@@ -106,6 +141,10 @@ def _owner(frame: str) -> str | None:
     """Return the name of the package that a frame is of; `None` if it is of nobody's package, but of an app."""
     found = _FRAME.match(frame)
     return _owner_of(found["file"]) if found is not None else None
+
+
+def _file_name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
 
 
 @lru_cache(1000)

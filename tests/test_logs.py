@@ -12,7 +12,8 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
-from perdure.logs import Level, bound, configure_logging, get_logger
+from perdure.logs import Level, bound, configure_logging, get_logger, redact_logs, redaction_of_logs
+from perdure.logs.failures import fields_of
 
 logger = get_logger("perdure.test_logs")
 
@@ -77,6 +78,81 @@ def test_a_traceback_is_part_of_the_line() -> None:
     except OSError:
         logger.exception("failed")
     assert "disk gone" in lines(stream)[0]["exception"]
+
+
+def fails(key: str) -> None:
+    raise ValueError(f"no {key}")
+
+
+@pytest.fixture
+def error() -> Exception:
+    """An exception of users' code that quotes something."""
+    secret = "hunter" + "2"
+    try:
+        fails(secret)
+    except ValueError as caught:
+        return caught
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("shown", "level", "quotes"), [(False, "info", False), (True, "info", True), (False, "debug", True)]
+)
+def test_a_failure_tells_the_frames_of_users_code_and_what_it_says_only_where_that_may_be(
+    error: Exception, shown: bool, level: Level, quotes: bool
+) -> None:
+    """A worker's log is read by many; that of a development server by who wrote the code."""
+    stream = io.StringIO()
+    configure_logging(json=True, level=level, stream=stream, errors=shown)
+    logger.warning("tool failed", **fields_of(error, "perdure.test_logs", f"r-{shown}-{level}"))
+    line = lines(stream)[0]
+    assert (line["error"], line["where"]) == ("ValueError", f"test_logs.py:{fails.__code__.co_firstlineno + 1}")
+    assert 'raise ValueError(f"no {key}")' in line["exception"]
+    assert ("hunter2" in stream.getvalue()) is quotes
+
+
+def test_attempts_that_fail_alike_tell_their_frames_once(error: Exception) -> None:
+    stream = configured()
+    for reference in ("r-1", "r-1", "r-2"):
+        logger.warning("tool failed", **fields_of(error, "perdure.test_logs", reference))
+    assert ["exception" in line for line in lines(stream)] == [True, False, True]
+
+
+def test_a_failure_of_nobodys_code_tells_no_frames_to_a_worker() -> None:
+    error = OSError("gone")
+    assert fields_of(error, "perdure.test_logs", "r") == {"error": "OSError", "reference": "r", "where": None}
+
+
+def test_debug_lines_for_people_have_a_line_for_each_message() -> None:
+    stream = configured("debug", as_json=False)
+    contents = [{"role": "user", "parts": [{"text": "hi\x1b"}]}, {"role": "model", "parts": [{"text": "ho"}]}]
+    logger.debug("model is asked", agent="clerk", instruction="Be brief.\nBe kind.", contents=contents)
+    first, *rest = stream.getvalue().splitlines()
+    assert "agent=clerk" in first
+    assert rest == [
+        "  instruction: Be brief.",
+        "               Be kind.",
+        r"""  contents: {"role": "user", "parts": [{"text": "hi\u001b"}]}""",
+        """  contents: {"role": "model", "parts": [{"text": "ho"}]}""",
+    ]
+
+
+def test_nothing_of_temporals_is_shown_that_only_its_authors_read() -> None:
+    """At debug level its worker prints whole messages of its protocol."""
+    stream = configured("debug")
+    logging.getLogger("temporalio.worker._workflow").debug("Received workflow activation:\njobs {}")
+    logging.getLogger("temporalio.worker._worker").info("ending")
+    assert [line["event"] for line in lines(stream)] == ["ending"]
+
+
+def test_redaction_sees_texts_within_values() -> None:
+    stream = configured("debug")
+    redact_logs(lambda text: text.replace("4111", "[card]"))
+    try:
+        logger.debug("tool is called", arguments={"card": "4111", "more": [{"n": "4111"}, 7]})
+    finally:
+        redaction_of_logs.clear()
+    assert lines(stream)[0]["arguments"] == {"card": "[card]", "more": [{"n": "[card]"}, 7]}
 
 
 def test_text_for_people_has_no_colours_outside_of_a_terminal() -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from temporalio import activity
 
 from perdure.logs import get_logger, names_at_work
+from perdure.logs.failures import fields_of
 from perdure.rules.failures import reference
 
-_log = get_logger("perdure.worker")
+_LOGGER = "perdure.worker"
+_log = get_logger(_LOGGER)
 
 _BEAT_SECONDS = 1.0
 _BEATS_PER_TIMEOUT = 3.5
@@ -38,18 +39,13 @@ def handing_in_until() -> float:
 
 @contextmanager
 def telling(what: str) -> Generator[None]:
-    """Log a failure by its kind, place and attempt: what it says may quote a prompt or an argument."""
+    """Log a failure by its kind, the frames of the app's code, and the attempt."""
     try:
         yield
     except Exception as error:
-        cause = error.__cause__ or error
-        place = next(reversed(traceback.extract_tb(cause.__traceback__)), None)
-        where = f"{place.filename.rpartition('/')[2]}:{place.lineno}" if place else None
-        attempt = activity.info().attempt
         names = names_at_work()
         known = reference(names.get("invocation", ""), names.get("agent", ""), names.get("tool", "model"))
-        kind = type(cause).__name__
-        _log.warning(f"{what} failed", error=kind, reference=known, where=where, attempt=attempt)
+        _log.warning(f"{what} failed", attempt=activity.info().attempt, **fields_of(error, _LOGGER, known))
         _log.debug(f"{what} failed", exc_info=True)
         raise
 

@@ -25,6 +25,7 @@ from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import LlmNode
 from perdure.rules.model_answers import derived_id, logged_size
 from perdure.steps.base import ATTEMPTS_OF_DEFECTS, ModelCall, ModelFailed, Place, Snapshot, Steps, llm_node
+from perdure.steps.debug_lines import log_answer
 from perdure.steps.model_call import NoResponse
 from perdure.streams.hub import Draft, TokenHub, Writer
 from perdure.telemetry.step import tell
@@ -89,6 +90,7 @@ class ModelActivity:
         with self._writing(call, session) as (writer, event_id):
             output = await self._steps.call_model(at, session, step, writer)
         events = list(output.events)
+        log_answer(events)
         if event_id is not None and events:
             events[-1] = events[-1].model_copy(update={"id": event_id})
         if session.projection.is_adk(at.invocation_id, call.plan):

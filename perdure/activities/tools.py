@@ -26,6 +26,7 @@ from perdure.messages.rollout import Rollout
 from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.base import Place, Snapshot, StepOutput, StepRefused, Steps, ToolCall, ToolFailed
+from perdure.steps.debug_lines import log_call, log_result
 from perdure.steps.tool_results import ToolResults
 from perdure.telemetry.step import tell
 
@@ -114,14 +115,19 @@ class ToolActivity:
         with bound(**asdict(at.key), **names), telling("function"):
             if call.journal is not None:
                 self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
-            return CodeOutput(result=await self._steps.run_function(at, call.name, call.args, call.kwargs))
+            log_call({**{str(index): arg for index, arg in enumerate(call.args)}, **call.kwargs})
+            result = await self._steps.run_function(at, call.name, call.args, call.kwargs)
+            log_result(result)
+            return CodeOutput(result=result)
 
     async def _tool(self, call: ToolInput, end: float, timer: _Timer) -> ToolOutput:
         at = _place(call.invocation_id, call.agent, call.branch, call.run, call.scope)
         tell("tool", at.agent, call.tool, invocation_id=at.invocation_id, call_id=call.function_call_id)
         names = {"invocation": at.invocation_id, "agent": at.agent, "tool": call.tool}
         with bound(**asdict(at.key), **names), telling("tool"):
+            log_call(call.args)
             output = await self._step(at, call, end, timer)
+            log_result(output)
         if activity.info().is_local:
             output = output.model_copy(update={"call": _local_call(call)})
         return output

@@ -32,6 +32,7 @@ from google.adk.version import __version__
 
 from perdure.adk.tools import toolsets
 from perdure.errors import DefinitionError
+from perdure.steps.debug_lines import log_request
 
 try:
     from google.adk.flows.llm_flows.prompt import _schema  # pyright: ignore[reportPrivateUsage]
@@ -122,6 +123,7 @@ async def model_step(agent: LlmAgent, context: InvocationContext) -> AsyncGenera
     if context.end_invocation:
         return
     toolsets.check(agent.name)
+    log_request(request.model or "", request.contents, request.config)
     answer = Event(invocation_id=context.invocation_id, author=agent.name, branch=context.branch)
     answer.id = Event.new_id()
     async for response in flow._call_llm_async(context, request, answer):  # pyright: ignore[reportPrivateUsage]

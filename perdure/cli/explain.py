@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +17,7 @@ from perdure.errors import InvocationNotFound, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.client import Runner
-    from perdure.views.explanation import Awaited, InvocationExplanation, ResumeOutlook, SessionExplanation
+    from perdure.views.explanation import Awaited, InvocationExplanation, RaisedStep, ResumeOutlook, SessionExplanation
     from perdure.views.next_steps import AgentStep
 
 _TAKES = {
@@ -37,9 +37,9 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
     """Say what a session of APP, or an invocation, awaits, and what a resume would do. Nothing is done.
 
     It tells each open call (tool, arguments, agent, since when, deadline) and what kind of answer it takes, failures
-    with their cause, where each agent stands, which tool results are kept, and which step runs next. Of a session, it
-    tells of the invocations that are not finished, or of the newest. An INVOCATION is looked for in all sessions of
-    the user, unless --session names one. A worker must serve the app.
+    with their cause and where in your code that was raised, where each agent stands, which tool results are kept, and
+    which step runs next. Of a session, it tells of the invocations that are not finished, or of the newest. An
+    INVOCATION is looked for in all sessions of the user, unless --session names one. A worker must serve the app.
 
     \b
     Examples:
@@ -53,11 +53,12 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
     async def look() -> int:
         from perdure.client import Runner
         from perdure.config import connect
+        from perdure.recovery.raised_steps import with_raised_steps
 
         client = await connect(connection.config())
         await note_other_code(client, name.app)
         runner = Runner(name.app, client)
-        found = await _explain(runner, name, id)
+        found = await with_raised_steps(client, await _explain(runner, name, id))
         if as_json:
             show_json(found)
         else:
@@ -104,28 +105,41 @@ def _describe(session: SessionExplanation, flags: str) -> Iterator[str]:
         yield "it has no invocations: nobody has sent it a message"
     for invocation in session.invocations:
         yield ""
-        yield from _describe_invocation(invocation, flags)
+        yield from _describe_invocation(invocation, session, flags)
     if session.next is not None:
         yield ""
         yield f"{session.open_count - session.next} more have not finished; name one of them by its id"
 
 
-def _describe_invocation(invocation: InvocationExplanation, flags: str) -> Iterator[str]:
+def _describe_invocation(invocation: InvocationExplanation, session: SessionExplanation, flags: str) -> Iterator[str]:
     from perdure.rules.failures import reference
 
     agent = f", begun by agent {invocation.agent}" if invocation.agent else ""
     yield f"invocation {invocation.id} is {invocation.status}{agent}"
     if invocation.reason:
         yield f"  because: {invocation.reason}"
-    for failure in invocation.failures:
+    dealt_with = "failed, and the agents went on"
+    for failure in (*invocation.failures, *invocation.dealt_with):
         known = reference(invocation.id, failure.agent, failure.step)
-        yield f"  failed: agent {failure.agent!r} in {failure.step!r}: {failure.cause} (reference {known})"
+        what = "failed" if failure in invocation.failures else dealt_with
+        yield f"  {what}: agent {failure.agent!r} in {failure.step!r}: {failure.cause} (reference {known})"
+        yield from _describe_raised(one for one in session.raised if one.is_of(invocation.id, failure))
+    for step in session.raised:
+        if step.next_attempt is not None and step.invocation_id == invocation.id:
+            yield f"  is tried again: agent {step.agent!r} in {step.step!r}, attempt {step.next_attempt}, after:"
+            yield from _describe_raised([step])
     if invocation.behind:
         more = invocation.behind_count - len(invocation.behind)
         yield f"  its turn comes after: {', '.join(invocation.behind)}" + (f" and {more} more" if more else "")
     for awaited in invocation.awaits:
         yield from _describe_awaited(awaited, flags)
     yield from _describe_resume(invocation, flags)
+
+
+def _describe_raised(steps: Iterable[RaisedStep]) -> Iterator[str]:
+    """Yield where the newest of some attempts was raised."""
+    for step in list(steps)[:1]:
+        yield from (f"    {line}" for line in step.trace.splitlines())
 
 
 def _describe_awaited(awaited: Awaited, flags: str) -> Iterator[str]:

@@ -252,7 +252,7 @@ def log_options(command: Command) -> Command:
             type=click.Choice(["debug", "info", "warning", "error"]),
             default="info",
             show_default=True,
-            help="Least severe log lines that are shown. Debug shows prompts and tool arguments.",
+            help="Least severe log lines that are shown. Debug shows prompts, answers, arguments and results.",
         ),
         click.option(
             "--log-json/--log-text", default=None, help="Form of the log lines.  [default: text on a terminal]"

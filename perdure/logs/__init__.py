@@ -27,6 +27,10 @@ redaction_of_logs: list[Callable[[str], str]] = []
 """What sees the texts of log lines, once there is such a function."""
 
 
+shows_errors: list[bool] = []
+"""Whether lines may say what exceptions of users' code say, which may quote anything: not unless somebody says so."""
+
+
 def redact_logs(redact: Callable[[str], str]) -> None:
     """Redact every text of this process's log lines by a function, from Perdure's loggers and `configure_logging`.
 

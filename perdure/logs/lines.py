@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, TextIO
+from json import dumps
+from typing import Any, Final, TextIO, cast
 
 import structlog
 from structlog.contextvars import bound_contextvars, get_contextvars
@@ -15,7 +16,7 @@ from structlog.typing import EventDict, Processor
 from temporalio import activity, workflow
 
 from perdure.escapes import escaped
-from perdure.logs import Level, redaction_of_logs
+from perdure.logs import Level, redaction_of_logs, shows_errors
 
 _PRIVATE: Final = frozenset(
     {
@@ -78,14 +79,18 @@ def names_at_work() -> dict[str, str]:
     return {key: value for key, value in get_contextvars().items() if isinstance(value, str)}
 
 
-def configure_logging(json: bool | None = None, level: Level = "info", stream: TextIO | None = None) -> None:
+def configure_logging(
+    json: bool | None = None, level: Level = "info", stream: TextIO | None = None, *, errors: bool = False
+) -> None:
     """Send the lines of every logger of the process, Temporal's and others' too, to one stream.
 
     Args:
         json: JSON, a line for each, or text for people. Default: text if the stream is a terminal.
         level: The least severe lines that are shown. Libraries other than Perdure and Temporal show warnings only.
         stream: Default: standard error.
+        errors: Whether lines also say what exceptions of users' code say, which may quote anything.
     """
+    shows_errors[:] = [True] if errors else []
     target = stream if stream is not None else sys.stderr
     as_json = json if json is not None else not target.isatty()
     handler = logging.StreamHandler(target)
@@ -108,8 +113,9 @@ def configure_logging(json: bool | None = None, level: Level = "info", stream: T
     root.addHandler(handler)
     numeric = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(max(numeric, logging.WARNING))
-    for name in ("perdure", "temporalio"):
-        logging.getLogger(name).setLevel(numeric)
+    logging.getLogger("perdure").setLevel(numeric)
+    # Below that it prints whole protobuf messages, which nobody reads.
+    logging.getLogger("temporalio").setLevel(max(numeric, logging.INFO))
     # Perdure tells of a failed activity itself, in one line that quotes nothing.
     logging.getLogger("temporalio.activity").addFilter(_is_no_activity_failure)
     # What Temporal knows of the activity or workflow is in the line's fields; once is enough.
@@ -129,6 +135,10 @@ def _redacted(logger: Any, method: str, event: EventDict) -> EventDict:
 def _redacted_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | logging.LogRecord):
         return value
+    if isinstance(value, list):
+        return [_redacted_value(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _redacted_value(item) for key, item in cast("dict[str, Any]", value).items()}
     return redaction_of_logs[0](value if isinstance(value, str) else repr(value))
 
 
@@ -142,9 +152,31 @@ def _renderers(as_json: bool, stream: TextIO) -> list[Processor]:
     return [
         structlog.processors.format_exc_info,
         _redacted,
+        _unfolded,
         _escape,
         structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0),
     ]
+
+
+def _unfolded(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Put what people read at length into lines of its own, each message or argument behind its field's name."""
+    told = [line for key in sorted(_PRIVATE & event.keys(), key=_reading_order) for line in _in_lines(key, event[key])]
+    if told and event.get("level") == "debug":
+        event = {key: value for key, value in event.items() if key not in _PRIVATE}
+        # structlog prints a field of this name below the line.
+        event["stack"] = "\n".join(told)
+    return event
+
+
+def _reading_order(key: str) -> tuple[bool, str]:
+    return key != "instruction", key
+
+
+def _in_lines(key: str, value: Any) -> Iterator[str]:
+    items: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    for item in items:
+        text = item if isinstance(item, str) else dumps(item, ensure_ascii=False, default=str)
+        yield f"  {key}: " + text.replace("\n", f"\n  {' ' * len(key)}  ")
 
 
 def _escape(logger: Any, method: str, event: EventDict) -> EventDict:

@@ -25,7 +25,7 @@ def steps(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, Step]]:
     for event in history:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled = event.activity_task_scheduled_event_attributes
-            call = _call(scheduled.activity_type.name, scheduled.input)
+            call = step_of(scheduled.activity_type.name, scheduled.input)
             if call is not None:
                 yield event.event_id, call
 
@@ -79,7 +79,7 @@ def writes_of(history: Sequence[HistoryEvent]) -> Iterator[tuple[int, ShareState
                 yield event.event_id, ShareStateInput.model_validate(read_json(scheduled.input))
 
 
-def _call(name: str, data: Payloads) -> Step | None:
+def step_of(name: str, data: Payloads) -> Step | None:
     """Return what an activity was given, if it is a step of an agent."""
     if name == CALL_MODEL:
         return ModelInput.model_validate(read_json(data))

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCause
-from temporalio.api.failure.v1 import Failure
-from temporalio.api.history.v1 import MarkerRecordedEventAttributes
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import RawValue
-from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from perdure.errors import EncryptionError, SessionStuck
 from perdure.journal.entries import Entry
+from perdure.recovery.decoding import decode
 from perdure.recovery.salvage import length_outside, salvage, shared_writes
 from perdure.recovery.slices import read_archive
-from perdure.temporal.payloads import ENCODING, ENCRYPTED, FAULT
+from perdure.temporal.payloads import FAULT
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 
 _NONDETERMINISM = "TMPRL1100"
@@ -66,7 +61,7 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
             if client.data_converter.payload_codec is not None:
-                await _decode(failed, client.data_converter)
+                await decode(failed, client.data_converter)
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
             # What the query guard refuses is given anew, as the server's own is.
             if failed.cause in _BY_SERVER or failed.failure.message == BETWEEN_STEPS:
@@ -137,45 +132,9 @@ async def read_from_history(
     converter = client.data_converter
     if converter.payload_codec is not None or converter.external_storage is not None:
         for event in history.events:
-            await _decode(event, converter)
+            await decode(event, converter)
     events = history.events
     begun: list[Entry] = []
     if length_outside(events):
         begun = await read_archive(client, handle.id, handle.run_id)
     return salvage(events, begun=begun, goes_on=goes_on), shared_writes(events, begun=begun)
-
-
-async def _decode(message: Message, converter: DataConverter) -> None:
-    """Decode every payload inside of a message, in place."""
-    for field, value in message.ListFields():
-        if isinstance(value, Payloads):
-            decoded = await _decoded(list(value.payloads), converter)
-            value.CopyFrom(Payloads(payloads=decoded))
-        elif isinstance(value, Payload):
-            [payload] = await _decoded([value], converter)
-            value.CopyFrom(payload)
-        elif isinstance(value, Message):
-            await _decode(value, converter)
-        elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
-            # The SDK writes the others itself, without a codec.
-            if "result" in message.details:
-                result = message.details["result"]
-                result.CopyFrom(Payloads(payloads=await _decoded(list(result.payloads), converter)))
-        elif field.is_repeated and field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for item in value:
-                await _decode(item, converter)
-    if isinstance(message, Failure) and message.HasField("encoded_attributes"):
-        # A failure converter that hides what errors say has left it there.
-        message.message = _told(message.encoded_attributes) or message.message
-
-
-def _told(attributes: Payload) -> str | None:
-    """Return the text of an error that a failure converter has put into a payload; or why it cannot be read."""
-    if attributes.metadata.get(ENCODING) == ENCRYPTED:
-        return attributes.metadata[FAULT].decode(errors="replace") if FAULT in attributes.metadata else None
-    return json.loads(attributes.data).get("message")
-
-
-async def _decoded(payloads: list[Payload], converter: DataConverter) -> list[Payload]:
-    values: list[RawValue] = await converter.decode(payloads, [RawValue] * len(payloads))
-    return [value.payload for value in values]

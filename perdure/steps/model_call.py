@@ -18,6 +18,7 @@ from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.steps.artifacts import offered_artifacts, placeholder_texts
 from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, llm_node
+from perdure.steps.debug_lines import log_request
 from perdure.steps.prompt import build_config, build_contents, without_session_ids
 from perdure.steps.structured_answers import AnswerCalls
 from perdure.steps.user_code import CodeRunner
@@ -48,6 +49,7 @@ class ModelCalls:
         if not model.pairs_by_id:
             request = request.model_copy(update={"contents": without_session_ids(request.contents)})
         tell_provider(model.provider)
+        log_request(request.model, request.contents, request.config)
         response = await self._code.run_async(_generate(model, request, writer))
         if response is None:
             raise NoResponse(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.errors import InvocationNotFound, RequestRefused
-from perdure.journal.entries import Failure, InvocationSettled
+from perdure.journal.entries import Failure, FailureCaught, InvocationSettled
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
@@ -22,6 +22,7 @@ from perdure.plan.nodes import Plan
 from perdure.rules.intake import check_resume
 from perdure.rules.model_calls import is_at_limit
 from perdure.views.forms.declared import example_answer
+from perdure.views.ledger import build_effects
 from perdure.views.next_steps import AgentStep, look_ahead
 from perdure.views.pages import awaited_tool, session_status
 
@@ -83,6 +84,9 @@ class InvocationExplanation(_Told):
     reason: str | None = None
     """Why it was stopped, or what else it waits for than answers."""
     failures: tuple[Failure, ...] = ()
+    dealt_with: tuple[Failure, ...] = ()
+    """Failures after which its agents went on: of tools whose model was told, and of what a custom agent caught; of
+    functions, until the invocation has finished."""
     behind: tuple[str, ...] = ()
     """Of a queued one: invocations that work before it, the first of them."""
     behind_count: int = 0
@@ -91,6 +95,27 @@ class InvocationExplanation(_Told):
     arrived: tuple[Event, ...] = ()
     """Messages and answers that were taken, and enter the log as soon as they may."""
     resume: ResumeOutlook
+
+
+class RaisedStep(_Told):
+    """An attempt of a step that raised, as the session's history has it."""
+
+    step: str
+    """`model`, or the name of the tool, function or callback."""
+    trace: str
+    """The exception with its causes, in lines: the frames of the app's code, and a line for all others."""
+    invocation_id: str | None = None
+    """`None`, as the next, where the history does not say: of local tools."""
+    agent: str | None = None
+    call_id: str | None = None
+    """Of a tool: the call's id."""
+    next_attempt: int | None = None
+    """Which attempt is under way, or comes next; `None` if it failed for good."""
+
+    def is_of(self, invocation_id: str, failure: Failure) -> bool:
+        """Return whether it is where a failure of an invocation was raised."""
+        known = (self.invocation_id or invocation_id, self.agent or failure.agent, self.step)
+        return self.next_attempt is None and known == (invocation_id, failure.agent, failure.step)
 
 
 class SessionExplanation(_Told):
@@ -116,6 +141,8 @@ class SessionExplanation(_Told):
     """All that there are of these."""
     next: int | None = None
     """Where the next page of them begins; `None` behind the last one."""
+    raised: tuple[RaisedStep, ...] = ()
+    """Where what failed in them was raised, and what is being tried again; only where somebody has looked for it."""
 
     @property
     def key(self) -> SessionKey:
@@ -206,6 +233,7 @@ def _explain(projection: Projection, invocation: Invocation) -> InvocationExplan
         plan=invocation.plan,
         reason=invocation.reason,
         failures=invocation.failures,
+        dealt_with=tuple(_dealt_with(projection, invocation)),
         behind=before[:_NAMED_BEFORE],
         behind_count=len(before),
         awaits=tuple(_awaited(call, projection.plan_of(invocation)) for call in projection.open_calls(invocation.id)),
@@ -218,6 +246,28 @@ def _arrived(projection: Projection, invocation: Invocation) -> Iterator[Event]:
     if not any(event.id == invocation.message.id for event in projection.events):
         yield invocation.message
     yield from invocation.answers
+
+
+def _dealt_with(projection: Projection, invocation: Invocation) -> Iterator[Failure]:
+    told = {(failure.agent, failure.step) for failure in invocation.failures}
+    for failure in (*_failed_tools(projection, invocation), *_caught(invocation)):
+        if (failure.agent, failure.step) not in told:
+            told.add((failure.agent, failure.step))
+            yield failure
+
+
+def _failed_tools(projection: Projection, invocation: Invocation) -> Iterator[Failure]:
+    failed = {call_id for call_id, runs in projection.tool_runs.items() if runs.outcome == "failed"}
+    if failed:
+        for effect in build_effects(projection):
+            if effect.call_id in failed and effect.invocation_id == invocation.id:
+                yield Failure(agent=effect.agent, step=effect.tool, cause=effect.cause or "")
+
+
+def _caught(invocation: Invocation) -> Iterator[Failure]:
+    for entry in invocation.entries:
+        if isinstance(entry, FailureCaught):
+            yield from entry.failures
 
 
 def _awaited(call: PendingCall, plan: Plan | None) -> Awaited:

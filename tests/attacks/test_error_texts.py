@@ -24,6 +24,7 @@ from perdure.journal.entries import ToolRan
 from perdure.journal.events import REQUEST_RECONCILE, Event
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.rules.failures import public_text, reference
+from perdure.views.explanation import RaisedStep
 from tests.api.auth_support import Keys
 from tests.api.support import Obedient, frames_of, served
 from tests.api.test_access import every_route
@@ -157,6 +158,29 @@ async def test_a_reference_leads_to_the_text(client: Client) -> None:
         page = await api.http.get(f"/inbox/apps/{app.name}/users/ann/sessions/raise", headers=keys.of("root"))
         assert known in page.text
         assert SECRET in page.text
+
+
+@pytest.mark.parametrize("errors", ["hidden", "shown"])
+async def test_a_traceback_is_for_operators_alone(client: Client, errors: Literal["hidden", "shown"]) -> None:
+    """Also where everybody may read what errors say: it tells files and lines of the operator's code."""
+    keys = Keys()
+    app, model = careless_app(errors)
+    async with serving(client, app), served(client, app, model, auth=keys.auth) as api:
+        user = User(client, app.name, "ann", "raise")
+        await user.create()
+        await user.run("raise")
+        page = f"/inbox/apps/{app.name}/users/ann/sessions/raise"
+        explain = f"/v1/apps/{app.name}/users/ann/sessions/raise/explain"
+        told = {
+            (who, path): (await api.http.get(path, headers=keys.of(who))).text
+            for who in ("ann", "eve", "root")
+            for path in (page, explain)
+        }
+    assert "<summary>Traceback</summary>" in told["root", page]
+    assert "in fails" in told["root", page]
+    assert {key for key, text in told.items() if __file__ in text or "in fails" in text} == {("root", page)}
+    raised = RaisedStep(step="raise", trace=f"ValueError: {SECRET}")
+    assert veiled(raised).trace == ""
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from temporalio.client import Client
 
 from perdure.agents import FunctionTool
 from tests.cli.support import Perdure, perdure
+from tests.workflows import support
 from tests.workflows.support import Counted, agent, calls, long_running, make_app, serving, text
 
 __all__ = ["perdure"]
@@ -49,6 +50,8 @@ async def test_it_tells_what_a_session_awaits_and_what_a_resume_would_do(
         for words in (
             f"invocation {failed.id} is failed, begun by agent clerk",
             "failed: agent 'clerk' in 'bad': RuntimeError: call 1 of bad fails",
+            f'      File "{support.__file__}", line ',
+            '        raise RuntimeError(f"call {len(self.keys)} of {name} fails")',
             "a resume would run it on: its agents are entered again where they were",
             ": result kept",
             ": runs (1 attempts so far)",
@@ -58,6 +61,7 @@ async def test_it_tells_what_a_session_awaits_and_what_a_resume_would_do(
             assert words in done.out
         (told,) = (await perdure("explain", app_name, "--session", "s", "--json", *at)).json_lines
         assert [found["id"] for found in told["invocations"]] == [waiting.id, failed.id]
+        assert [(raised["step"], raised["invocation_id"]) for raised in told["raised"]] == [("bad", failed.id)]
         step: dict[str, Any] = told["invocations"][1]["resume"]["step"]
         assert [found["next"] for found in step["calls"]] == ["result kept", "runs"]
         # Looking has changed nothing, and what was told comes true.

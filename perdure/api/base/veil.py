@@ -24,6 +24,7 @@ from perdure.rules.failures import public_text, reference
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.session import Session
 from perdure.sessions.sessions import Door
+from perdure.views.explanation import RaisedStep
 
 __all__ = ["VeiledDoor", "veiled"]
 
@@ -52,6 +53,9 @@ def _veiled(value: Any, invocation: str) -> Any:
         case Effect(cause=str() as cause):
             known = _known(value.invocation_id, value.agent, value.tool)
             return value.model_copy(update={"cause": public_text(cause, known)})
+        case RaisedStep():
+            # A stack trace quotes, too, and only an operator has a use for it.
+            return value.model_copy(update={"trace": ""})
         case Plan() | types.Content():
             return value
         case BaseModel():

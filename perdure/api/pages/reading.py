@@ -12,19 +12,21 @@ from datetime import timedelta
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from perdure.api.auth.identity import Identity
+from perdure.api.auth.identity import OPERATOR, Identity
 from perdure.api.base.backend import Backend
 from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import MOST_TEXT, Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree, at_work
 from perdure.errors import PerdureError
+from perdure.journal.entries import Failure
 from perdure.journal.events import QUESTIONS, USER, Event
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
 from perdure.plan.nodes import Plan
+from perdure.recovery.raised_steps import with_raised_steps
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.pending import Found, Wanted, ask_waiting
-from perdure.views.explanation import InvocationExplanation, SessionExplanation
+from perdure.views.explanation import InvocationExplanation, RaisedStep, SessionExplanation
 from perdure.views.forms.answers import AnswerForm, answer_form
 
 MOST_CALLS = 100
@@ -85,6 +87,17 @@ class Shown:
 
     told: InvocationExplanation
     agents: Agent | None
+    raised: tuple[RaisedStep, ...]
+    """Where its steps raised; for operators."""
+
+    def trace_of(self, failure: Failure) -> str:
+        """Return where a failure was raised; empty where that is not known, or not for who reads it."""
+        return next((step.trace for step in self.raised if step.is_of(self.told.id, failure)), "")
+
+    @property
+    def tried_again(self) -> list[RaisedStep]:
+        """What is being tried again, after it raised."""
+        return [step for step in self.raised if step.next_attempt is not None and step.invocation_id == self.told.id]
 
     @property
     def at_work(self) -> tuple[str, ...]:
@@ -195,6 +208,8 @@ async def read_session(
     began = time.monotonic()
     runner = backend.runner_of(key)
     told = await runner.explain(**key.arguments)
+    if OPERATOR in identity.roles:
+        told = await with_raised_steps(backend.client, told)
     end = told.event_count if before is None else max(0, min(before, told.event_count))
     start = max(0, end - MOST_EVENTS)
     events: list[Event] = []
@@ -224,6 +239,7 @@ async def _invocations(
     for invocation in told.invocations:
         plan = await backend.plan(told.key, invocation.id, digest=invocation.plan)
         authors = {event.author for event in events if event.invocation_id == invocation.id and event.author != USER}
-        shown.append(Shown(invocation, agent_tree(plan, invocation, authors) if plan is not None else None))
+        tree = agent_tree(plan, invocation, authors) if plan is not None else None
+        shown.append(Shown(invocation, tree, told.raised))
         forms.extend(answer_form(awaited.call, plan) for awaited in invocation.awaits)
     return shown[::-1], forms

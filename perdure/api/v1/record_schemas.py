@@ -167,7 +167,9 @@ class ExplainedInvocation(Resource):
     def of(cls, explained: InvocationExplanation) -> ExplainedInvocation:
         """Return an explanation as a resource."""
         awaits = [AwaitedOf.of(awaited) for awaited in explained.awaits]
-        return cls.model_validate({**explained.model_dump(exclude={"awaits", "arrived"}), "awaits": awaits})
+        return cls.model_validate(
+            {**explained.model_dump(exclude={"awaits", "arrived", "dealt_with"}), "awaits": awaits}
+        )
 
 
 class Explanation(Resource):
@@ -194,7 +196,7 @@ class Explanation(Resource):
     def of(cls, explained: SessionExplanation) -> Explanation:
         """Return an explanation as a resource."""
         return cls(
-            **explained.model_dump(exclude={"invocations", "invocation_count"}),
+            **explained.model_dump(exclude={"invocations", "invocation_count", "raised"}),
             total=explained.invocation_count,
             invocations=[ExplainedInvocation.of(one) for one in explained.invocations],
         )

@@ -71,7 +71,7 @@ def load(order: Order) -> tuple[list[AnyApp], Loaded]:
         DefinitionError: An app that is named itself cannot be loaded.
         click.UsageError: An option of the API is wrong.
     """
-    configure_logging(json=order.options["log_json"], level=order.options["log_level"])
+    configure_logging(json=order.options["log_json"], level=order.options["log_level"], errors=True)
     if order.api is not None:
         # What is wrong with its options is said before anything is started.
         api_config(order.options, order.options["host"])

@@ -240,6 +240,22 @@ async def test_a_step_under_way_and_who_follows_it_go_on_over_a_change(
     assert await dev.word(app_name) == "one"
 
 
+async def test_a_tool_that_raises_is_told_with_its_authors_frames(
+    start: Start, perdure: Perdure, app_name: str, tmp_path: Path
+) -> None:
+    """In the terminal, with what the exception says, and by `perdure explain`."""
+    write_app(tmp_path, app_name, words=WORDS.replace("    return", '    raise LookupError("no word")\n    return'))
+    dev = await start(app_name, "--log-text")
+    failed = await perdure("run", app_name, "hello", "--session", "s", *dev.at)
+    assert failed.code == 1, failed
+    told = await dev.process.read_until("of perdure")
+    explained = await perdure("explain", app_name, "s", *dev.at)
+    for text, indent in ((told, ""), (explained.out, "    ")):
+        assert f"{indent}LookupError: no word\n{indent}  File " in text, text
+        assert f'File "{tmp_path}/{app_name}/words.py", line 8, in say\n' in text
+        assert f'{indent}    raise LookupError("no word")\n' in text
+
+
 async def test_who_wants_no_reload_is_told_that_the_code_differs(
     start: Start, perdure: Perdure, app_name: str, tmp_path: Path
 ) -> None:
