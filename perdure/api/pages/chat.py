@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Annotated
 from uuid import uuid4
 
@@ -79,7 +80,11 @@ async def send(request: Request, key: KeyOf, backend: BackendOf) -> Response:
     if not message.strip():
         raise HTTPException(400, "the message is empty")
     runner = backend.runner_of(key)
-    async with backend.patience():
-        await backend.check_served(key.app)
-        await runner.send_message(**key.arguments, message=message, request_id=request_id_of(given))
+    with ExitStack() as unless_sent:
+        # The page's stream may come a moment later.
+        unless_sent.callback(runner.expect_tokens(**key.arguments))
+        async with backend.patience():
+            await backend.check_served(key.app)
+            await runner.send_message(**key.arguments, message=message, request_id=request_id_of(given))
+        unless_sent.pop_all()
     return RedirectResponse(chat_path(key), 303)

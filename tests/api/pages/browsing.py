@@ -49,8 +49,9 @@ async def opened(
         yield await context.new_page()
     finally:
         await context.close()
-    assert [problem for problem in problems if may_fail not in problem] == []
-    assert outside == []
+    wrong = [problem for problem in problems if may_fail not in problem]
+    assert wrong == [], wrong
+    assert outside == [], outside
 
 
 async def focused(page: Page) -> str:

@@ -157,15 +157,21 @@ async def test_forms_of_other_sites_are_refused(pages: Pages, headers: dict[str,
 
 
 async def test_the_chats_pages_let_nothing_in_from_elsewhere(pages: Pages) -> None:
-    session = fresh()
-    await pages.start("pay", session)
+    session, user = fresh(), fresh()
+    await pages.start("pay", session, user)
     inbox = (await pages.http.get("/")).headers["content-security-policy"]
-    paths = ("/chat", pages.chat(session), pages.chat("nowhere"), "/inbox/static/chat.js", "/inbox/static/chat.css")
+    paths = (
+        "/chat",
+        pages.chat(session, user),
+        pages.chat("nowhere"),
+        "/inbox/static/chat.js",
+        "/inbox/static/chat.css",
+    )
     for path in paths:
         assert (await pages.http.get(path)).headers["content-security-policy"] == inbox
     assert "script-src 'self'" in inbox
     assert "require-trusted-types-for 'script'" in inbox
-    page = await pages.get(pages.chat(session))
+    page = await pages.get(pages.chat(session, user), user)
     assert not re.search(r"<style|<script(?! src=\"/inbox/static/)| style=| on[a-z]+=|javascript:", page)
     assert (await pages.http.get("/chat")).headers["cache-control"] == "no-store"
 

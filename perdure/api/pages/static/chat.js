@@ -135,12 +135,6 @@ async function sendForm(form, button) {
   take(page);
 }
 
-function take(page) {
-  update(page);
-  const { version, took } = page.getElementById("main").dataset;
-  Object.assign(main.dataset, { version, took });
-}
-
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (event.defaultPrevented || !main.dataset.liveUrl || form.method !== "post" || !main.contains(form)) return;

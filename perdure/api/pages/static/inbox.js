@@ -19,6 +19,8 @@ function fetchPage(url, fields) {
   return new Promise((done) => {
     const request = new XMLHttpRequest();
     request.responseType = "document";
+    // Else an answer without a type, as of a server that ends, would be taken for XML, and its mistakes be shown in style.
+    request.overrideMimeType("text/html");
     request.timeout = 60000;
     request.onloadend = () => done({ status: request.status, page: request.response });
     request.open(fields ? "POST" : "GET", url);
@@ -95,17 +97,24 @@ function update(page) {
   if (follows && (arrived.timeline || !inPage)) toEnd();
 }
 
+// Takes over a session's page. Of two that were on their way at once, the older one may come last: it is passed over.
+// If it comes again, the session is another one of the same name.
+let older = 0;
+function take(page) {
+  const { version, took } = page.getElementById("main").dataset;
+  older = Number(version) < Number(main.dataset.version) ? older + 1 : 0;
+  if (older === 1) return;
+  update(page);
+  Object.assign(main.dataset, { version, took });
+}
+
 async function followSession(url) {
   let failures = 0;
   for (;;) {
     await shown();
     // After a failure the server answers at once, with all that there is.
     const { status, page } = await fetchPage(`${url}?seen=${failures ? 0 : main.dataset.version}`);
-    if (status === 200 && page) {
-      update(page);
-      const { version, took } = page.getElementById("main").dataset;
-      Object.assign(main.dataset, { version, took });
-    }
+    if (status === 200 && page) take(page);
     if (status === 404) return;
     signedOut.hidden = status !== 401;
     failures = status === 200 || status === 204 ? 0 : failures + 1;
