@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -82,18 +82,30 @@ class Changes:
     async def _listen(self, folders: Collection[Path], *, recursive: bool) -> None:
         try:
             async for changes in awatch(*folders, watch_filter=self._counts, step=_STEP, recursive=recursive):
-                self._come |= {Path(path) for _, path in changes}
-                self._news.set()
+                self._come.update(file for _, path in changes for file in self._files_of(Path(path)))
+                if self._come:
+                    self._news.set()
         except OSError as error:
             self._failure = error
             self._news.set()
 
     def _counts(self, change: Change, path: str) -> bool:
         file = Path(path)
+        if change is Change.added and file.is_dir():
+            return self._is_inside(file / _SETTINGS)
         is_code = file.suffix in _CODE and not file.name.startswith(".")
         if not is_code and not file.name.startswith(_SETTINGS):
             return False
         return file.parent in self._beside or self._is_inside(file)
+
+    def _files_of(self, path: Path) -> Iterator[Path]:
+        """Yield what changed: of a folder that was added, the files that were in it before it was watched."""
+        if not path.is_dir():
+            yield path
+            return
+        for file in path.rglob("*"):
+            if file.is_file() and self._counts(Change.added, str(file)):
+                yield file
 
     def _is_inside(self, file: Path) -> bool:
         for folder in self._folders:

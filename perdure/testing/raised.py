@@ -27,6 +27,10 @@ class Raised(logging.Filter):
         """The task queues that are looked at."""
         self._places: dict[str, str] = {}
         _LOGGER.addFilter(self)
+        self._level = _LOGGER.level
+        if not _LOGGER.isEnabledFor(logging.WARNING):
+            # Else there is no line to be looked at.
+            _LOGGER.setLevel(logging.WARNING)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep where the last step of a session failed; returns whether the line stays in the log."""
@@ -44,6 +48,7 @@ class Raised(logging.Filter):
     def close(self) -> None:
         """Look no more."""
         _LOGGER.removeFilter(self)
+        _LOGGER.setLevel(self._level)
 
 
 def _place(error: BaseException) -> str:

@@ -133,7 +133,8 @@ def test_commands_print_through_one_module() -> None:
     folder = Path(cli.__file__).parent
     found: list[str] = []
     for file in sorted(folder.rglob("*.py")):
-        if file.name == "output.py":
+        if file.name == "output.py" or (file.parent.name == "talk" and file.name in ("keyboard.py", "screen.py")):
+            # A conversation writes, and reads, through these two.
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call):

@@ -62,6 +62,7 @@ async def page(
         "TEMPORAL_NAMESPACE": namespace,
         "PYTHONUNBUFFERED": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_PLUGINS": "perdure.testing.plugin",
         "PATH": os.pathsep.join((str(bin_folder), str(find_temporal().parent), os.environ["PATH"])),
     }
     monkeypatch.chdir(tmp_path)
