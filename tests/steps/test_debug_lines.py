@@ -16,7 +16,6 @@ from perdure.journal.events import Event
 from perdure.journal.tool_output import ToolOutput
 from perdure.logs import configure_logging
 from perdure.steps.debug_lines import log_answer, log_call, log_request, log_result
-from tests.adk import support as adk
 from tests.workflows.support import agent, calls, make_app, serving, text
 
 BLOB = types.Content(
@@ -81,6 +80,8 @@ def look(city: str) -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["perdure", "google.adk"])
 async def test_a_turn_can_be_read_in_the_log(client: Client, app_name: str, kind: str) -> None:
     native = agent("clerk", [calls("look", city="Oslo"), text("It rains.")], [look])
+    from tests.adk import support as adk
+
     of_adk = adk.agent("clerk", adk.call("look", city="Oslo"), adk.say("It rains."), tools=[look])
     app: AnyApp = make_app(app_name, native) if kind == "perdure" else adk.make_app(app_name, of_adk)
     stream = io.StringIO()
