@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sysconfig
-import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
-from perdure.agents.frames import is_users
+from perdure.tracebacks import folded, raised
 
 __all__ = ["Raised"]
 
-_LIBRARIES = tuple(Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib", "platlib"))
 _LOGGER = logging.getLogger("temporalio.activity")
 
 
@@ -38,29 +34,16 @@ class Raised(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if error is None or step.get("task_queue") not in self.apps:
             return True
-        self._places[str(step.get("workflow_id"))] = _place(error)
+        errors = raised(error)
+        of_app = any(one.place is not None for one in errors)
+        self._places[str(step.get("workflow_id"))] = folded(errors) if of_app else ""
         return False
 
     def where(self, workflow_id: str) -> str:
-        """Return the lines of users' code that the last failure of a session came from; empty if it came from none."""
+        """Return how the last failure of a session came out of users' code; empty if it came from none."""
         return self._places.get(workflow_id, "")
 
     def close(self) -> None:
         """Look no more."""
         _LOGGER.removeFilter(self)
         _LOGGER.setLevel(self._level)
-
-
-def _place(error: BaseException) -> str:
-    found: BaseException | None = error
-    while found is not None:
-        frames = traceback.extract_tb(found.__traceback__)
-        own = [index for index, frame in enumerate(frames) if _is_own(frame.filename)]
-        if own:
-            return "".join(traceback.format_list(frames[own[0] :])).rstrip()
-        found = found.__cause__
-    return ""
-
-
-def _is_own(filename: str) -> bool:
-    return is_users(filename) and not any(map(Path(filename).is_relative_to, _LIBRARIES))

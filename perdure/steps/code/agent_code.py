@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-from perdure.agents.frames import is_users
 from perdure.journal.entries import FailureCaught
 from perdure.journal.events import Event
 from perdure.steps.base import StepOutput
 from perdure.steps.code.played_log import PlayedLog
+from perdure.tracebacks import raised
 
 
 class Code(ABC):
@@ -67,10 +67,5 @@ class Code(ABC):
 
 def where(error: BaseException) -> str:
     """Return the line of the users' code that raised an error, as in ` (flow.py:10)`; empty if none did."""
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if is_users(code.co_filename):
-            line = f" ({code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return line
+    place = raised(error)[0].place
+    return f" ({place})" if place is not None else ""
