@@ -49,7 +49,7 @@ docs: site
 
 # The site alone, in the folder `site`, made by tools in an environment of their own.
 site: $(SITE_VENV)/.setup-done
-	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict
 
 $(SITE_VENV)/.setup-done: tests/docs.lock | $(STAMP)
 	$(UV) venv --quiet --clear --python $(BIN)/python $(SITE_VENV)
