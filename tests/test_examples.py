@@ -20,7 +20,7 @@ from examples import demo
 from examples.story_flow.flow import Step
 from perdure import Event, InvocationFailed, Runner
 from perdure.compiler.loading import load_native_app
-from perdure.compiler.registry import lookup
+from perdure.compiler.registry import register
 from perdure.compiler.served import load_apps
 from perdure.messages.session import InvocationResult
 from tests.workflows.support import serving
@@ -109,7 +109,7 @@ async def check_story(runner: Runner, session_id: str) -> None:
 )
 def test_each_example_can_be_served(target: str, name: str, root: str) -> None:
     [app] = load_apps([str(ROOT / "examples" / target)])
-    plan = lookup(app.name).plan
+    plan = register(app).plan
     assert (plan.app, plan.root.name, plan.resumable) == (name, root, True)
 
 

@@ -225,16 +225,3 @@ def _compiled(app: AnyApp) -> AnyRegistry:
     if isinstance(app, BrokenApp):
         return BrokenRegistry(app)
     return Registry(app) if isinstance(app, App) else app.open(app)
-
-
-def lookup(app_name: str) -> AnyRegistry:
-    """Return the registry of an app.
-
-    Raises:
-        NotRegistered: This process does not serve it.
-    """
-    registry = _registries.get(app_name)
-    if registry is None:
-        served = ", ".join(map(repr, _registries)) or "none"
-        raise NotRegistered(f"this worker does not serve the app {app_name!r}; it serves: {served}")
-    return registry

@@ -10,7 +10,7 @@ from perdure.agents.custom import BaseAgent, InvocationContext, ReadonlyContext
 from perdure.agents.definitions import App, LlmAgent
 from perdure.agents.tools import FunctionTool
 from perdure.compiler import registry
-from perdure.compiler.registry import NotRegistered, lookup, register
+from perdure.compiler.registry import NotRegistered, register
 from perdure.errors import DefinitionError
 from perdure.journal.events import Event
 from perdure.models.registry import LLMRegistry
@@ -80,8 +80,6 @@ def test_what_is_missing_is_named() -> None:
         found.custom_agent("nobody")
     with pytest.raises(NotRegistered, match="no function 'search'"):
         found.activity("search")
-    with pytest.raises(NotRegistered, match=r"does not serve the app 'other'; it serves: 'registry_app'"):
-        lookup("other")
 
 
 def test_models_are_those_of_the_agents(scripted_name: str) -> None:
@@ -101,14 +99,12 @@ def test_an_app_is_registered_once_and_replaced_by_another() -> None:
     app = make_app()
     first = register(app)
     assert register(app) is first
-    assert lookup("registry_app") is first
-    second = register(make_app())
+    other = make_app()
+    second = register(other)
     assert second is not first
-    assert lookup("registry_app") is second
+    assert register(other) is second
 
 
 def test_a_wrong_app_is_not_registered() -> None:
     with pytest.raises(DefinitionError, match="has no model"):
         register(App(name="wrong", root_agent=LlmAgent(name="a")))
-    with pytest.raises(NotRegistered, match="it serves: none"):
-        lookup("wrong")

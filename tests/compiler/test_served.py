@@ -17,7 +17,7 @@ from perdure.cli.output import warn_of_broken
 from perdure.client import Runner
 from perdure.compiler.folders import agents_in, imports_adk, imports_perdure, is_agent
 from perdure.compiler.loading import load_app
-from perdure.compiler.registry import NotRegistered, Registry, lookup, register
+from perdure.compiler.registry import NotRegistered, Registry, register
 from perdure.compiler.served import load_apps
 from perdure.errors import DefinitionError, InvocationFailed
 from perdure.journal.projection import Projection
@@ -179,7 +179,7 @@ def test_the_code_of_what_a_session_began_is_missing_there(app_name: str) -> Non
     broken = BrokenApp(app_name, "no such key", "import")
     registry = register(broken)
     assert isinstance(registry, Registry)
-    assert lookup(app_name) is register(broken)
+    assert register(broken) is registry
     for ask in (
         lambda: registry.model(LlmNode(name="greeter", model="gemini-2.5-flash")),
         lambda: registry.tool("greeter", "look"),
