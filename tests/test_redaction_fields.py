@@ -17,8 +17,8 @@ from perdure.journal import entries as journal
 from perdure.journal import tool_output
 from perdure.journal.packing import unpack
 from perdure.messages import claims, rollout
-from perdure.messages import kept_results as result_messages
 from perdure.messages import large_requests as sent_ahead
+from perdure.messages import oversized_results as result_messages
 from perdure.messages import session as messages
 from perdure.messages import shared_state as state_messages
 from perdure.messages.session import JournalSlice, SessionInput

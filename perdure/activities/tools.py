@@ -20,8 +20,8 @@ from perdure.compiler.registry import NotRegistered
 from perdure.errors import CredentialError, message_of
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
-from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.keys import SessionKey
+from perdure.messages.oversized_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
 from perdure.rules.large_results import MAX_RESULT_BYTES

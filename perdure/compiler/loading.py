@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import re
 import sys
-import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -18,16 +17,16 @@ from typing import Any
 from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
-from perdure.agents.frames import is_users
 from perdure.compiler.folders import AGENT_NAMES, YAML, agents_in, imports_adk, imports_perdure
 from perdure.compiler.sources import code_digest, note_code, where_it_begins
 from perdure.errors import DefinitionError, error_text
-from perdure.tracebacks import folded_error
+from perdure.tracebacks import folded_error, is_of_app
 
 __all__ = ["as_app", "load_app", "load_native_app", "trace_of"]
 
 _INSTALL_ADK = "install google.adk with `pip install 'perdure[adk]'`"
-_LIBRARIES = tuple(Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib", "platlib"))
+_PACKAGE = Path(__file__).parent.parent
+"""Where Perdure really is: a folder of somebody's may have its name."""
 _ADKS_OWN_WORDS = re.compile(r"Fail to load '[^']*' (?:module|config)\. ")
 """What google.adk's loader writes in front of the text of an error."""
 
@@ -230,10 +229,15 @@ def trace_of(error: DefinitionError) -> str:
 
 def _place_of(error: BaseException) -> str:
     """Return the line of the user's that an error came from; of a library's, if there is none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    own = [frame for frame in frames if not any(map(Path(frame.filename).is_relative_to, _LIBRARIES))]
-    of_others = [frame for frame in frames if "/google/adk/" not in Path(frame.filename).as_posix()]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_of_app(frame.filename)]
+    of_others = [frame for frame in frames if not _loads_code(frame.filename)]
     return "".join(f" ({frame.filename}:{frame.lineno})" for frame in (own or of_others)[-1:])
+
+
+def _loads_code(file: str) -> bool:
+    """Return whether a file is of what loads an app's code: Perdure, google.adk, or Python's import system."""
+    return file.startswith("<") or "/google/adk/" in Path(file).as_posix() or Path(file).is_relative_to(_PACKAGE)
 
 
 def _app_in(module: ModuleType, name: str) -> AnyApp | None:

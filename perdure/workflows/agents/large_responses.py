@@ -11,7 +11,7 @@ from perdure.errors import EffectFailed
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun
-from perdure.messages.kept_results import KeepResultInput
+from perdure.messages.oversized_results import KeepResultInput
 from perdure.rules.failures import public_text
 from perdure.rules.large_results import Remedy, beginning_length, shortened, too_large, without_actions
 from perdure.rules.tool_responses import requested_confirmation

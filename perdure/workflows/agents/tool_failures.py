@@ -1,4 +1,4 @@
-"""Words the failure of a tool for its model, so that the invocation goes on."""
+"""Says what becomes of a tool that failed: its model is told, or what it had returned by then is kept for a resume."""
 
 from __future__ import annotations
 

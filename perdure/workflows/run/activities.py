@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 from perdure.errors import EffectFailed
 from perdure.journal.entries import Failure, ToolOutput
 from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
-from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
+from perdure.messages.oversized_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import (
     CALL_MODEL,
