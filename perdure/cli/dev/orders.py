@@ -49,7 +49,7 @@ class Loaded:
     apps: tuple[ServedApp, ...]
     files: tuple[Path, ...]
     """The files of their code, as far as it is loaded."""
-    read: tuple[Path, ...]
+    read: tuple[Path, ...] = ()
     """Other files of theirs that their code has opened to read as it was loaded, there or not: prompts, settings."""
 
 
