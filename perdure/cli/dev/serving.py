@@ -17,8 +17,8 @@ from perdure.cli.dev.orders import Loaded, ServedApp
 from perdure.cli.streaming import stream_key
 from perdure.cli.telemetry import telemetry
 from perdure.cli.worker import worker_config
+from perdure.compiler.loading_all import load_apps
 from perdure.compiler.registry import register
-from perdure.compiler.served import load_apps
 from perdure.config import connect
 from perdure.doctor.checks import check_credentials
 from perdure.logs import configure_logging

@@ -67,7 +67,7 @@ async def check_served(
     Raises:
         click.ClickException: None does.
     """
-    from perdure.sessions.served import is_served, served_apps
+    from perdure.sessions.pollers import is_served, served_apps
 
     if await is_served(client, app, _PATIENCE):
         return
