@@ -4,11 +4,11 @@
   then, or did so right before the run was closed, the core gives the workflow that, too, though no workflow task has
   begun that takes it. In the task that comes next the workflow is a step ahead: what it started for the query goes into
   history before the updates of that task, and in every later replay behind them. So such a step is refused, with the
-  query, and the core drops the run (decision 120). Nearest to it: https://github.com/temporalio/sdk-rust/issues/390
+  query, and the core drops the run (decision 009). Nearest to it: https://github.com/temporalio/sdk-rust/issues/390
 - A query that comes with a workflow task is answered while local activities of the task run, since
   https://github.com/temporalio/sdk-rust/pull/1442, and its answer ends the task. What a local activity returned is then
   taken up behind the updates of the next task, and in every later replay before them. So such a query is left without
-  an answer, and the server sends it on when the task is over (decision 120).
+  an answer, and the server sends it on when the task is over (decision 009).
 """
 
 from __future__ import annotations

@@ -303,7 +303,7 @@ class CodeSteps:
                 scope.log.append(ActivityKept(**which, result=result, **self._whose))
 
     def _met(self, failure: EffectFailed, **step: Any) -> None:
-        """Journal a failure: the code is given it again wherever it comes to it (decision 116)."""
+        """Journal a failure: the code is given it again wherever it comes to it (decision 017)."""
         if self._over or self._scope.progress.stopping:
             # The code does not wait for it; or it is due to the stop.
             return
