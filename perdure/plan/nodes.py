@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perdure.plan.answer_schemas import arguments_for
 from perdure.plan.contents import types
+from perdure.plan.output_schemas import arguments_for
 
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
 

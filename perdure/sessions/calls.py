@@ -47,7 +47,7 @@ from perdure.messages.session import (
 from perdure.recovery.stuck import DEADLOCK, check_readable, why_stuck
 from perdure.rules.intake import check_sent
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
-from perdure.sessions.served import pollers_of
+from perdure.sessions.pollers import pollers_of
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 from perdure.views.pages import look
 

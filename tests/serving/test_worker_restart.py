@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from perdure.serving.restarting import Restart
+from perdure.serving.worker_restart import Restart
 from perdure.temporal.core_log import core_logging
 from tests.cli.test_main import Process
 from tests.workflows.support import User, eventually

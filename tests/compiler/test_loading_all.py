@@ -17,8 +17,8 @@ from perdure.cli.output import warn_of_broken
 from perdure.client import Runner
 from perdure.compiler.folders import agents_in, imports_adk, imports_perdure, is_agent
 from perdure.compiler.loading import load_app
+from perdure.compiler.loading_all import load_apps
 from perdure.compiler.registry import NotRegistered, Registry, register
-from perdure.compiler.served import load_apps
 from perdure.errors import DefinitionError, InvocationFailed
 from perdure.journal.projection import Projection
 from perdure.messages.keys import SessionKey
