@@ -152,7 +152,8 @@ class AdkSteps:
         step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
         invocation = session.projection.invocations[at.invocation_id]
         answer = session.projection.loggable_answer(invocation)
-        given = answer or (invocation.message if invocation.agent is None else None)
+        begun = any(event.id == invocation.message.id for event in session.projection.own_events)
+        given = answer or (None if begun else invocation.message)
         changed = None
         if given is not None and given.content is not None:
             content = given.content.model_copy(deep=True)
