@@ -169,7 +169,9 @@ class AdkSteps:
         early = await context.plugin_manager.run_before_run_callback(invocation_context=context)
         if isinstance(early, types.Content):
             event = AdkEvent(invocation_id=at.invocation_id, author="model", content=early)
-            await step.append_event(step.session, await self._contexts.seen(context, event))
+            # ADK 1 shows that to no plugin.
+            event = await self._contexts.seen(context, event) if internals.MAJOR >= 2 else event
+            await step.append_event(step.session, event)
         output = await self._contexts.output(at, step, context)
         ended = isinstance(early, types.Content)
         return replace(output, ended=ended, message=changed if answer is None else None)

@@ -1,4 +1,4 @@
-"""What callbacks, plugins, tools and custom agents see of the session while it grows: what ADK's own runner shows them."""
+"""What callbacks, plugins, tools and custom agents see of a growing session: what ADK's own runner shows them."""
 
 # google.adk 2 calls its composite agents deprecated; apps are made of them.
 # pyright: reportDeprecated=false
