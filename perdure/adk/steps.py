@@ -152,7 +152,8 @@ class AdkSteps:
         step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
         invocation = session.projection.invocations[at.invocation_id]
         answer = session.projection.loggable_answer(invocation)
-        given = answer or (invocation.message if invocation.agent is None else None)
+        begun = any(event.id == invocation.message.id for event in session.projection.own_events)
+        given = answer or (None if begun else invocation.message)
         changed = None
         if given is not None and given.content is not None:
             content = given.content.model_copy(deep=True)
@@ -168,7 +169,9 @@ class AdkSteps:
         early = await context.plugin_manager.run_before_run_callback(invocation_context=context)
         if isinstance(early, types.Content):
             event = AdkEvent(invocation_id=at.invocation_id, author="model", content=early)
-            await step.append_event(step.session, await self._contexts.seen(context, event))
+            # ADK 1 shows that to no plugin.
+            event = await self._contexts.seen(context, event) if internals.MAJOR >= 2 else event
+            await step.append_event(step.session, event)
         output = await self._contexts.output(at, step, context)
         ended = isinstance(early, types.Content)
         return replace(output, ended=ended, message=changed if answer is None else None)

@@ -373,6 +373,8 @@ class Plan(BaseModel):
                 "logs_failures": self.adk.major >= 2 and isinstance(planned.agent, LlmNode),
                 "begins": self.adk.begins and planned.plugins,
                 "ends": self.adk.ends and planned.plugins,
+                # The tool's own runner knows of no resuming: callbacks in there are to see no more than with it.
+                "hides_checkpoints": True,
             }
         )
         # No copy, which would keep what this plan has cached.

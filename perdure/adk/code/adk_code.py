@@ -136,6 +136,10 @@ class AdkCode(Code):
         """Return what it is given of a sub-agent that failed."""
         return SubAgentFailed(failure)
 
+    def told(self, error: Exception) -> str:
+        """Return what an error of its own says, as ADK tells it."""
+        return str(error)
+
 
 class AdkRun(CodeRun[AdkCode]):
     """One run of such code."""

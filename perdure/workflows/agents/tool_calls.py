@@ -75,7 +75,7 @@ class ToolCalls:
             request = confirmation_request(calls, outputs, ids, role=self._asking_role)
         response = response_event(calls, outputs, long_running)
         await self._ask_for_credentials(calls, response, step)
-        first = response if request is not None and self._answers_first(response) else None
+        first = response if request is not None and self.answers_first(response) else None
         if first is not None:
             actions = first.actions.model_copy(update={"skip_summarization": None})
             step.responses.append(await self._log(first.model_copy(update={"actions": actions})))
@@ -127,7 +127,7 @@ class ToolCalls:
         adk = self._scope.plan.adk
         return "model" if adk is not None and adk.major >= 2 else "user"
 
-    def _answers_first(self, response: Event | None) -> bool:
+    def answers_first(self, response: Event | None) -> bool:
         """Return whether responses stand in front of the confirmations that other calls ask for, as in ADK 2."""
         if response is None or self._asking_role != "model":
             return False
