@@ -170,12 +170,21 @@ class _Look:
         return node
 
     def _node(
-        self, agent: BaseAgent, path: str, tree: Tree, *, above: tuple[BaseAgent, ...] = (), as_node: bool = False
+        self,
+        agent: BaseAgent,
+        path: str,
+        tree: Tree,
+        *,
+        above: tuple[BaseAgent, ...] = (),
+        as_node: bool = False,
+        in_node: bool = False,
     ) -> Node:
         path = f"{path}/{agent.name}" if path else agent.name
         if is_graph(agent):
             return self._graph(agent, path, tree)
-        problem = problem_of_agent(agent, as_node=as_node, above=above, in_tool=bool(self.around))
+        problem = problem_of_agent(
+            agent, as_node=as_node, above=above, in_tool=bool(self.around), in_node=in_node
+        )
         part = Part(name=agent.name, path=path, kind=type(agent).__name__)
         if problem is not None:
             part = _refused(part, problem)
@@ -195,7 +204,8 @@ class _Look:
             "name": agent.name,
             "description": agent.description,
             "sub_agents": tuple(
-                self._node(child, path, tree, above=(*above, agent)) for child in tree.children_of(agent)
+                self._node(child, path, tree, above=(*above, agent), in_node=as_node or in_node)
+                for child in tree.children_of(agent)
             ),
         }
         if not runs_itself(agent):

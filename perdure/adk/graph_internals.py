@@ -214,22 +214,22 @@ def _is_input(event: Event, path: str) -> bool:
     return event.author == USER and getattr(event, "node_info").path == path  # noqa: B009 -- not in 1.x
 
 
-def begin_step(session: Session, context: InvocationContext, node: NodeRun, *, after: str, own: bool) -> None:
-    """Let a step's code see its session as an agent does that runs as a node.
+def begin_step(session: Session, context: InvocationContext, node: NodeRun, agent: object, *, after: str) -> None:
+    """Let a step's code see its session as an agent does that runs as a node, or for one that does.
 
     Args:
         session: The step's session.
         context: Its context.
         node: The node.
+        agent: The agent that is the node.
         after: The event behind which the node's run began, by id.
-        own: The agent is the node, not one underneath it.
     """
     bare: Any = context
     bare.node_path, bare.isolation_scope = node.path, node.scope
-    if own and node.input is not None and getattr(context.agent, "mode", None) == "task":
+    if node.input is not None and getattr(agent, "mode", None) == "task":
         # Behind the call by which it was given, which google.adk finds in the log.
         context.user_content = node.input.model_copy(deep=True)
-    elif own and node.input is not None:
+    elif node.input is not None:
         given: Any = Event(author=USER, content=node.input.model_copy(deep=True), branch=context.branch)
         given.node_info.path, given.isolation_scope = node.path, node.scope
         at = next((index for index, event in enumerate(session.events, 1) if event.id == after), 0)
@@ -242,7 +242,7 @@ def take_output(agent: object, event: Event, node: NodeRun) -> Event:
     ADK: `run_llm_agent_as_node`, `NodeRunner._enrich_event`.
 
     Args:
-        agent: The agent that is the node; another value for those underneath it.
+        agent: The agent that is the node.
         event: The event.
         node: The node.
 

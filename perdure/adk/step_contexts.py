@@ -98,8 +98,8 @@ class StepContexts:
         context.agent = callback_returns.watched(agent)
         began = step.began = began_as_node(session, at)
         if began is not None and began.node is not None:
-            own = began.run == at.run
-            graph_internals.begin_step(step.session, context, began.node, after=began.after, own=own)
+            node = step.node = self.agents(at, session).agent(began.agent)
+            graph_internals.begin_step(step.session, context, began.node, node, after=began.after)
         return step, context
 
     async def show_credentials(self, at: Place, session: Snapshot, step: StepSession) -> None:
@@ -129,8 +129,7 @@ class StepContexts:
         """
         began = step.began
         if began is not None and began.node is not None:
-            agent = context.agent if began.run == at.run else None
-            taken = graph_internals.take_output(agent, event, began.node)
+            taken = graph_internals.take_output(step.node, event, began.node)
             return graph_internals.as_logged(await self.seen(context, taken))
         return await self.seen(context, event)
 

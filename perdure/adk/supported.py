@@ -91,7 +91,12 @@ def problem_of_app(name: str, app: App) -> Problem | None:
 
 
 def problem_of_agent(
-    agent: BaseAgent, *, as_node: bool = False, above: Sequence[BaseAgent] = (), in_tool: bool = False
+    agent: BaseAgent,
+    *,
+    as_node: bool = False,
+    above: Sequence[BaseAgent] = (),
+    in_tool: bool = False,
+    in_node: bool = False,
 ) -> Problem | None:
     """Return why an agent cannot be run, apart from its sub-agents and tools.
 
@@ -100,6 +105,7 @@ def problem_of_agent(
         as_node: It runs as a node of a graph.
         above: The agents above it, the root first.
         in_tool: A tool runs its tree.
+        in_node: The first of those above it runs as a node of a graph.
     """
     if is_remote(agent):
         return _problem_of_remote(agent, as_node=as_node)
@@ -110,7 +116,10 @@ def problem_of_agent(
     cls = _class_of(agent)
     if cls is None:
         return Problem(f"{type(agent).__name__} {_NOT_YET}", "use LlmAgent, or an agent with code of your own")
-    problem = _problem_as_node(agent) if as_node else _problem_of_mode(mode_of(agent), above, in_tool=in_tool)
+    if as_node:
+        problem = _problem_as_node(agent)
+    else:
+        problem = _problem_of_mode(mode_of(agent), above, in_tool=in_tool, in_node=in_node)
     if problem is not None:
         return problem
     if getattr(agent, "parallel_worker", None):
@@ -169,7 +178,9 @@ def _problem_of_remote(agent: BaseAgent, *, as_node: bool) -> Problem | None:
     return None
 
 
-def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool) -> Problem | None:
+def _problem_of_mode(
+    mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool, in_node: bool
+) -> Problem | None:
     """Return why an agent of a mode cannot run where it stands: google.adk itself does not run it there."""
     if mode is None:
         return None
@@ -183,13 +194,20 @@ def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: b
             f"mode={mode!r}: only an LlmAgent gives tasks to its sub-agents",
             "make it a sub-agent of one, or leave the mode out",
         )
+    if mode == "task" and in_node and mode_of(above[0]) != "task":
+        # google.adk drops the call that gives it its task.
+        return Problem(
+            f"mode='task': {above[0].name!r}, which is a node of a graph, gives no tasks",
+            "give that agent mode='task', too, or make this one mode='single_turn'",
+        )
     return None
 
 
 def _problem_as_node(agent: BaseAgent) -> Problem | None:
     """Return why an agent cannot run as a node of a graph."""
-    if isinstance(agent, LlmAgent) and agent.sub_agents:
-        return Problem(f"an agent that is a node of a graph and has sub_agents {_NOT_YET}", "make them nodes, too")
+    if isinstance(agent, LlmAgent) and agent.sub_agents and getattr(agent, "mode", None) == "chat":
+        # google.adk's graph stops behind it, as it has no output.
+        return Problem(f"mode='chat' of a node that has sub_agents {_NOT_YET}", "leave the mode out")
     return None
 
 

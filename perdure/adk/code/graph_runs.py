@@ -272,9 +272,14 @@ class GraphRun(AdkRun):
         for event in list(run.log):
             self._given.add(event.id)
             self._show_held(event.id)
+            if _path_of(event) != node.path:
+                # Of a node underneath, whose output is its own.
+                await self._show(self._past.places.of_event.get(event.id, 0))
+                continue
             shown: Any = self.code.as_given(event)
-            # The workflow has waited for its answers.
+            # The workflow has waited for its answers, and has run whom it handed over to.
             shown.long_running_tool_ids = None
+            shown.actions.transfer_to_agent = None
             try:
                 yield shown
             finally:
