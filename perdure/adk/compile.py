@@ -182,9 +182,7 @@ class _Look:
         path = f"{path}/{agent.name}" if path else agent.name
         if is_graph(agent):
             return self._graph(agent, path, tree)
-        problem = problem_of_agent(
-            agent, as_node=as_node, above=above, in_tool=bool(self.around), in_node=in_node
-        )
+        problem = problem_of_agent(agent, as_node=as_node, above=above, in_tool=bool(self.around), in_node=in_node)
         part = Part(name=agent.name, path=path, kind=type(agent).__name__)
         if problem is not None:
             part = _refused(part, problem)

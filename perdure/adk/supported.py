@@ -178,9 +178,7 @@ def _problem_of_remote(agent: BaseAgent, *, as_node: bool) -> Problem | None:
     return None
 
 
-def _problem_of_mode(
-    mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool, in_node: bool
-) -> Problem | None:
+def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool, in_node: bool) -> Problem | None:
     """Return why an agent of a mode cannot run where it stands: google.adk itself does not run it there."""
     if mode is None:
         return None

@@ -332,11 +332,7 @@ def shown(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     # Branches and paths name calls.
     for event in json.loads(re.sub(r"@adk-[-0-9a-f]+", "@CALL", json.dumps(events))):
-        kept = {
-            key: value
-            for key, value in event.items()
-            if key in _COUNTS
-        }
+        kept = {key: value for key, value in event.items() if key in _COUNTS}
         for part in kept.get("content", {}).get("parts", []):
             for name in ("functionCall", "functionResponse"):
                 part.get(name, {"id": None}).pop("id", None)
@@ -744,7 +740,7 @@ async def test_a_node_hands_over_to_its_sub_agent_which_speaks_for_it(client: Cl
 
     expert = agent("expert", call("ask"), say("expertly"), tools=[LongRunningFunctionTool(ask)])
     clerk = agent("clerk", call("transfer_to_agent", agent_name="expert"), sub_agents=[expert])
-    graph = Workflow(name="handing", edges=[("START", clerk, lambda_after)])
+    graph = Workflow(name="handing", edges=[("START", clerk, follow)])
     async with serving(client, app_of(app_name, graph)) as user:
         await user.create()
         view = await user.run("go")
@@ -755,8 +751,10 @@ async def test_a_node_hands_over_to_its_sub_agent_which_speaks_for_it(client: Cl
         events = await user.events()
     assert events[-1].output == "after expertly"
     spoken = [event for event in events if event.author == "expert" and event.text]
-    assert [(event.text, (event.node_info or {}).get("path")) for event in spoken] == [("expertly", "handing@1/clerk@1")]
+    assert [(event.text, (event.node_info or {}).get("path")) for event in spoken] == [
+        ("expertly", "handing@1/clerk@1")
+    ]
 
 
-def lambda_after(node_input: str) -> str:
+def follow(node_input: str) -> str:
     return f"after {node_input}"

@@ -17,6 +17,7 @@ from typing import Any
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
+from google.adk.events.event_actions import EventActions
 
 from perdure.adk import graph_internals, internals
 from perdure.adk.code.adk_code import AdkCode, AdkRun
@@ -117,10 +118,13 @@ class GraphRun(AdkRun):
         at_work |= {path for path, events in logged.items() if path not in self._passed and not _tells(events)}
         shown = self.code.session.session.events
         invocation = self._at.invocation_id
-        for event in list(shown):
+        for index, event in enumerate(list(shown)):
             info: Any = getattr(event, "node_info")  # noqa: B009 -- not in 1.x
             if event.invocation_id == invocation and info.path in at_work:
                 self._held[event.id] = event
+            elif event.invocation_id == invocation and event.actions.transfer_to_agent:
+                # The workflow has run whom it handed over to.
+                shown[index] = event.model_copy(update={"actions": _stays(event.actions)})
         shown[:] = [event for event in shown if event.id not in self._held]
 
     def _show_held(self, id: str) -> None:
@@ -279,7 +283,7 @@ class GraphRun(AdkRun):
             shown: Any = self.code.as_given(event)
             # The workflow has waited for its answers, and has run whom it handed over to.
             shown.long_running_tool_ids = None
-            shown.actions.transfer_to_agent = None
+            shown.actions = _stays(shown.actions)
             try:
                 yield shown
             finally:
@@ -293,6 +297,11 @@ class GraphRun(AdkRun):
         path, number = key
         runs = [run for run in self._past.run.children if run.node is not None and run.node.path == path]
         return runs[number - 1] if number <= len(runs) else None
+
+
+def _stays(actions: EventActions) -> EventActions:
+    """Return actions without the transfer, of which google.adk would run the agent once more."""
+    return actions.model_copy(update={"transfer_to_agent": None})
 
 
 def _path_of(event: Event) -> str:
