@@ -23,6 +23,7 @@ else:
 
 __all__ = [
     "agents_of",
+    "built",
     "fields_of",
     "function_of",
     "is_copy",
@@ -91,7 +92,7 @@ def _walk(node: Any) -> Iterator[Any]:
         if function is not None:
             left += _run_by(function)
         elif is_leaf(node) and tool_of(node) is None:
-            left += [_built(held) for held in values_in(fields_of(node), BaseNode)]
+            left += [built(held) for held in values_in(fields_of(node), BaseNode)]
             left += _run_by(graph_internals.code_of(node))
 
 
@@ -102,14 +103,15 @@ def _run_by(function: Callable[..., Any]) -> list[Any]:
     except (TypeError, ValueError):
         return []
     named = [*variables.globals.values(), *variables.nonlocals.values()]
-    return [_built(node) for node in values_in(named, BaseNode)]
+    return [built(node) for node in values_in(named, BaseNode)]
 
 
 _BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Agents as google.adk builds them to run them as nodes, by the agent's id: for as long as anybody has them."""
 
 
-def _built(node: Any) -> Any:
+def built(node: Any) -> Any:
+    """Return a node as google.adk builds it to run it: an agent in the same copy each time."""
     if not isinstance(node, BaseAgent):
         return node
     built = _BUILT.get(id(node))

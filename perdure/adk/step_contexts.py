@@ -64,6 +64,10 @@ class StepContexts:
         output = StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
         return await self._services.credentials.step(at.key, output, at.agent)
 
+    async def logged(self, at: Place, step: StepSession) -> StepOutput:
+        """Return what a step has logged, and no more of what it adds."""
+        return await self._services.credentials.step(at.key, StepOutput(events=tuple(step.logged)), at.agent)
+
     async def state(self, at: Place, session: Snapshot) -> dict[str, Any]:
         """Return the state as an invocation's code sees it."""
         return await self._services.credentials.state(at.key, session.projection, at.invocation_id)

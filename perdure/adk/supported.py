@@ -20,6 +20,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
 from perdure.adk.graphs import agents_of, fields_of, is_graph, values_in
+from perdure.adk.node_tools import held_by_tools
 
 __all__ = [
     "HONOURED",
@@ -218,9 +219,11 @@ def sub_agents_of(agent: BaseAgent) -> list[BaseAgent]:
 
 
 def held_by(agent: BaseAgent) -> list[BaseAgent]:
-    """Return the agents that a custom agent has beside its sub-agents: in fields of its own."""
-    if is_graph(agent) or not is_custom(agent):
+    """Return the agents that an agent has beside its sub-agents: a custom one in fields of its own, others in tools."""
+    if is_graph(agent):
         return []
+    if not is_custom(agent):
+        return held_by_tools(agent) if isinstance(agent, LlmAgent) else []
     fields = {name: value for name, value in fields_of(agent).items() if name not in ("sub_agents", "parent_agent")}
     found: dict[int, BaseAgent] = {id(one): one for one in values_in(fields, BaseAgent)}
     known = {id(one) for one in (agent, *sub_agents_of(agent))}

@@ -128,6 +128,8 @@ class ToolPlan(BaseModel):
     """Of google.adk's: the app's plugins look at that agent's run, too."""
     delegates: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=_is_unset)
     """Of google.adk 2: a call hands a task to the sub-agent of the tool's name, whose mode this is."""
+    runs_nodes: bool = Field(default=False, exclude_if=_is_unset)
+    """Of google.adk 2: its code runs nodes, so it runs as a graph does; it is a node below its agent, too."""
 
 
 class AdkRules(BaseModel):
@@ -268,6 +270,8 @@ class CustomNode(_Node):
     """`MODULE:QUALNAME` of the class, by which an agent is found that was renamed."""
     graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
     """Of a graph of google.adk's: its picture. It runs as custom agents do, and each of its nodes is a step."""
+    tool: str | None = Field(default=None, exclude_if=_is_unset)
+    """Of an agent's tool that runs nodes: its name; the node's is `AGENT.TOOL`. Such code runs as a graph's."""
 
 
 class RefusedNode(_Node):
@@ -389,14 +393,14 @@ class Plan(BaseModel):
 
     def transfer_targets(self, node: LlmNode) -> list[Node]:
         """Return the agents that an LLM agent may transfer to. ADK: `flows/llm_flows/agent_transfer.py`."""
-        targets = [child for child in node.sub_agents if not _does_tasks(child)]
+        targets = [child for child in node.sub_agents if _takes_over(child)]
         parent = self.parents.get(node.name)
         if not isinstance(parent, LlmNode):
             return targets
         if not node.disallow_transfer_to_parent:
             targets.append(parent)
         if not node.disallow_transfer_to_peers:
-            targets.extend(peer for peer in parent.sub_agents if peer.name != node.name and not _does_tasks(peer))
+            targets.extend(peer for peer in parent.sub_agents if peer.name != node.name and _takes_over(peer))
         return targets
 
     def delegator(self, name: str) -> str:
@@ -409,6 +413,10 @@ class Plan(BaseModel):
 
 def _does_tasks(node: Node) -> bool:
     return isinstance(node, LlmNode) and node.mode is not None
+
+
+def _takes_over(node: Node) -> bool:
+    return not _does_tasks(node) and not (isinstance(node, CustomNode) and node.tool is not None)
 
 
 def _walk(node: Node) -> Iterator[Node]:

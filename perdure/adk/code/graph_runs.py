@@ -31,7 +31,7 @@ from perdure.steps.base import Place, StepOutput
 from perdure.steps.code.code_runs import TURNS, running
 from perdure.steps.code.past import Past
 
-__all__ = ["GraphRun", "RunSync"]
+__all__ = ["GraphRun", "RunSync", "ends_node", "path_of"]
 
 RunSync = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 """Runs a function that is not async, with its arguments."""
@@ -104,9 +104,9 @@ class GraphRun(AdkRun):
     def _begin(self, past: Past) -> None:
         logged = defaultdict[str, list[Event]](list)
         for event in past.run.own:
-            logged[_path_of(event)].append(event)
+            logged[path_of(event)].append(event)
         self._known = {path: list(_of_last_attempt(events)) for path, events in logged.items()}
-        self._passed = {_path_of(event) for event in past.places.marks}
+        self._passed = {path_of(event) for event in past.places.marks}
         self._own, self._checkpoints = len(past.run.own), past.run.checkpoints
         self._hold_back(past, logged)
         self._task = asyncio.create_task(self._run())
@@ -238,7 +238,7 @@ class GraphRun(AdkRun):
         if not is_leaf(node):
             return await run()
         if path in self._passed:
-            return graph_internals.ended_without(runner, path)
+            return graph_internals.ended_with(runner, path)
         self._at_work.add(path)
         try:
             context = await run()
@@ -276,7 +276,7 @@ class GraphRun(AdkRun):
         for event in list(run.log):
             self._given.add(event.id)
             self._show_held(event.id)
-            if _path_of(event) != node.path:
+            if path_of(event) != node.path:
                 # Of a node underneath, whose output is its own.
                 await self._show(self._past.places.of_event.get(event.id, 0))
                 continue
@@ -304,16 +304,18 @@ def _stays(actions: EventActions) -> EventActions:
     return actions.model_copy(update={"transfer_to_agent": None})
 
 
-def _path_of(event: Event) -> str:
+def path_of(event: Event) -> str:
+    """Return the node's path that an event tells; empty if it tells none."""
     return str((event.node_info or {}).get("path") or "")
 
 
 def _has_ended(run: AgentRun) -> bool:
     """Return whether an agent's run has; a log from elsewhere may tell so by its output only."""
-    return run.ended or any(map(_is_result, run.log))
+    return run.ended or any(map(ends_node, run.log))
 
 
-def _is_result(event: Event) -> bool:
+def ends_node(event: Event) -> bool:
+    """Return whether an event has what a node gives."""
     message = (event.node_info or {}).get("messageAsOutput")
     return bool(message or event.output is not None or event.actions.route is not None)
 
@@ -323,7 +325,7 @@ def _tells(events: Sequence[Event]) -> bool:
     last = events[-1]
     if last.error_code is not None or last.long_running_tool_ids:
         return bool(last.long_running_tool_ids)
-    return any(map(_is_result, _of_last_attempt(events)))
+    return any(map(ends_node, _of_last_attempt(events)))
 
 
 def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:

@@ -33,6 +33,7 @@ from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_on
 from perdure.workflows.agents.callbacks import authorize, shown_to_plugins
 from perdure.workflows.agents.delegations import given_tasks, instant_finish, run_single_turn, run_task, with_result
 from perdure.workflows.agents.large_responses import fit
+from perdure.workflows.agents.node_tools import run_node_tool
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import told_doubt, told_failure
 from perdure.workflows.agents.tool_runs import run_tool, state_for
@@ -363,6 +364,8 @@ class ToolCalls:
         return output
 
     async def _run_plain(self, tool: ToolPlan, request: ToolInput) -> ToolOutput:
+        if tool.runs_nodes:
+            return await run_node_tool(self._scope, request, self._agent_run)
         if tool.delegates == "single_turn":
             return await run_single_turn(self._scope, tool, request, self._agent_run)
         return await (run_tool if tool.agent is None else run_agent_tool)(self._scope, tool, request)
