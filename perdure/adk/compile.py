@@ -42,10 +42,10 @@ from perdure.agents.durable import Durability, durability_of
 from perdure.compiler.check.findings import Part, Seen, UserCode
 from perdure.compiler.check.hazards import coarser_tool
 from perdure.errors import DefinitionError
+from perdure.plan.graph_shapes import GraphShape
 from perdure.plan.nodes import (
     AdkRules,
     CustomNode,
-    GraphShape,
     LlmNode,
     LoopNode,
     Node,
@@ -113,7 +113,7 @@ def _look(app: AdkApp, *, closely: bool) -> tuple[Plan | None, Seen]:
         return None, looked.seen
     rules = _rules(app, root, looked.hooks)
     plan = Plan(app=app.name, resumable=app.is_resumable, root=node, adk=rules, shows_errors=True, max_llm_calls=500)
-    if is_graph(root) or plan.has_tasks:
+    if is_graph(root) or plan.has_tasks or any(tool.runs_nodes for tool in plan.every_tool):
         # As ADK does: nodes go on behind their answers in any app.
         rules = rules.model_copy(update={"hides_checkpoints": not app.is_resumable})
         plan = plan.model_copy(update={"resumable": True, "adk": rules})

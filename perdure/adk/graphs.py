@@ -11,7 +11,7 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.tools.base_tool import BaseTool
 
 from perdure.adk import graph_internals, internals
-from perdure.plan.nodes import GraphEdge, GraphPoint, GraphShape
+from perdure.plan.graph_shapes import GraphEdge, GraphPoint, GraphShape
 
 if internals.MAJOR >= 2:
     from google.adk.workflow import BaseNode, FunctionNode, Workflow

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.plan.answer_schemas import arguments_for
 from perdure.plan.contents import types
+from perdure.plan.graph_shapes import GraphShape
 
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
 
@@ -230,38 +231,6 @@ class ParallelNode(_Node):
     kind: Literal["parallel"] = "parallel"
 
 
-class GraphEdge(BaseModel):
-    """An edge of a graph."""
-
-    model_config = _FROZEN
-
-    start: str
-    end: str
-    route: tuple[str, ...] = Field(default=(), exclude_if=_is_unset)
-    """Routes that lead along it; none: each output does."""
-
-
-class GraphShape(BaseModel):
-    """What a graph looks like: the nodes by name, and the edges between them. google.adk's `Workflow` decides by it."""
-
-    model_config = _FROZEN
-
-    nodes: tuple[GraphPoint, ...] = ()
-    edges: tuple[GraphEdge, ...] = ()
-
-
-class GraphPoint(BaseModel):
-    """A node of a graph."""
-
-    model_config = _FROZEN
-
-    name: str
-    kind: str
-    """Its class."""
-    graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
-    """Of a graph within the graph."""
-
-
 class CustomNode(_Node):
     """A custom agent: a subclass of `BaseAgent` with its own `_run_async_impl`."""
 
@@ -349,10 +318,15 @@ class Plan(BaseModel):
         """Each node's parent by the node's name; the root has none."""
         return {child.name: node for node in self.nodes.values() for child in node.sub_agents}
 
+    @property
+    def every_tool(self) -> Iterator[ToolPlan]:
+        """The tools of all agents, also of those that tools run."""
+        return (tool for node in self.every_node if isinstance(node, LlmNode) for tool in node.tools)
+
     @cached_property
     def has_local_tools(self) -> bool:
         """Whether a tool runs as a local activity, which is in the middle of a workflow task."""
-        return any(tool.local for node in self.every_node if isinstance(node, LlmNode) for tool in node.tools)
+        return any(tool.local for tool in self.every_tool)
 
     @cached_property
     def _scopes(self) -> dict[tuple[str, str], Plan | None]:
@@ -434,7 +408,6 @@ def _walk_all(root: Node) -> Iterator[Node]:
 
 
 for _cls in (
-    GraphShape,
     ToolPlan,
     _Node,
     LlmNode,

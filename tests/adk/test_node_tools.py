@@ -151,7 +151,7 @@ def shown(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if event.get("actions", {}).get("endOfAgent"):
             continue
         kept = {key: event[key] for key in ("author", "content", "output", "branch", "errorMessage") if key in event}
-        path = (event.get("nodeInfo") or {}).get("path") or ""
+        path = str(event.get("nodeInfo", {}).get("path"))
         # Elsewhere than in graphs Perdure's events have none.
         kept |= {"nodeInfo": event["nodeInfo"]} if "/" in path else {}
         for part in kept.get("content", {}).get("parts", []):

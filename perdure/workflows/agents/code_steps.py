@@ -111,7 +111,8 @@ class CodeSteps:
             if not left:
                 return step
             await scope.wait_for(left)
-            self._begin_again()
+            if self._node.tool is None:
+                self._begin_again()
         return None
 
     async def _take_step(self) -> StepLog:
@@ -191,8 +192,8 @@ class CodeSteps:
             id
             for id, call in scope.projection.calls.items()
             # Its events may have another author; so have those of agents that the code itself runs.
-            if (scope.plan.resumable or self._node.tool) and call.answer != "logged"
-            if call.pending.agent not in agents and call.pending.invocation_id == scope.invocation.id
+            if scope.plan.resumable and call.answer != "logged" and call.pending.agent not in agents
+            if call.pending.invocation_id == scope.invocation.id
         ]
 
     def _begin_again(self) -> None:
