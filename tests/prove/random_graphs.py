@@ -18,7 +18,6 @@ from google.adk.workflow import BaseNode, JoinNode, node
 from hypothesis import strategies as st
 
 from perdure.adk.loading import as_adk_app
-from perdure.adk.trees import walk
 from perdure.agents.adk_app import AnyApp
 from perdure.prove.ledger import Ledger
 from perdure.prove.target import use_script
@@ -88,7 +87,7 @@ def _llm(draw: st.DrawFn, names: Names) -> dict[str, Any]:
 def scripts(drawn: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return what each agent's model says."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for agent in _agents(drawn):
+    for agent in agents_in(drawn):
         name = agent["name"]
         steps: list[dict[str, Any]] = [{"text": f"{name} says {index}"} for index in range(_TEXTS)]
         if agent["calls"] is not None:
@@ -99,11 +98,12 @@ def scripts(drawn: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _agents(drawn: dict[str, Any]) -> Generator[dict[str, Any]]:
+def agents_in(drawn: dict[str, Any]) -> Generator[dict[str, Any]]:
+    """Yield what is drawn of agents; with `models`, they have these, by their names."""
     if drawn["kind"] == "llm":
         yield drawn
     for below in [*drawn.get("stages", ()), *drawn.get("nodes", ())]:
-        yield from _agents(below)
+        yield from agents_in(below)
 
 
 def build(drawn: dict[str, Any]) -> Any:
@@ -208,8 +208,9 @@ def _named(function: Any, name: str) -> Any:
 
 
 def _agent(drawn: dict[str, Any]) -> LlmAgent:
-    name = drawn["name"]
-    helper = LlmAgent(name=f"{name}_helper", model="gemini-2.5-flash")
+    name, models = drawn["name"], drawn.get("models", {})
+    helper_name = f"{name}_helper"
+    helper = LlmAgent(name=helper_name, model=models.get(helper_name, "gemini-2.5-flash"))
 
     def look() -> dict[str, Any]:
         """Look."""
@@ -233,11 +234,4 @@ def _agent(drawn: dict[str, Any]) -> LlmAgent:
         "spend": FunctionTool(spend, require_confirmation=True),
         "consult": consult,
     }
-    return LlmAgent(name=name, model="gemini-2.5-flash", tools=[tools[drawn["calls"]]])
-
-
-def agents_in(graph: Any) -> list[LlmAgent]:
-    """Return a graph's agents, those of its tools, too, in the copies that google.adk runs."""
-    app = as_adk_app(App(name="shop", root_agent=graph), "shop")
-    assert app is not None
-    return [agent for agent in walk(app.app.root_agent) if isinstance(agent, LlmAgent)]
+    return LlmAgent(name=name, model=models.get(name, "gemini-2.5-flash"), tools=[tools[drawn["calls"]]])

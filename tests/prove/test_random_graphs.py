@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from copy import deepcopy
 from typing import Any, cast
 
 import pytest
@@ -68,9 +69,11 @@ def _proof(graph: dict[str, Any], turns: list[dict[str, Any]]) -> ProofScenario:
 
 async def by_adk(graph: dict[str, Any]) -> list[str]:
     """Return what google.adk itself logs of a graph in which nothing waits."""
-    root, said = build(graph), scripts(graph)
-    for agent in agents_in(root):
-        agent.model = Script(*[_parts(step) for step in said[agent.name]])
+    drawn = deepcopy(graph)
+    models = {name: Script(*map(_parts, steps)) for name, steps in scripts(graph).items()}
+    for agent in agents_in(drawn):
+        agent["models"] = models
+    root = build(drawn)
     runner = InMemoryRunner(app=App(name="shop", root_agent=cast(Any, root)))
     await runner.session_service.create_session(app_name="shop", user_id="u", session_id="s")
     message = types.Content(role="user", parts=[types.Part(text="go")])
