@@ -26,9 +26,9 @@ _CLOSING: tuple[Any, ...] = (
 def keep_clients_out() -> None:
     """Let clients that are collected within workflows leave their connections to Python; done once in a process."""
     for kind in _CLOSING:
-        collected = vars(kind).get("__del__") if kind is not None else None
+        collected: Any = getattr(kind, "__del__", None)
         if collected is not None and not hasattr(collected, "__wrapped__"):
-            kind.__del__ = _sparing_workflows(collected)
+            setattr(kind, "__del__", _sparing_workflows(collected))  # noqa: B010 -- pyright
 
 
 def _sparing_workflows(collected: Any) -> Any:

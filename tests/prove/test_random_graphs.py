@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from google.adk.apps.app import App
@@ -74,7 +74,7 @@ async def by_adk(graph: dict[str, Any]) -> list[str]:
     for agent in agents_in(drawn):
         agent["models"] = models
     root = build(drawn)
-    runner = InMemoryRunner(app=App(name="shop", root_agent=cast(Any, root)))
+    runner = InMemoryRunner(app=App(name="shop", root_agent=root))
     await runner.session_service.create_session(app_name="shop", user_id="u", session_id="s")
     message = types.Content(role="user", parts=[types.Part(text="go")])
     async for _ in runner.run_async(user_id="u", session_id="s", new_message=message):
