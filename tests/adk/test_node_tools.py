@@ -213,6 +213,11 @@ async def test_a_node_of_a_tool_asks_a_person(client: Client, app_name: str, res
         assert view.status == "waiting", view.failures
         (asked,) = view.pending
         assert (asked.name, asked.args["message"]) == ("adk_request_input", "Which roof?")
+        (told,) = (await user.runner.explain(**user.who)).invocations
+        assert told.resume.step is not None
+        assert [(one.agent, one.words) for one in told.resume.step.below] == [
+            ("root.ask_user", "the code of tool ask_user goes on; nodes that are done do not run again")
+        ]
         done = await user.answered({asked.id: {"result": "the red one"}})
         assert (done.status, done.id) == ("finished", view.id), done.failures
         responses = [one.response for event in await user.events() for one in event.get_function_responses()]
