@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, cast
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.tools.base_tool import BaseTool
@@ -106,19 +106,29 @@ def _run_by(function: Callable[..., Any]) -> list[Any]:
     return [built(node) for node in values_in(named, BaseNode)]
 
 
-_BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""Agents as google.adk builds them to run them as nodes, by the agent's id: for as long as anybody has them."""
+_BUILT: dict[int, tuple[ref[Any], Any]] = {}
+"""Agents by their ids, with what google.adk builds of them to run them as nodes: for as long as they are there.
+
+A test may have given that another model, so it is to be the same one wherever it is looked for.
+"""
 
 
 def built(node: Any) -> Any:
     """Return a node as google.adk builds it to run it: an agent in the same copy each time."""
     if not isinstance(node, BaseAgent):
         return node
-    built = _BUILT.get(id(node))
-    # Another agent may have had that id.
-    if built is None or not is_copy(built, node):
-        built = _BUILT[id(node)] = graph_internals.build_node(node)
-    return built
+    known, copy = _BUILT.get(id(node), (None, None))
+    if known is None or known() is not node:
+        key = id(node)
+        copy = graph_internals.build_node(node)
+        _BUILT[key] = (ref(node, lambda gone: _forget(key, gone)), copy)
+    return copy
+
+
+def _forget(key: int, gone: ref[Any]) -> None:
+    # Another agent may have that id by now.
+    if key in _BUILT and _BUILT[key][0] is gone:
+        del _BUILT[key]
 
 
 def values_in(given: object, kind: type[Any]) -> Iterator[Any]:
