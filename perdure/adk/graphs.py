@@ -26,6 +26,7 @@ __all__ = [
     "built",
     "fields_of",
     "function_of",
+    "given_as",
     "is_copy",
     "is_graph",
     "is_leaf",
@@ -123,6 +124,11 @@ def built(node: Any) -> Any:
         copy = graph_internals.build_node(node)
         _BUILT[key] = (ref(node, lambda gone: _forget(key, gone)), copy)
     return copy
+
+
+def given_as(agent: BaseAgent) -> BaseAgent | None:
+    """Return the agent of which google.adk built another; `None` if it built none for Perdure."""
+    return next((known() for known, copy in _BUILT.values() if copy is agent), None)
 
 
 def _forget(key: int, gone: ref[Any]) -> None:
