@@ -19,6 +19,7 @@ from google.genai import types
 from perdure.adk import callback_returns, internals
 from perdure.adk.code.adk_code import AdkCode, AdkRun
 from perdure.adk.code.graph_runs import GraphRun
+from perdure.adk.code.tool_runs import begin_tool
 from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.graphs import is_graph
 from perdure.adk.models import ModelStep, model_step
@@ -35,7 +36,7 @@ from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import USER, Event
 from perdure.journal.tasks import task_branch
 from perdure.journal.tool_output import ToolOutput
-from perdure.plan.nodes import ToolPlan
+from perdure.plan.nodes import CustomNode, ToolPlan
 from perdure.steps.base import (
     ATTEMPTS_OF_DEFECTS,
     Callback,
@@ -118,14 +119,22 @@ class AdkSteps:
             "end": self._end_turn,
             "run": self._suspended.run,
             "graph": self._suspended.run,
+            "tool": self._suspended.run,
         }.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _begin_code(self, at: Place, session: Snapshot, past: Past) -> AdkRun:
+        node = past.plan.nodes.get(at.agent)
+        if isinstance(node, CustomNode) and node.tool is not None:
+            return await begin_tool(at, session, past, node, self._contexts, self._run_sync, self._call_code)
         # ADK finds in a graph's session how far it has come.
         graph = is_graph(self._contexts.agents(at, session).agent(at.agent))
         code = await AdkCode.begin(at, session, past, self._contexts, whole=graph)
         return GraphRun(at, code, self._contexts, self._run_sync) if graph else AdkRun(at, code)
+
+    async def _call_code(self, at: Place, call: ToolCall, step: StepSession, context: InvocationContext) -> ToolOutput:
+        assert call.session is not None, "a google.adk tool is given its session"
+        return await self._call_tool(at, call, to_adk(_event_of(call.session, call)), step, context)
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         agent = self._contexts.agents(at, session).agent(at.agent)

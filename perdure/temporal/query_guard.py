@@ -21,6 +21,7 @@ from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.workflow import Info
 
+from perdure.temporal.collected_clients import keep_clients_out
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 
 _QUERY_ALONE = "legacy_query"
@@ -124,6 +125,11 @@ def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
 
 class GuardedRunner(UnsandboxedWorkflowRunner):
     """Runs workflows without a sandbox, guarded: no code of users' runs in them, and Perdure's own needs none."""
+
+    def __init__(self) -> None:
+        """Have nothing but workflows' own code begin tasks in them."""
+        super().__init__()
+        keep_clients_out()
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a new run of a workflow."""

@@ -33,6 +33,7 @@ from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_on
 from perdure.workflows.agents.callbacks import authorize, shown_to_plugins
 from perdure.workflows.agents.delegations import given_tasks, instant_finish, run_single_turn, run_task, with_result
 from perdure.workflows.agents.large_responses import fit
+from perdure.workflows.agents.node_tools import run_node_tool
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import told_doubt, told_failure
 from perdure.workflows.agents.tool_runs import run_tool, state_for
@@ -353,7 +354,7 @@ class ToolCalls:
                 self._keep_final(call, output)
         else:
             try:
-                output = await self._run_plain(tool, request)
+                output = await _run_plain(self._scope, tool, request, self._agent_run)
             except EffectFailed as failure:
                 output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
         self._scope.progress.returned(call_id, partial(self._scope.keep, call_id, output))
@@ -362,11 +363,6 @@ class ToolCalls:
             return refused_transfer(self._scope.plan, tool.name, output)
         return output
 
-    async def _run_plain(self, tool: ToolPlan, request: ToolInput) -> ToolOutput:
-        if tool.delegates == "single_turn":
-            return await run_single_turn(self._scope, tool, request, self._agent_run)
-        return await (run_tool if tool.agent is None else run_agent_tool)(self._scope, tool, request)
-
     async def _log(self, event: Event, *, shown: bool = False) -> Event:
         event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
         if not shown:
@@ -374,6 +370,14 @@ class ToolCalls:
         for response in event.get_function_responses():
             self._scope.progress.logged(response.id or "")
         return await self._scope.log_event(event, self._agent_run)
+
+
+async def _run_plain(scope: Scope, tool: ToolPlan, request: ToolInput, run: AgentRun) -> ToolOutput:
+    if tool.runs_nodes:
+        return await run_node_tool(scope, request, run)
+    if tool.delegates == "single_turn":
+        return await run_single_turn(scope, tool, request, run)
+    return await (run_tool if tool.agent is None else run_agent_tool)(scope, tool, request)
 
 
 def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
