@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -51,17 +52,24 @@ class Raised:
         found = _FRAME.match(frames[-1]) if frames else None
         return f"{_file_name(found['file'])}:{found['line']}" if found is not None else None
 
+    def is_repeated_by(self, error: Raised) -> bool:
+        """Return whether another exception says all that this one says, and so no more than where it passed."""
+        words = self.text.partition(": ")[2]
+        return bool(words) and error.text.endswith(words)
+
 
 def folded(errors: Sequence[Raised]) -> str:
     """Return exceptions with their causes, in lines: what each says, its author's frames, and a line for the others.
 
     Of what only passed through, such as the words of another layer for the same failure, nothing is told where one of
-    its causes was raised in the code of the app.
+    its causes was raised in the code of the app, or where it repeats what its cause says.
 
     Args:
         errors: The exception, its cause, the cause of that, and so on.
     """
-    told = [error for error in errors if error.place is not None] or errors
+    told = [error for error in errors if error.place is not None] or [
+        error for error, cause in zip_longest(errors, errors[1:]) if cause is None or not cause.is_repeated_by(error)
+    ]
     lines: list[str] = []
     for number, error in enumerate(told):
         lines.append(f"caused by {error.text}" if number else error.text)

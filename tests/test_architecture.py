@@ -69,9 +69,9 @@ MAY_USE_ENDS = {
 TEMPORAL_IN_WORKFLOWS = frozenset({"workflow", "common", "exceptions"})
 BANNED_MODULES = frozenset({"time", "random", "uuid", "os", "secrets", "socket", "subprocess", "threading"})
 BANNED_CALLS = re.compile(r"^(?:datetime\.)?(?:datetime|date)\.(?:now|utcnow|today)$|^(?:open|input)$")
-IMPORTS_LATE = ("cli", "models.registry", "testing.plugin")
-"""Loading google-genai takes seconds: a command loads what it needs, a provider is loaded when it is asked for, and the
-plugin is loaded by every pytest of a user's."""
+IMPORTS_LATE = ("cli", "models.registry", "recovery.stuck", "testing.plugin")
+"""Loading google-genai takes seconds: a command loads what it needs, a provider is loaded when it is asked for, what
+rebuilds a journal when one is stuck, and the plugin is loaded by every pytest of a user's."""
 
 MAX_MODULE, MAX_CLASS, MAX_BODY = 450, 300, 60
 MAX_ROOT, MAX_FOLDER, MAX_FLOORS = 9, 25, 14

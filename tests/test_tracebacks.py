@@ -138,3 +138,22 @@ def test_a_library_that_calls_back_is_between_the_authors_frames() -> None:
         list(map(check, TypeAdapter(list[int]).validate_python([1])))
     told = folded_error(caught.value)
     assert told.count(HERE) == 2
+
+
+@pytest.mark.parametrize(
+    ("outer", "told"),
+    [
+        ("ApplicationError: ModelError: no key", ["perdure.errors.ModelError: no key"]),
+        (
+            "ApplicationError: the step failed",
+            ["ApplicationError: the step failed", "perdure.errors.ModelError: no key"],
+        ),
+    ],
+)
+def test_what_only_repeats_its_cause_is_not_told(outer: str, told: list[str]) -> None:
+    said = folded([Raised(outer), Raised("perdure.errors.ModelError: no key")])
+    assert said == "\ncaused by ".join(told)
+
+
+def test_of_types_alone_none_repeats_another() -> None:
+    assert folded([Raised("LookupError"), Raised("ValueError")]) == "LookupError\ncaused by ValueError"

@@ -45,8 +45,11 @@ def telling(what: str) -> Generator[None]:
     except Exception as error:
         names = names_at_work()
         known = reference(names.get("invocation", ""), names.get("agent", ""), names.get("tool", "model"))
-        _log.warning(f"{what} failed", attempt=activity.info().attempt, **fields_of(error, _LOGGER, known))
-        _log.debug(f"{what} failed", exc_info=True)
+        attempt, fields = activity.info().attempt, fields_of(error, _LOGGER, known)
+        _log.warning(f"{what} failed", attempt=attempt, **fields)
+        if attempt == 1 or "exception" in fields:
+            # All frames, below those of the app's code; attempts that fail as the one before tell them no more.
+            _log.debug(f"{what} failed", exc_info=True)
         raise
 
 

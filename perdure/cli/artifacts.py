@@ -9,7 +9,7 @@ import asyncio
 import mimetypes
 import re
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,11 +87,7 @@ def open_artifacts(where: str | None) -> ArtifactService | None:
         return None
     from perdure.artifacts import ArtifactService, FileArtifactService
 
-    if _MODULE.fullmatch(where):
-        return found_in_module(where, "artifacts", ArtifactService, "--artifacts")
-    if Path(where).is_file():
-        raise click.BadParameter(f"{where!r} is a file; name a folder", param_hint="--artifacts")
-    return FileArtifactService(where)
+    return _opened(where, "artifacts", ArtifactService, FileArtifactService)
 
 
 def open_credentials(where: str | None) -> CredentialStore | None:
@@ -104,11 +100,15 @@ def open_credentials(where: str | None) -> CredentialStore | None:
         return None
     from perdure.credentials import CredentialStore, FileCredentialStore
 
+    return _opened(where, "credentials", CredentialStore, FileCredentialStore)
+
+
+def _opened(where: str, name: str, kind: type[_T], in_folder: Callable[[str], _T]) -> _T:
     if _MODULE.fullmatch(where):
-        return found_in_module(where, "credentials", CredentialStore, "--credentials")
+        return found_in_module(where, name, kind, f"--{name}")
     if Path(where).is_file():
-        raise click.BadParameter(f"{where!r} is a file; name a folder", param_hint="--credentials")
-    return FileCredentialStore(where)
+        raise click.BadParameter(f"{where!r} is a file; name a folder", param_hint=f"--{name}")
+    return in_folder(where)
 
 
 def _required(where: str | None) -> ArtifactService:

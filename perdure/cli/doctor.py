@@ -12,6 +12,7 @@ from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, connection_options, json_option
 from perdure.cli.output import say, say_labelled, show_json
 from perdure.errors import PerdureError
+from perdure.plan.only_shown import only_show
 
 if TYPE_CHECKING:
     from perdure.doctor.checks import Check
@@ -40,6 +41,9 @@ def doctor(target: str | None, app: str | None, as_json: bool, connection: Conne
     """
     if target is not None and app is not None:
         raise click.UsageError("TARGET and --app both name the app; give one")
+    if target is None and click.get_current_context().obj is not None:
+        # The process is the command's own, and no app's code comes into it.
+        only_show()
 
     async def check() -> int:
         from perdure.doctor.checks import check_keys, check_machine
@@ -68,12 +72,12 @@ def doctor(target: str | None, app: str | None, as_json: bool, connection: Conne
 
 def _compile(target: str | None) -> tuple[Plan | None, Check | None]:
     """Return the target's plan, and whether it compiles."""
+    if target is None:
+        return None, None
     from perdure.compiler.loading import load_app
     from perdure.compiler.registry import register
     from perdure.doctor.checks import Check
 
-    if target is None:
-        return None, None
     try:
         plan = register(load_app(target)).plan
     except PerdureError as error:

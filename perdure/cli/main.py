@@ -51,13 +51,14 @@ def main(context: click.Context) -> None:
       69   no Temporal server answers
       130  Ctrl-C; what runs in Temporal runs on
     """
-    if context.obj is _OWN_PROCESS and context.invoked_subcommand in {command.name for command in (*_TURNS, *_VIEWS)}:
+    if context.obj is _OWN_PROCESS and context.invoked_subcommand in {command.name for command in _LIGHT}:
         only_show()
 
 
 _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _FILES = (artifacts, export, import_, plan, replay, prove)
+_LIGHT = (*_TURNS, *_VIEWS, export)
 _COMMANDS = (new, dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -142,6 +142,8 @@ def show_outcome(
     for failure in invocation.failures:
         text = f"  agent {failure.agent!r} failed in {failure.step!r}: {failure.cause}"
         say(text, err=True)
+    if invocation.failures:
+        say(f"  where, why:  perdure explain {flags} {shlex.quote(invocation.id)}", err=True)
     if invocation.reason is not None:
         say(f"  {invocation.reason}", err=True)
     if invocation.resumable:

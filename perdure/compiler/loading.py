@@ -17,6 +17,7 @@ from typing import Any
 from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
+from perdure.compiler.adk_warnings import keep_quiet
 from perdure.compiler.env_files import read_env
 from perdure.compiler.folders import AGENT_NAMES, YAML, agents_in, imports_adk, imports_perdure
 from perdure.compiler.sources import code_digest, note_code, where_it_begins
@@ -191,6 +192,7 @@ def _import(name: str, folder: Path) -> ModuleType:
     """Import a module with a folder on the module search path, where it stays: the module is imported again later."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+    keep_quiet()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -13,8 +13,6 @@ from temporalio.service import RPCError
 from perdure.errors import EncryptionError, SessionStuck
 from perdure.journal.entries import Entry
 from perdure.recovery.decoding import decode
-from perdure.recovery.salvage import length_outside, salvage, shared_writes
-from perdure.recovery.slices import read_archive
 from perdure.temporal.payloads import FAULT
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 
@@ -130,6 +128,10 @@ async def read_from_history(
         LogError: The history does not hold all of it.
         EncryptionError: The client lacks the key that the run began with.
     """
+    # Imported late: every command asks here whether its session is stuck, few are, and what rebuilds journals is large.
+    from perdure.recovery.salvage import length_outside, salvage, shared_writes
+    from perdure.recovery.slices import read_archive
+
     await check_readable(client, handle.id, handle.run_id)
     history = await handle.fetch_history()
     converter = client.data_converter

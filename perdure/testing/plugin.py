@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from perdure.compiler.adk_warnings import keep_quiet
+
 if TYPE_CHECKING:
     from perdure.testing.fixture import Perdure
     from perdure.testing.server import Server
@@ -23,8 +25,12 @@ _ASYNC_MARKS = ("asyncio", "anyio", "trio")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure() -> None:
-    """Keep pytest-asyncio from warning of a setting of its own, which no test with the fixture depends on."""
+    """Keep pytest-asyncio from warning of a setting of its own, which no test with the fixture depends on.
+
+    And google.adk of what Perdure asks for, as wherever an app is loaded.
+    """
     warnings.filterwarnings("ignore", "(?s).*asyncio_default_fixture_loop_scope", pytest.PytestDeprecationWarning)
+    keep_quiet()
 
 
 @pytest.fixture(scope="session")

@@ -341,7 +341,10 @@ async def test_another_users_session_is_not_there(people: People) -> None:
     ]
     for method, url, body in tries:
         answer = await people.ask("ann", method, url, json=body)
-        assert (answer.status_code, answer.json()) == (404, {"detail": NOT_FOUND}), (method, url)
+        assert (answer.status_code, answer.json()) == (
+            404,
+            {"type": "docs/errors.md#sessionnotfound", "detail": NOT_FOUND},
+        ), (method, url)
     there = (await people.ask("bob", "GET", path)).json()
     assert (len(there["events"]), there["state"]) == (3, {})
 

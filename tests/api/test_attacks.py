@@ -239,7 +239,10 @@ async def test_ids_of_another_users_session_open_nothing_in_ones_own(ann: Attack
     taken = await ann.send("POST", path, who="bob", json={"response": "his"}, headers=key)
     assert taken.status_code == 200
     foreign = await ann.send("POST", path, json={"response": "hers"}, headers=key)
-    assert (foreign.status_code, foreign.json()) == (404, {"detail": NOT_FOUND})
+    assert (foreign.status_code, foreign.json()) == (
+        404,
+        {"type": "docs/errors.md#sessionnotfound", "detail": NOT_FOUND},
+    )
     mine, other_call, _ = await ann.waiting()
     path = f"/v1{ann.api.path(mine)}/pending/{other_call}/answer"
     answer = await ann.send("POST", path, json={"response": "hers"}, headers=key)

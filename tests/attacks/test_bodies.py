@@ -126,7 +126,7 @@ async def test_a_long_text_is_no_attack(http: httpx2.AsyncClient) -> None:
     """Commas and brackets in a text are text: a table of figures in a message counts as one value."""
     text = "1,2,[3],{4}\n" * 100_000
     answer = await http.post(SESSIONS, json={"state": {"table": text}, "options": {"a": 1}})
-    assert (answer.status_code, answer.json()) == (400, {"detail": "the options a are not supported"})
+    assert (answer.status_code, answer.json()["detail"]) == (400, "the options a are not supported")
 
 
 JsonValue = st.recursive(

@@ -263,8 +263,11 @@ async def test_run_fails_and_says_how_to_resume_and_the_said_command_works(
     done = await perdure("run", trip, "Again", "--session", "s", *at)
     assert done.code == 1
     assert "agent 'picker' failed in 'model': the model is down" in done.err
-    said = re.search(r"resume it:  perdure (.*)", done.err)
+    why, said = (re.search(rf"{what}:  perdure (.*)", done.err) for what in ("where, why", "resume it"))
+    assert why
     assert said
+    explained = await perdure(*shlex.split(why[1]))
+    assert (explained.code, "failed: agent 'picker' in 'model'" in explained.out) == (0, True), explained.out
     done = await perdure(*shlex.split(said[1]))
     assert (done.code, done.out) == (0, "[picker] Back again.\n[picker] ends\n")
 

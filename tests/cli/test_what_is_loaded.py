@@ -27,6 +27,9 @@ HEAVY = (
     "rich",
     "structlog",
     "temporalio.worker",
+    "perdure.agents",
+    "perdure.compiler.compile",
+    "perdure.recovery.rebuilding",
 )
 
 RUN = """
@@ -95,8 +98,10 @@ async def test_what_looks_at_sessions_and_moves_them_loads_no_google_genai(
         ("effects", trip, *one),
         ("session", "show", trip, *one),
         ("session", "state", trip, "seats=2", *one),
+        ("export", trip, *one),
+        ("doctor", "--app", trip, *at),
     )
-    assert ends == ["2 []", *["0 []"] * 9], said
+    assert ends == ["2 []", *["0 []"] * 11], said
     assert "ask_manager(price=240)" in said
     [call] = [call for _, call in await runner.pending(user_id="user", session_id="s")]
     invocation = call.invocation_id

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated
 from uuid import uuid4
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
 
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
-from perdure.api.auth.standing import StandingOf
 from perdure.api.base.backend import BackendOf, KeyOf
-from perdure.api.pages.news import has_news
 from perdure.api.pages.rendering import CHAT, CHATS, PageRoute, chat_path
 from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
-from perdure.api.pages.showing import Look, show, show_chats
+from perdure.api.pages.showing import Look, show_chats
+from perdure.api.pages.views import add_view
 from perdure.messages.keys import SessionKey
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -44,31 +42,7 @@ async def begin(request: Request, backend: BackendOf, identity: IdentityOf) -> R
     return RedirectResponse(chat_path(key), 303)
 
 
-@router.get(CHAT)
-async def chat(
-    key: KeyOf,
-    backend: BackendOf,
-    identity: IdentityOf,
-    signed_in: SignedIn,
-    before: Annotated[int | None, Query(ge=0)] = None,
-    said: str = "",
-) -> Response:
-    """Show a session as a conversation."""
-    return await show("chat", Look(backend, identity, signed_in, before, said), key)
-
-
-@router.get(CHAT + "/live")
-async def live(
-    key: KeyOf,
-    backend: BackendOf,
-    identity: IdentityOf,
-    standing: StandingOf,
-    seen: Annotated[int, Query(ge=0)],
-) -> Response:
-    """Wait for news of a session, then show it again; 204 if none comes for a while."""
-    if not await has_news(backend, key, seen, standing):
-        return Response(status_code=204)
-    return await show("chat", Look(backend, identity, is_news=True), key)
+add_view(router, "chat", CHAT)
 
 
 @router.post(CHAT + "/messages")

@@ -11,13 +11,12 @@ from fastapi import APIRouter, Query, Response
 
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
-from perdure.api.auth.standing import StandingOf
-from perdure.api.base.backend import BackendOf, KeyOf
+from perdure.api.base.backend import BackendOf
 from perdure.api.pages import chat, forms
-from perdure.api.pages.news import has_news
 from perdure.api.pages.reading import read_inbox
 from perdure.api.pages.rendering import SESSION, PageRoute, page, session_path, static_file
-from perdure.api.pages.showing import SAID, Look, show
+from perdure.api.pages.showing import SAID
+from perdure.api.pages.views import add_view
 from perdure.messages.keys import SessionKey
 from perdure.sessions.pending import Wanted
 
@@ -61,32 +60,6 @@ async def files(name: str) -> Response:
     return static_file(name)
 
 
-@router.get(SESSION)
-async def session(
-    key: KeyOf,
-    backend: BackendOf,
-    identity: IdentityOf,
-    signed_in: SignedIn,
-    before: Annotated[int | None, Query(ge=0)] = None,
-    said: str = "",
-) -> Response:
-    """Show a session."""
-    return await show("session", Look(backend, identity, signed_in, before, said), key)
-
-
-@router.get(SESSION + "/live")
-async def live(
-    key: KeyOf,
-    backend: BackendOf,
-    identity: IdentityOf,
-    standing: StandingOf,
-    seen: Annotated[int, Query(ge=0)],
-) -> Response:
-    """Wait for news of a session, then show it again; 204 if none comes for a while."""
-    if not await has_news(backend, key, seen, standing):
-        return Response(status_code=204)
-    return await show("session", Look(backend, identity, is_news=True), key)
-
-
+add_view(router, "session", SESSION)
 for _part in (forms, chat):
     router.include_router(_part.router)
