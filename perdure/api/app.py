@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +35,9 @@ from perdure.errors import PerdureError
 from perdure.streams.hub import TokenHub
 
 __all__ = ["create_app"]
+
+_PROTOCOLS = {"ag_ui": "perdure.api.ag_ui.routes"}
+"""Modules of routes by the library that they need, which an extra brings."""
 
 _PASSING = (429, 503)
 """What a later request may be spared."""
@@ -76,6 +81,9 @@ def create_app(
     app.state.backend = backend
     for part in (service, health, sessions, artifacts, memory, run, v1, pages):
         app.include_router(part.router)
+    for library, module in _PROTOCOLS.items():
+        if find_spec(library) is not None:
+            app.include_router(import_module(module).router)
     if watch is not None:
         app.asks_for_credentials = True
         app.state.auth_watch = watch
