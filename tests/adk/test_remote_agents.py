@@ -14,6 +14,7 @@ from temporalio.client import Client
 
 from perdure.adk.compile import look_at
 from tests.adk.support import agent, call, make_app, say
+from tests.api.support import Obedient, obedient_app, served
 from tests.workflows.support import serving
 
 pytest.importorskip("a2a", reason="google-adk[a2a] is not installed")
@@ -84,3 +85,28 @@ def test_a_mode_of_one_is_refused_by_name() -> None:
     refused = look_at(make_app("shop", desk)).refused
     assert refused is not None
     assert "mode='task' of a remote agent is not supported yet" in (refused.reason or "")
+
+
+@pytest.mark.server
+@pytest.mark.process
+async def test_one_of_perdures_own_waits_and_is_answered_over_a_restart(client: Client, app_name: str) -> None:
+    """Its task is an invocation in a session of the far app; the call that waits there waits here, too."""
+    model = Obedient()
+    far_app = obedient_app(f"far_{app_name}", model)
+    async with served(client, far_app, model) as api:
+        leaf = remote(f"{api.url}/a2a/{api.app}")
+        app = make_app(app_name, agent("desk", call("transfer_to_agent", agent_name="far"), sub_agents=[leaf]))
+        async with serving(client, far_app), serving(client, app) as user:
+            await user.create()
+            view = await user.run("ask")
+            [pending] = view.pending
+            assert (view.status, pending.name, pending.args, pending.agent) == (
+                "waiting",
+                "approve",
+                {"sum": 12},
+                "far",
+            )
+        async with serving(client, far_app), serving(client, app):
+            view = await user.answered({pending.id: {"ok": True}})
+            assert view.status == "finished", view.failures
+            assert (await user.log())[-1] == 'far: answered: {"ok": true}'

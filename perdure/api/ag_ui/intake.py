@@ -16,10 +16,11 @@ from perdure.api.ag_ui.telling import own_keys
 from perdure.api.auth.identity import Identity
 from perdure.api.base.attribution import answer_metadata
 from perdure.api.base.backend import Backend
+from perdure.api.base.questions import questions_of
 from perdure.api.v1.addressing import Where
 from perdure.errors import CallNotFound, InvalidMessage, SessionExists, SessionNotFound
-from perdure.messages.session import InvocationResult, InvocationView, SessionView
-from perdure.views.forms.asked import Question, question_of
+from perdure.messages.session import InvocationResult, SessionView
+from perdure.views.forms.asked import Question
 from perdure.views.forms.declared import given_answer
 
 _RESUME_ID = "ag-ui:resume"
@@ -42,14 +43,6 @@ class Taken:
     def of(cls, result: InvocationResult, *, answered: bool = False) -> Taken:
         """Return what a session has taken."""
         return cls(result.invocation.id, result.offset, answered=answered)
-
-
-async def questions_of(view: InvocationView, where: Where, backend: Backend) -> list[Question]:
-    """Return what an invocation waits for, oldest first."""
-    if not view.pending:
-        return []
-    plan = await backend.plan(where.key, view.id, digest=view.plan)
-    return [question_of(call, plan) for call in sorted(view.pending, key=lambda call: call.since)]
 
 
 class Intake:
@@ -168,7 +161,8 @@ class Intake:
 
     async def _asked(self, view: SessionView) -> dict[str, Question]:
         """Return what waits in the session, by the ids of the calls."""
-        found = [await questions_of(one, self._where, self._backend) for one in view.invocations]
+        unended = [one for one in view.invocations if one.status != "stopped"]
+        found = [await questions_of(one, self._where.key, self._backend) for one in unended]
         return {question.call.id: question for questions in found for question in questions}
 
     async def _was_taken(self, request: str) -> bool:

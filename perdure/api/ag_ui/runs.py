@@ -8,12 +8,13 @@ from contextlib import ExitStack, aclosing
 from ag_ui import core
 from fastapi import HTTPException
 
-from perdure.api.ag_ui.intake import Intake, Taken, questions_of
+from perdure.api.ag_ui.intake import Intake, Taken
 from perdure.api.ag_ui.interrupts import interrupt_of, other_interrupt
 from perdure.api.ag_ui.messages import messages_of
 from perdure.api.ag_ui.telling import Telling, own_keys
 from perdure.api.auth.standing import Standing
 from perdure.api.base.backend import Backend
+from perdure.api.base.questions import questions_of
 from perdure.api.base.statuses import INTERNAL, log_internal, status_and_detail
 from perdure.api.base.streams import until_gone
 from perdure.api.v1.addressing import Where
@@ -102,7 +103,7 @@ class Run:
     async def _interrupts(self, view: InvocationView) -> list[core.Interrupt]:
         if view.status in ("stopped", "failed"):
             return []
-        found = [interrupt_of(question) for question in await questions_of(view, self._where, self._backend)]
+        found = [interrupt_of(question) for question in await questions_of(view, self._where.key, self._backend)]
         if found or view.status != "waiting":
             return found
         explained = await self._where.runner.explain(**self._where.key.arguments, invocation_id=view.id)
