@@ -146,9 +146,9 @@ async def test_a_stream_begins_with_the_task_and_ends_with_its_status(api: Api) 
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda call_id: new_data_part({"ok": True}),
-        lambda call_id: new_text_part('{"ok": true}'),
-        lambda call_id: function_response(call_id, {"ok": True}),
+        lambda call_id: new_data_part({"ok": 7}),
+        lambda call_id: new_text_part('{"ok": 7}'),
+        lambda call_id: function_response(call_id, {"ok": 7}),
     ],
     ids=["data", "text", "function response"],
 )
@@ -159,7 +159,7 @@ async def test_a_task_that_waits_is_answered_by_its_next_message(api: Api, answe
         [call] = awaited(task)
         assert (state(task), call["name"], call["args"]) == ("input_required", "approve", {"sum": 12})
         task = await client.ask(message(answer(call["id"]), task=task))
-        assert (state(task), texts(task)) == ("completed", ['answered: {"ok": true}'])
+        assert (state(task), texts(task)) == ("completed", ['answered: {"ok": 7}'])
 
 
 async def test_an_approval_says_its_schema_and_takes_no_text(api: Api) -> None:
@@ -275,9 +275,8 @@ async def test_malformed_requests_are_refused(api: Api) -> None:
     assert (await rpc(api, "NoSuchMethod", {}))["error"]["code"] == -32601
     assert (await api.http.post("/a2a/no-name", json={})).status_code == 400
     for method, code in (("CreateTaskPushNotificationConfig", -32003), ("GetExtendedAgentCard", -32007)):
-        assert (await rpc(api, method, {"taskId": "t", "id": "x", "url": "u"}, headers=headers))["error"][
-            "code"
-        ] == code
+        answer = await rpc(api, method, {"taskId": "t", "id": "x", "url": "u"}, headers=headers)
+        assert answer["error"]["code"] == code
 
 
 async def test_a_body_may_not_be_giant(client: TemporalClient, app_name: str) -> None:

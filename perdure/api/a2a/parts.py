@@ -145,7 +145,20 @@ def _data(value: Any) -> Value:
 
 
 def _value(data: Value) -> Any:
-    return MessageToDict(data)
+    return _whole(MessageToDict(data))
+
+
+def _whole(value: Any) -> Any:
+    """Return a value with its numbers as they were sent: in a structure of protobuf's, 12 and 12.0 are the same."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {key: _whole(one) for key, one in cast("Json", value).items()}
+        case list():
+            return [_whole(one) for one in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _object(metadata: Struct) -> Json:
