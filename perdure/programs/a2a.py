@@ -47,7 +47,7 @@ def to_a2a(
 
     Args:
         agent: An app or its root agent, of Perdure's classes or google.adk's. An agent's name becomes its app's.
-        host: ADK's, as are `port` and `protocol`: not needed, since the card names the address at which it is asked for.
+        host: ADK's, as are `port` and `protocol`: not needed, since the card names the address that it is asked at.
         port: As `host`.
         protocol: As `host`.
         rpc_path: Below which path it is served. Default: the root.

@@ -153,7 +153,7 @@ class TaskHandler(RequestHandler):
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         """Take a message, and return its task once it waits or has ended; at once, if the client wants that."""
         with _as_a2a(params):
-            turn = await self._take(params.message, streaming=False)
+            turn = await self._take(params, streaming=False)
             if not params.configuration.return_immediately:
                 with suppress(InvocationFailed):
                     async with aclosing(self._follow(turn, streaming=False)) as events:
@@ -170,7 +170,7 @@ class TaskHandler(RequestHandler):
     ) -> AsyncGenerator[A2aEvent, None]:
         """Take a message, and yield its task and what becomes of it. Who leaves does not stop it."""
         with _as_a2a(params):
-            turn = await self._take(params.message, streaming=True)
+            turn = await self._take(params, streaming=True)
             async with aclosing(self._told(turn)) as told:
                 async for event in told:
                     yield event
@@ -217,7 +217,10 @@ class TaskHandler(RequestHandler):
         events = [event async for event in where.runner.events(**where.key.arguments)]
         return task_of(view, questions, events, where.key.session, history)
 
-    async def _take(self, message: Message, *, streaming: bool) -> _Turn:
+    async def _take(self, params: SendMessageRequest, *, streaming: bool) -> _Turn:
+        if params.configuration.HasField("task_push_notification_config"):
+            raise PushNotificationNotSupportedError
+        message = params.message
         async with self._backend.patience():
             if message.task_id:
                 return await self._go_on(message, streaming=streaming)

@@ -56,7 +56,8 @@ class Run:
         view, taken = await self._begin()
         yield core.StateSnapshotEvent(snapshot=own_keys(view.state))
         if taken is None or taken.joined:
-            yield await self._messages(exists=taken is not None or view.event_count > 0)
+            # What comes behind these is told as it comes.
+            yield await self._messages(view.event_count)
         if taken is None:
             yield self._finished(core.RunFinishedSuccessOutcome())
             return
@@ -109,11 +110,10 @@ class Run:
         explained = await self._where.runner.explain(**self._where.key.arguments, invocation_id=view.id)
         return [other_interrupt(view, listens=explained.listens is not None)]
 
-    async def _messages(self, *, exists: bool = True) -> core.MessagesSnapshotEvent:
-        if not exists:
-            return core.MessagesSnapshotEvent(messages=[])
-        events = [event async for event in self._where.runner.events(**self._where.key.arguments)]
-        return core.MessagesSnapshotEvent(messages=messages_of(events))
+    async def _messages(self, most: int | None = None) -> core.MessagesSnapshotEvent:
+        """Return the log's messages, or those of so many events; of a session without any there may be none."""
+        events = [event async for event in self._where.runner.events(**self._where.key.arguments)] if most != 0 else []
+        return core.MessagesSnapshotEvent(messages=messages_of(events[:most]))
 
     def _finished(self, outcome: core.RunFinishedOutcome) -> core.RunFinishedEvent:
         return core.RunFinishedEvent(thread_id=self._given.thread_id, run_id=self._given.run_id, outcome=outcome)
