@@ -19,7 +19,6 @@ from perdure.models.scripted import ScriptedModel
 from perdure.testing.script import call as script_call
 from perdure.testing.script import say as script_say
 from tests.adk.support import agent, call, make_app, say
-from tests.api.support import Obedient, served
 from tests.workflows.support import long_running, serving
 from tests.workflows.support import make_app as make_perdure_app
 
@@ -31,6 +30,8 @@ with warnings.catch_warnings():
     import uvicorn
     from google.adk.a2a.utils.agent_to_a2a import to_a2a
     from google.adk.agents.remote_a2a_agent import RemoteA2aAgent
+
+    from tests.api.support import Obedient, served
 
 
 @pytest.fixture

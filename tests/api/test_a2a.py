@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client as TemporalClient
 
 from tests.api.auth_support import Keys
@@ -96,6 +97,18 @@ def function_response(call_id: str, response: Json) -> Part:
     return part
 
 
+def data_answer(call_id: str) -> Part:
+    return new_data_part({"ok": 7})
+
+
+def text_answer(call_id: str) -> Part:
+    return new_text_part('{"ok": 7}')
+
+
+def response_answer(call_id: str) -> Part:
+    return function_response(call_id, {"ok": 7})
+
+
 async def rpc(api: Api, method: str, params: Json, **kwargs: Json) -> Json:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     answer = await api.http.post(f"/a2a/{api.app}", json=body, **kwargs)
@@ -146,9 +159,9 @@ async def test_a_stream_begins_with_the_task_and_ends_with_its_status(api: Api) 
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda call_id: new_data_part({"ok": 7}),
-        lambda call_id: new_text_part('{"ok": 7}'),
-        lambda call_id: function_response(call_id, {"ok": 7}),
+        data_answer,
+        text_answer,
+        response_answer,
     ],
     ids=["data", "text", "function response"],
 )
@@ -156,6 +169,7 @@ async def test_a_stream_begins_with_the_task_and_ends_with_its_status(api: Api) 
 async def test_a_task_that_waits_is_answered_by_its_next_message(api: Api, answer: Json, streaming: bool) -> None:
     async with asker(api, streaming=streaming) as client:
         task = await client.ask(message("ask"))
+        assert state(task) == "input_required", task
         [call] = awaited(task)
         assert (state(task), call["name"], call["args"]) == ("input_required", "approve", {"sum": 12})
         task = await client.ask(message(answer(call["id"]), task=task))
@@ -166,7 +180,7 @@ async def test_an_approval_says_its_schema_and_takes_no_text(api: Api) -> None:
     async with asker(api) as client:
         task = await client.ask(message("pay"))
         _, part = task.status.message.parts
-        assert part.metadata["responseSchema"]["required"] == ["approved"]
+        assert MessageToDict(part.metadata)["responseSchema"]["required"] == ["approved"]
         for wrong in ("yes", new_data_part({"yes": True}), new_data_part({"approved": "yes"})):
             with pytest.raises(A2AError, match="Give"):
                 await client.ask(message(wrong, task=task))
@@ -255,7 +269,7 @@ async def test_malformed_requests_are_refused(api: Api) -> None:
     for _ in range(150):
         deep = [deep]
     headers = {"A2A-Version": "1.0"}
-    for params in (
+    malformed: list[Json] = [
         {},
         [],
         {"message": "hello"},
@@ -266,7 +280,8 @@ async def test_malformed_requests_are_refused(api: Api) -> None:
         {"message": {**fine, "contextId": "__x"}},
         {"message": {**fine, "contextId": "x" * 400}},
         {"message": {**fine, "parts": [{"text": 7}]}},
-    ):
+    ]
+    for params in malformed:
         answer = await rpc(api, "SendMessage", params, headers=headers)
         assert answer["error"]["code"] in (-32602, -32600), (params, answer)
     for body in ("{", "[" * 200 + "]" * 200, '{"a": NaN}', json.dumps({"a": "\ud800"}), json.dumps(deep)):
