@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 APPS ?= tests/adk/oracle/apps
 
-.PHONY: setup demo test coverage docs site test-313 test-genai3 test-adk1 apps attacks retest prove check lint types \
+.PHONY: setup demo test coverage docs site test-313 test-genai3 test-adk1 image apps attacks retest prove check lint types \
 	fast-tests genai-tests adk-tests format lock clean
 
 setup: $(STAMP)
@@ -56,16 +56,27 @@ $(SITE_VENV)/.setup-done: tests/docs.lock | $(STAMP)
 	$(UV) pip install --quiet --python $(SITE_VENV)/bin/python --require-hashes -r tests/docs.lock
 	@touch $@
 
+# A Python 3.13, which is the image's: $$python, where one is found, for the rest of the recipe.
+FIND_313 = for python in $(PYTHON_313) python3.13 "$$HOME"/.pyenv/versions/3.13*/bin/python \
+		"$$($(UV) python find --managed-python 3.13 2>/dev/null || \
+			{ $(UV) python install --quiet 3.13 && $(UV) python find --managed-python 3.13; } 2>/dev/null)"; do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null && break; \
+		python=; \
+	done
+
 # What must hold on the image's Python, too, where one is found: the attacks, and the tests that need no server.
 test-313: | $(UV)
-	@for python in $(PYTHON_313) python3.13 "$$HOME"/.pyenv/versions/3.13*/bin/python \
-			"$$($(UV) python find --managed-python 3.13 2>/dev/null || \
-				{ $(UV) python install --quiet 3.13 && $(UV) python find --managed-python 3.13; } 2>/dev/null)"; do \
-		if "$$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null; then \
-			exec $(MAKE) --no-print-directory VENV=.venv-313 PYTHON="$$python" fast-tests attacks; \
-		fi; \
-	done; \
+	@$(FIND_313); \
+	if [ -n "$$python" ]; then exec $(MAKE) --no-print-directory VENV=.venv-313 PYTHON="$$python" fast-tests attacks; fi; \
 	echo "perdure: no Python 3.13 is here, so nothing was tested with it; make test-313 PYTHON_313=/path/to/python" >&2
+
+# The image: each step of the Dockerfile in a fresh root, and its worker and API serve. Needs root and debootstrap.
+image: $(STAMP)
+	@$(FIND_313); \
+	if [ -n "$$python" ] && [ "$$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then \
+		exec $(BIN)/python -m tests.image "$$python"; \
+	fi; \
+	echo "perdure: the image was not built: that needs root, debootstrap and a Python 3.13 (PYTHON_313=/path/to/python)" >&2
 
 # The other ends of what pyproject.toml allows, each with what touches it, in an environment of its own.
 test-genai3: | $(UV)
@@ -93,9 +104,9 @@ attacks: $(STAMP)
 retest: $(STAMP)
 	$(BIN)/python -m tests.retest
 
-# The resume proof of every scenario in every mode, many random agent trees, and many rounds of looks: an hour or more.
+# Every scenario, run in both ways and proved in all four; many random agent trees, many rounds of looks: an hour or more.
 prove: $(STAMP)
-	@for mode in replay continue-as-new prefix kill; do \
+	@for mode in live re-enter replay continue-as-new prefix kill; do \
 		$(BIN)/python -m tests.conformance --mode $$mode \
 			tests/conformance/scenarios tests/conformance/extra tests/conformance/more || exit 1; \
 	done

@@ -127,7 +127,7 @@ async def connect(config: ConnectionConfig | None = None, *, lazy: bool = False)
     if config is not None and config.redact is not None:
         redact_logs(safely(config.redact))
     resolved, metadata = _resolve(config or ConnectionConfig())
-    # It costs more than it saves within a network: journal slices are packed already (decision 113).
+    # It costs more than it saves within a network: journal slices are packed already (decision 010).
     compress = bool(resolved.tls) if resolved.grpc_compression is None else resolved.grpc_compression
     try:
         async with asyncio.timeout(resolved.timeout.total_seconds()):

@@ -1,7 +1,11 @@
-"""Dockerfile and compose file, as far as they can be checked without a Docker engine: what they name exists."""
+"""Dockerfile, compose file and Kubernetes example, as far as no engine is needed: form, and that what they name exists.
+
+`make image` carries out the Dockerfile and starts what the compose file starts.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -13,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import pytest
 import yaml
 
@@ -41,6 +46,14 @@ def parsed(arguments: list[str]) -> tuple[click.Command, dict[str, Any]]:
 
 def instructions(word: str) -> list[str]:
     return [line.partition(" ")[2].strip() for line in DOCKERFILE if line.startswith(f"{word} ")]
+
+
+def test_compose_takes_the_file() -> None:
+    # As https://github.com/compose-spec/compose-go/blob/main/schema/compose-spec.json has it (Apache-2.0).
+    schema = json.loads((ROOT / "tests" / "data" / "compose-spec.json").read_text())
+    jsonschema.validate(COMPOSE, schema)
+    with pytest.raises(jsonschema.ValidationError, match="replica"):
+        jsonschema.validate({**COMPOSE, "services": {"worker": {"replica": 2}}}, schema)
 
 
 def test_worker_and_api_come_from_the_image() -> None:

@@ -20,8 +20,8 @@ from examples import demo
 from examples.story_flow.flow import Step
 from perdure import Event, InvocationFailed, Runner
 from perdure.compiler.loading import load_native_app
+from perdure.compiler.loading_all import load_apps
 from perdure.compiler.registry import register
-from perdure.compiler.served import load_apps
 from perdure.messages.session import InvocationResult
 from tests.workflows.support import serving
 

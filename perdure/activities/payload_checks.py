@@ -65,6 +65,7 @@ def step_log(output: StepOutput) -> StepLog:
         calls=output.calls,
         failed=output.failed,
         done=output.done,
+        output=output.output,
         goes_on=output.goes_on,
         wakes_in=output.wakes_in,
     )

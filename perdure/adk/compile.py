@@ -17,11 +17,11 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
-from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 
 from perdure.adk import internals
 from perdure.adk.graphs import function_of, is_graph, points_of, runs_node, shape_of, tool_of
+from perdure.adk.node_tools import agents_run_by, function_of_tool, runs_nodes
 from perdure.adk.pinning import plain_values
 from perdure.adk.supported import (
     Problem,
@@ -32,6 +32,7 @@ from perdure.adk.supported import (
     problem_of_agent,
     problem_of_app,
     runs_itself,
+    sub_agents_of,
     tool_name,
 )
 from perdure.adk.tools.delegation_tools import delegation_of
@@ -41,6 +42,7 @@ from perdure.agents.durable import Durability, durability_of
 from perdure.compiler.check.findings import Part, Seen, UserCode
 from perdure.compiler.check.hazards import coarser_tool
 from perdure.errors import DefinitionError
+from perdure.plan.graph_shapes import GraphShape
 from perdure.plan.nodes import (
     AdkRules,
     CustomNode,
@@ -111,7 +113,7 @@ def _look(app: AdkApp, *, closely: bool) -> tuple[Plan | None, Seen]:
         return None, looked.seen
     rules = _rules(app, root, looked.hooks)
     plan = Plan(app=app.name, resumable=app.is_resumable, root=node, adk=rules, shows_errors=True, max_llm_calls=500)
-    if is_graph(root) or plan.has_tasks:
+    if is_graph(root) or plan.has_tasks or any(tool.runs_nodes for tool in plan.every_tool):
         # As ADK does: nodes go on behind their answers in any app.
         rules = rules.model_copy(update={"hides_checkpoints": not app.is_resumable})
         plan = plan.model_copy(update={"resumable": True, "adk": rules})
@@ -170,12 +172,19 @@ class _Look:
         return node
 
     def _node(
-        self, agent: BaseAgent, path: str, tree: Tree, *, above: tuple[BaseAgent, ...] = (), as_node: bool = False
+        self,
+        agent: BaseAgent,
+        path: str,
+        tree: Tree,
+        *,
+        above: tuple[BaseAgent, ...] = (),
+        as_node: bool = False,
+        in_node: bool = False,
     ) -> Node:
         path = f"{path}/{agent.name}" if path else agent.name
         if is_graph(agent):
             return self._graph(agent, path, tree)
-        problem = problem_of_agent(agent, as_node=as_node, above=above, in_tool=bool(self.around))
+        problem = problem_of_agent(agent, as_node=as_node, above=above, in_tool=bool(self.around), in_node=in_node)
         part = Part(name=agent.name, path=path, kind=type(agent).__name__)
         if problem is not None:
             part = _refused(part, problem)
@@ -184,6 +193,8 @@ class _Look:
         self.seen.parts.append(part)
         self._callbacks(agent, _AGENT_CALLBACKS)
         tools: tuple[ToolPlan, ...] = ()
+        children = tree.children_of(agent)
+        code: tuple[CustomNode, ...] = ()
         custom = is_custom(agent)
         if custom and self.closely and not is_remote(agent):
             run = type(agent).run_async if runs_itself(agent) else getattr(type(agent), "_run_async_impl")  # noqa: B009
@@ -191,12 +202,16 @@ class _Look:
         if isinstance(agent, LlmAgent) and not custom:
             self._callbacks(agent, _MODEL_CALLBACKS)
             tools = self._tools(agent, path)
+            held = [child for child in children if not any(child is one for one in sub_agents_of(agent))]
+            children = [child for child in children if not any(child is one for one in held)]
+            code = tuple(self._tool_nodes(agent, path, tree, held, tools))
         base: dict[str, Any] = {
             "name": agent.name,
             "description": agent.description,
             "sub_agents": tuple(
-                self._node(child, path, tree, above=(*above, agent)) for child in tree.children_of(agent)
-            ),
+                self._node(child, path, tree, above=(*above, agent), in_node=as_node or in_node) for child in children
+            )
+            + code,
         }
         if not runs_itself(agent):
             base["before"] = bool(agent.before_agent_callback) or self.hooks.has("before_agent_callback")
@@ -210,13 +225,35 @@ class _Look:
             return _llm_node(agent, base, tools, None if as_node and mode == "single_turn" else mode)
         return _composite_node(agent, base)
 
+    def _tool_nodes(
+        self, agent: LlmAgent, path: str, tree: Tree, held: list[BaseAgent], tools: tuple[ToolPlan, ...]
+    ) -> Iterator[CustomNode]:
+        """Yield the nodes of an agent's tools that run nodes, each with the agents that it runs, or the first of it."""
+        given = {tool_name(tool): tool for tool in cast("list[object]", agent.tools)}  # pyright: ignore[reportUnknownMemberType]
+        left = list(held)
+        for plan in tools:
+            if not plan.runs_nodes:
+                continue
+            tool = given[plan.name]
+            run = [one for one in left if any(one is named for named in agents_run_by(tool))]
+            left = [one for one in left if not any(one is taken for taken in run)]
+            at = f"{path}/{plan.name}"
+            graph = getattr(tool, "node", None) if runs_node(tool) else None
+            yield CustomNode(
+                name=f"{agent.name}.{plan.name}",
+                tool=plan.name,
+                sub_agents=tuple(self._node(child, at, tree, as_node=True) for child in run),
+                code=f"{type(tool).__module__}:{type(tool).__qualname__}",
+                graph=shape_of(graph) if is_graph(graph) else GraphShape(),
+            )
+
     def _graph(self, graph: BaseAgent, path: str, tree: Tree) -> Node:
         """Return the node of a graph; of its own nodes, those that are no agents are steps of it."""
         self.seen.parts.append(Part(name=graph.name, path=path, kind=type(graph).__name__))
         for node in points_of(graph):
             at = f"{path}/{node.name}"
             self.seen.parts.append(Part(name=node.name, path=at, kind=type(node).__name__.lstrip("_")))
-            code = function_of(node) or _function_of(tool_of(node))
+            code = function_of(node) or function_of_tool(tool_of(node))
             if code is not None and self.closely:
                 self.seen.code.append(UserCode("node", f"node {node.name!r} of graph {path!r}", code))
         return CustomNode(
@@ -254,15 +291,13 @@ class _Look:
             inner = {"delegates": delegates}
         elif isinstance(given, AgentTool):
             part, inner = self._agent_tool(agent, given, part)
-        elif runs_node(given) or (not isinstance(given, BaseTool | BaseToolset) and not callable(given)):
-            remedy = "give it as an agent of its own, or as a function"
-            reason = f"agent {agent.name!r}: tool {name!r} is a {type(given).__name__}, which is not supported yet"
-            part = part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": remedy})
-        elif (reason := _unfit(agent, given, part.name)) is not None:
-            remedy = "give durable a LongRunningFunctionTool, or leave it out"
-            part = part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": remedy})
+        elif (problem := _problem_of_tool(given, name)) is not None:
+            reason = f"agent {agent.name!r}: {problem.reason}"
+            part = part.model_copy(update={"verdict": "refused", "reason": reason, "remedy": problem.remedy})
         elif self.closely:
             part = self._read(agent, given, part)
+        if runs_nodes(given):
+            inner = {"runs_nodes": True}
         self.seen.parts.insert(at, part)
         if isinstance(given, BaseToolset) or part.verdict == "refused":
             return None
@@ -278,7 +313,7 @@ class _Look:
             self.seen.remembers.append(who)
         if _may_ask_for_credentials(given):
             self.seen.asks_credentials.append(who)
-        function = _function_of(given)
+        function = function_of_tool(given)
         if function is None:
             return part
         code = UserCode("tool", who, function)
@@ -334,13 +369,22 @@ def _coarser(agent: BaseAgent, tree: Tree) -> str | None:
     return None
 
 
-def _unfit(agent: LlmAgent, given: object, name: str) -> str | None:
-    """Return why a tool cannot have what `durable` gave it."""
+def _problem_of_tool(given: object, name: str) -> Problem | None:
+    """Return why a tool cannot run, or cannot have what `durable` gave it."""
+    if not isinstance(given, BaseTool | BaseToolset) and not callable(given):
+        reason = f"tool {name!r} is a {type(given).__name__}, which is not supported yet"
+        return Problem(reason, "give it as an agent of its own, or as a function")
     durability = durability_of(given)
-    long_running = isinstance(given, BaseTool) and given.is_long_running
-    if durability is None or durability.plan().kind != "long_running" or long_running:
+    if durability is None:
         return None
-    return f"agent {agent.name!r}: tool {name!r} is not long-running, so its answer cannot expire"
+    plan = durability.plan()
+    if plan.kind == "long_running" and not (isinstance(given, BaseTool) and given.is_long_running):
+        reason = f"tool {name!r} is not long-running, so its answer cannot expire"
+        return Problem(reason, "give durable a LongRunningFunctionTool, or leave it out")
+    if runs_nodes(given) and (plan.at_most_once or plan.local):
+        reason = f"tool {name!r} runs nodes, so it is run in several steps, neither at most once nor local"
+        return Problem(reason, "leave that out, and give what must not happen twice to a tool, or a node, of its own")
+    return None
 
 
 def _durable(plan: ToolPlan, durability: Durability) -> ToolPlan:
@@ -360,15 +404,6 @@ def _durable(plan: ToolPlan, durability: Durability) -> ToolPlan:
 def _one_step(part: Part, why: str) -> Part:
     reason = f"all that its agent does is one step: {why}"
     return part.model_copy(update={"verdict": "coarser", "reason": reason})
-
-
-def _function_of(given: object) -> Callable[..., Any] | None:
-    """Return the code of a tool that its author may have written; a class of google.adk's has none."""
-    if isinstance(given, FunctionTool):
-        return given.func
-    if isinstance(given, BaseTool):
-        return type(given).run_async
-    return given if callable(given) else None
 
 
 def _may_ask_for_credentials(given: object) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import importlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -120,19 +121,35 @@ async def run_graph(graph: Any, context: InvocationContext) -> AsyncGenerator[Ev
     Raises:
         Exception: What a node failed of.
     """
-    bare: Any = context
-    queue: asyncio.Queue[tuple[Any, asyncio.Event | None]] = asyncio.Queue()
-    bare._event_queue, bare._abort_state.loop = queue, asyncio.get_running_loop()
     root: Any = _context.Context(context)
     root._workflow_scheduler = _schedulers.DynamicNodeScheduler(state=_workflows._LoopState())
 
-    async def drive() -> None:
+    async def run() -> None:
         try:
             await root._run_node_internal(graph, node_input=context.user_content)
-        except _errors.NodeInterruptedError:
-            pass
         except _errors.DynamicNodeFailError as failed:
             raise failed.error from None
+
+    async with aclosing(run_code(run, context)) as events:
+        async for event in events:
+            yield event
+
+
+async def run_code(code: Callable[[], Awaitable[None]], context: InvocationContext) -> AsyncGenerator[Event, None]:
+    """Run code that runs nodes in a context, up to where one of them asks a person; yields events as `run_graph`.
+
+    Raises:
+        Exception: What the code raised.
+    """
+    bare: Any = context
+    queue: asyncio.Queue[tuple[Any, asyncio.Event | None]] = asyncio.Queue()
+    bare._event_queue, bare._abort_state.loop = queue, asyncio.get_running_loop()
+
+    async def drive() -> None:
+        try:
+            await code()
+        except _errors.NodeInterruptedError:
+            pass
         finally:
             await queue.put((None, None))
 
@@ -179,9 +196,14 @@ def route_nodes(route: Callable[[Any, Any, str, Callable[[], Awaitable[Any]]], A
     setattr(runner, "_execute_node", execute_node)  # noqa: B010 -- pyright
 
 
-def ended_without(runner: Any, path: str) -> Any:
-    """Return the context of a node that has ended before, with neither output nor route."""
-    result = _interceptor.InterceptionResult(should_run=False)
+def is_replayed(runner: Any) -> bool:
+    """Return whether google.adk passes over a node that has ended: not of those that a tool runs itself."""
+    return runner._parent_ctx._workflow_scheduler is not None
+
+
+def ended_with(runner: Any, path: str, output: Any = None, route: Any = None) -> Any:
+    """Return the context of a node that has ended before."""
+    result = _interceptor.InterceptionResult(should_run=False, output=output, route=route)
     return _interceptor.create_mock_context(
         parent_ctx=runner._parent_ctx,
         node=runner._node,
@@ -214,22 +236,22 @@ def _is_input(event: Event, path: str) -> bool:
     return event.author == USER and getattr(event, "node_info").path == path  # noqa: B009 -- not in 1.x
 
 
-def begin_step(session: Session, context: InvocationContext, node: NodeRun, *, after: str, own: bool) -> None:
-    """Let a step's code see its session as an agent does that runs as a node.
+def begin_step(session: Session, context: InvocationContext, node: NodeRun, agent: object, *, after: str) -> None:
+    """Let a step's code see its session as an agent does that runs as a node, or for one that does.
 
     Args:
         session: The step's session.
         context: Its context.
         node: The node.
+        agent: The agent that is the node.
         after: The event behind which the node's run began, by id.
-        own: The agent is the node, not one underneath it.
     """
     bare: Any = context
     bare.node_path, bare.isolation_scope = node.path, node.scope
-    if own and node.input is not None and getattr(context.agent, "mode", None) == "task":
+    if node.input is not None and getattr(agent, "mode", None) == "task":
         # Behind the call by which it was given, which google.adk finds in the log.
         context.user_content = node.input.model_copy(deep=True)
-    elif own and node.input is not None:
+    elif node.input is not None:
         given: Any = Event(author=USER, content=node.input.model_copy(deep=True), branch=context.branch)
         given.node_info.path, given.isolation_scope = node.path, node.scope
         at = next((index for index, event in enumerate(session.events, 1) if event.id == after), 0)
@@ -242,7 +264,7 @@ def take_output(agent: object, event: Event, node: NodeRun) -> Event:
     ADK: `run_llm_agent_as_node`, `NodeRunner._enrich_event`.
 
     Args:
-        agent: The agent that is the node; another value for those underneath it.
+        agent: The agent that is the node.
         event: The event.
         node: The node.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, cast
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.tools.base_tool import BaseTool
 
 from perdure.adk import graph_internals, internals
-from perdure.plan.nodes import GraphEdge, GraphPoint, GraphShape
+from perdure.plan.graph_shapes import GraphEdge, GraphPoint, GraphShape
 
 if internals.MAJOR >= 2:
     from google.adk.workflow import BaseNode, FunctionNode, Workflow
@@ -23,8 +23,10 @@ else:
 
 __all__ = [
     "agents_of",
+    "built",
     "fields_of",
     "function_of",
+    "given_as",
     "is_copy",
     "is_graph",
     "is_leaf",
@@ -91,7 +93,7 @@ def _walk(node: Any) -> Iterator[Any]:
         if function is not None:
             left += _run_by(function)
         elif is_leaf(node) and tool_of(node) is None:
-            left += [_built(held) for held in values_in(fields_of(node), BaseNode)]
+            left += [built(held) for held in values_in(fields_of(node), BaseNode)]
             left += _run_by(graph_internals.code_of(node))
 
 
@@ -102,21 +104,37 @@ def _run_by(function: Callable[..., Any]) -> list[Any]:
     except (TypeError, ValueError):
         return []
     named = [*variables.globals.values(), *variables.nonlocals.values()]
-    return [_built(node) for node in values_in(named, BaseNode)]
+    return [built(node) for node in values_in(named, BaseNode)]
 
 
-_BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""Agents as google.adk builds them to run them as nodes, by the agent's id: for as long as anybody has them."""
+_BUILT: dict[int, tuple[ref[Any], Any]] = {}
+"""Agents by their ids, with what google.adk builds of them to run them as nodes: for as long as they are there.
+
+A test may have given that another model, so it is to be the same one wherever it is looked for.
+"""
 
 
-def _built(node: Any) -> Any:
+def built(node: Any) -> Any:
+    """Return a node as google.adk builds it to run it: an agent in the same copy each time."""
     if not isinstance(node, BaseAgent):
         return node
-    built = _BUILT.get(id(node))
-    # Another agent may have had that id.
-    if built is None or not is_copy(built, node):
-        built = _BUILT[id(node)] = graph_internals.build_node(node)
-    return built
+    known, copy = _BUILT.get(id(node), (None, None))
+    if known is None or known() is not node:
+        key = id(node)
+        copy = graph_internals.build_node(node)
+        _BUILT[key] = (ref(node, lambda gone: _forget(key, gone)), copy)
+    return copy
+
+
+def given_as(agent: BaseAgent) -> BaseAgent | None:
+    """Return the agent of which google.adk built another; `None` if it built none for Perdure."""
+    return next((known() for known, copy in _BUILT.values() if copy is agent), None)
+
+
+def _forget(key: int, gone: ref[Any]) -> None:
+    # Another agent may have that id by now.
+    if key in _BUILT and _BUILT[key][0] is gone:
+        del _BUILT[key]
 
 
 def values_in(given: object, kind: type[Any]) -> Iterator[Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.apps.app import App
-from google.adk.cli.utils import envs
 from google.adk.cli.utils.agent_loader import AgentLoader
 
 from perdure.adk.compile import look_at
@@ -27,7 +26,7 @@ try:
 except ImportError:  # 1.x has no graphs.
     BaseNode = BaseAgent
 
-__all__ = ["AdkCode", "as_adk_app", "load_adk_folder", "read_env"]
+__all__ = ["AdkCode", "as_adk_app", "load_adk_folder"]
 
 
 class AdkCode(AdkRegistry):
@@ -82,8 +81,3 @@ def load_adk_folder(folder: Path) -> AdkApp:
     app = as_adk_app(found, folder.name)
     assert app is not None, "google.adk's loader returns an app, an agent or a graph"
     return app
-
-
-def read_env(path: Path) -> None:
-    """Read the `.env` of an agent's folder or file, or of a folder above, into the environment, as `adk web` does."""
-    envs.load_dotenv_for_agent(path.stem, str(path.parent))

@@ -16,6 +16,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from pydantic import PrivateAttr
 
+from perdure.adk.graphs import given_as
 from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp, AdkModels
 from perdure.errors import DefinitionError
@@ -101,6 +102,10 @@ class AppModels(AdkModels):
         def put(taken: Sequence[str | BaseLlm]) -> None:
             for agent, model in zip(self._agents, taken, strict=True):
                 agent.model = model
+                given_agent = given_as(agent)
+                if isinstance(given_agent, LlmAgent):
+                    # Code that runs it as a node is to run one that is known by its fields.
+                    given_agent.model = model
 
         put(now)
         return lambda: put(given)

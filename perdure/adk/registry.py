@@ -20,7 +20,7 @@ from perdure.adk.trees import walk
 from perdure.agents.adk_app import AdkApp
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import DefinitionError
-from perdure.plan.nodes import Plan
+from perdure.plan.nodes import CustomNode, Plan
 
 _MOST_PINNED = 100
 """Plans of earlier code, and scopes of theirs, whose agents are kept."""
@@ -83,10 +83,14 @@ class AdkRegistry:
     def runs_below(self, above: str, agent: BaseAgent) -> bool:
         """Return whether an agent is one of the plan's, and underneath another: not a copy that its code has made.
 
-        google.adk itself makes copies of a graph's.
+        google.adk itself makes copies of a graph's, and of those that a tool runs.
         """
-        name = agent.name
+        name, node = agent.name, self.plan.nodes.get(above)
         found = [one for one in (self._agents.get(name), self._today.get(name)) if one is not None]
+        if isinstance(node, CustomNode) and node.tool is not None:
+            # Tools may share an agent, which has one place in the tree.
+            known = any(is_copy(agent, one) for one in found)
+            return known and name in self.plan.nodes and name not in self.plan.path(above)
         if is_graph(self._agents.get(above)):
             known = any(is_copy(agent, one) for one in found)
         else:

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.events.event import Event as AdkEvent
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
 from google.adk.sessions.session import Session as AdkSession
@@ -53,6 +54,8 @@ class StepSession(BaseSessionService):
         )
         self.began: RunBegan | None = None
         """How the run of the step's agent began, or of one above it, that is a node of a graph."""
+        self.node: BaseAgent | None = None
+        """The agent that is that node."""
         self.logged: list[Event] = []
         """What the step adds to the log."""
         # Set behind its making, which would take a copy.

@@ -64,6 +64,10 @@ class StepContexts:
         output = StepOutput(events=tuple(step.logged), state=step.written_past_deltas(), ended=context.end_invocation)
         return await self._services.credentials.step(at.key, output, at.agent)
 
+    async def logged(self, at: Place, step: StepSession) -> StepOutput:
+        """Return what a step has logged, and no more of what it adds."""
+        return await self._services.credentials.step(at.key, StepOutput(events=tuple(step.logged)), at.agent)
+
     async def state(self, at: Place, session: Snapshot) -> dict[str, Any]:
         """Return the state as an invocation's code sees it."""
         return await self._services.credentials.state(at.key, session.projection, at.invocation_id)
@@ -98,8 +102,8 @@ class StepContexts:
         context.agent = callback_returns.watched(agent)
         began = step.began = began_as_node(session, at)
         if began is not None and began.node is not None:
-            own = began.run == at.run
-            graph_internals.begin_step(step.session, context, began.node, after=began.after, own=own)
+            node = step.node = self.agents(at, session).agent(began.agent)
+            graph_internals.begin_step(step.session, context, began.node, node, after=began.after)
         return step, context
 
     async def show_credentials(self, at: Place, session: Snapshot, step: StepSession) -> None:
@@ -129,8 +133,7 @@ class StepContexts:
         """
         began = step.began
         if began is not None and began.node is not None:
-            agent = context.agent if began.run == at.run else None
-            taken = graph_internals.take_output(agent, event, began.node)
+            taken = graph_internals.take_output(step.node, event, began.node)
             return graph_internals.as_logged(await self.seen(context, taken))
         return await self.seen(context, event)
 

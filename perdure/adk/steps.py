@@ -19,6 +19,7 @@ from google.genai import types
 from perdure.adk import callback_returns, internals
 from perdure.adk.code.adk_code import AdkCode, AdkRun
 from perdure.adk.code.graph_runs import GraphRun
+from perdure.adk.code.tool_runs import begin_tool
 from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.graphs import is_graph
 from perdure.adk.models import ModelStep, model_step
@@ -35,7 +36,7 @@ from perdure.journal.credentials import credential_requests, parse_credential
 from perdure.journal.events import USER, Event
 from perdure.journal.tasks import task_branch
 from perdure.journal.tool_output import ToolOutput
-from perdure.plan.nodes import ToolPlan
+from perdure.plan.nodes import CustomNode, ToolPlan
 from perdure.steps.base import (
     ATTEMPTS_OF_DEFECTS,
     Callback,
@@ -118,14 +119,22 @@ class AdkSteps:
             "end": self._end_turn,
             "run": self._suspended.run,
             "graph": self._suspended.run,
+            "tool": self._suspended.run,
         }.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _begin_code(self, at: Place, session: Snapshot, past: Past) -> AdkRun:
+        node = past.plan.nodes.get(at.agent)
+        if isinstance(node, CustomNode) and node.tool is not None:
+            return await begin_tool(at, session, past, node, self._contexts, self._run_sync, self._call_code)
         # ADK finds in a graph's session how far it has come.
         graph = is_graph(self._contexts.agents(at, session).agent(at.agent))
         code = await AdkCode.begin(at, session, past, self._contexts, whole=graph)
         return GraphRun(at, code, self._contexts, self._run_sync) if graph else AdkRun(at, code)
+
+    async def _call_code(self, at: Place, call: ToolCall, step: StepSession, context: InvocationContext) -> ToolOutput:
+        assert call.session is not None, "a google.adk tool is given its session"
+        return await self._call_tool(at, call, to_adk(_event_of(call.session, call)), step, context)
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         agent = self._contexts.agents(at, session).agent(at.agent)
@@ -152,7 +161,8 @@ class AdkSteps:
         step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
         invocation = session.projection.invocations[at.invocation_id]
         answer = session.projection.loggable_answer(invocation)
-        given = answer or (invocation.message if invocation.agent is None else None)
+        begun = any(event.id == invocation.message.id for event in session.projection.own_events)
+        given = answer or (None if begun else invocation.message)
         changed = None
         if given is not None and given.content is not None:
             content = given.content.model_copy(deep=True)
@@ -168,7 +178,9 @@ class AdkSteps:
         early = await context.plugin_manager.run_before_run_callback(invocation_context=context)
         if isinstance(early, types.Content):
             event = AdkEvent(invocation_id=at.invocation_id, author="model", content=early)
-            await step.append_event(step.session, await self._contexts.seen(context, event))
+            # ADK 1 shows that to no plugin.
+            event = await self._contexts.seen(context, event) if internals.MAJOR >= 2 else event
+            await step.append_event(step.session, event)
         output = await self._contexts.output(at, step, context)
         ended = isinstance(early, types.Content)
         return replace(output, ended=ended, message=changed if answer is None else None)

@@ -20,6 +20,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
 from perdure.adk.graphs import agents_of, fields_of, is_graph, values_in
+from perdure.adk.node_tools import held_by_tools
 
 __all__ = [
     "HONOURED",
@@ -91,7 +92,12 @@ def problem_of_app(name: str, app: App) -> Problem | None:
 
 
 def problem_of_agent(
-    agent: BaseAgent, *, as_node: bool = False, above: Sequence[BaseAgent] = (), in_tool: bool = False
+    agent: BaseAgent,
+    *,
+    as_node: bool = False,
+    above: Sequence[BaseAgent] = (),
+    in_tool: bool = False,
+    in_node: bool = False,
 ) -> Problem | None:
     """Return why an agent cannot be run, apart from its sub-agents and tools.
 
@@ -100,6 +106,7 @@ def problem_of_agent(
         as_node: It runs as a node of a graph.
         above: The agents above it, the root first.
         in_tool: A tool runs its tree.
+        in_node: The first of those above it runs as a node of a graph.
     """
     if is_remote(agent):
         return _problem_of_remote(agent, as_node=as_node)
@@ -110,7 +117,10 @@ def problem_of_agent(
     cls = _class_of(agent)
     if cls is None:
         return Problem(f"{type(agent).__name__} {_NOT_YET}", "use LlmAgent, or an agent with code of your own")
-    problem = _problem_as_node(agent) if as_node else _problem_of_mode(mode_of(agent), above, in_tool=in_tool)
+    if as_node:
+        problem = _problem_as_node(agent)
+    else:
+        problem = _problem_of_mode(mode_of(agent), above, in_tool=in_tool, in_node=in_node)
     if problem is not None:
         return problem
     if getattr(agent, "parallel_worker", None):
@@ -169,7 +179,7 @@ def _problem_of_remote(agent: BaseAgent, *, as_node: bool) -> Problem | None:
     return None
 
 
-def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool) -> Problem | None:
+def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: bool, in_node: bool) -> Problem | None:
     """Return why an agent of a mode cannot run where it stands: google.adk itself does not run it there."""
     if mode is None:
         return None
@@ -183,13 +193,20 @@ def _problem_of_mode(mode: str | None, above: Sequence[BaseAgent], *, in_tool: b
             f"mode={mode!r}: only an LlmAgent gives tasks to its sub-agents",
             "make it a sub-agent of one, or leave the mode out",
         )
+    if mode == "task" and in_node and mode_of(above[0]) != "task":
+        # google.adk drops the call that gives it its task.
+        return Problem(
+            f"mode='task': {above[0].name!r}, which is a node of a graph, gives no tasks",
+            "give that agent mode='task', too, or make this one mode='single_turn'",
+        )
     return None
 
 
 def _problem_as_node(agent: BaseAgent) -> Problem | None:
     """Return why an agent cannot run as a node of a graph."""
-    if isinstance(agent, LlmAgent) and agent.sub_agents:
-        return Problem(f"an agent that is a node of a graph and has sub_agents {_NOT_YET}", "make them nodes, too")
+    if isinstance(agent, LlmAgent) and agent.sub_agents and getattr(agent, "mode", None) == "chat":
+        # google.adk's graph stops behind it, as it has no output.
+        return Problem(f"mode='chat' of a node that has sub_agents {_NOT_YET}", "leave the mode out")
     return None
 
 
@@ -202,9 +219,11 @@ def sub_agents_of(agent: BaseAgent) -> list[BaseAgent]:
 
 
 def held_by(agent: BaseAgent) -> list[BaseAgent]:
-    """Return the agents that a custom agent has beside its sub-agents: in fields of its own."""
-    if is_graph(agent) or not is_custom(agent):
+    """Return the agents that an agent has beside its sub-agents: a custom one in fields of its own, others in tools."""
+    if is_graph(agent):
         return []
+    if not is_custom(agent):
+        return held_by_tools(agent) if isinstance(agent, LlmAgent) else []
     fields = {name: value for name, value in fields_of(agent).items() if name not in ("sub_agents", "parent_agent")}
     found: dict[int, BaseAgent] = {id(one): one for one in values_in(fields, BaseAgent)}
     known = {id(one) for one in (agent, *sub_agents_of(agent))}

@@ -1,4 +1,4 @@
-"""The tree of an app's agents: each below the agent whose sub-agent it is, else below a custom agent that holds it."""
+"""The tree of an app's agents: each below the agent whose sub-agent it is, else below one whose code or tool has it."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic_core import from_json
 
 from perdure.agents.context import ReadonlyContext, ReadonlyState
 from perdure.agents.validation import Definition, check_agent_name
@@ -33,7 +34,8 @@ _StateT = TypeVar("_StateT", bound="BaseAgentState")
 class BaseAgentState(BaseModel):
     """Base of a custom agent's checkpoints. ADK: `agents/base_agent.py`."""
 
-    model_config = ConfigDict(extra="forbid")
+    # As null, NaN would not come back into a field that holds numbers.
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
 class BaseAgent(Definition):
@@ -241,7 +243,7 @@ class InvocationContext(abc.ABC):
         if end_of_agent:
             self.end_of_agents[agent_name] = True
         elif agent_state is not None:
-            self.agent_states[agent_name] = agent_state.model_dump(mode="json")
+            self.agent_states[agent_name] = from_json(agent_state.model_dump_json())
             self.end_of_agents[agent_name] = False
 
     def should_pause_invocation(self, event: Event) -> bool:

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import enum
 import inspect
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Optional, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Optional, cast, get_args, get_origin
 
 from pydantic import ConfigDict, EncodedBytes, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
-from pydantic_core import CoreConfig, SchemaValidator, core_schema, to_json, to_jsonable_python
+from pydantic_core import (
+    CoreConfig,
+    PydanticSerializationError,
+    SchemaValidator,
+    core_schema,
+    to_json,
+    to_jsonable_python,
+)
 
 _CONFIG = ConfigDict(val_json_bytes="base64", validate_by_name=True, validate_by_alias=True)
 _CORE_CONFIG = CoreConfig(val_json_bytes="base64", validate_by_name=True, validate_by_alias=True)
@@ -30,6 +38,9 @@ _BASE64 = "perdure:base64"
 
 _PLAIN = frozenset({"metadata", "serialization", "config", "default", "cls", "function", "members"})
 """Parts of a schema that hold no schema."""
+
+_NUMBERS = frozenset({"default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "examples"})
+"""Words of JSON schema whose values may be numbers that are none in JSON."""
 
 _MAX_REASON = 300
 
@@ -74,7 +85,7 @@ def arguments(parameters: Sequence[inspect.Parameter]) -> Arguments:
     stand_in.__dict__["__signature__"] = inspect.Signature([*given, *rest])
     stand_in.__annotations__ = {parameter.name: parameter.annotation for parameter in given}
     schema = _for_calls(cast(Any, TypeAdapter[Any](cast(Any, stand_in), config=_CONFIG).core_schema))
-    declared = _Declaring().generate(schema)
+    declared = _finite(_Declaring().generate(schema))
     for each in declared["properties"].values():
         if each.get("default", ...) is None:
             # It says no more than that the parameter is not required.
@@ -88,12 +99,31 @@ def arguments(parameters: Sequence[inspect.Parameter]) -> Arguments:
 
 def json_schema(annotation: Any) -> dict[str, Any]:
     """Return the JSON schema of a type, with the titles that forms show; raises as `arguments` does."""
-    return TypeAdapter[Any](annotation).json_schema()
+    return _finite(TypeAdapter[Any](annotation).json_schema())
 
 
 def declared_schema(annotation: Any) -> dict[str, Any]:
     """Return the JSON schema of a type in the words that models are told; raises as `arguments` does."""
-    return _Declaring().generate(cast(Any, TypeAdapter[Any](annotation).core_schema))
+    return _finite(_Declaring().generate(cast(Any, TypeAdapter[Any](annotation).core_schema)))
+
+
+def _finite(schema: Any) -> Any:
+    """Return a schema without infinity and NaN as a default or a limit: JSON, and so providers, has none of them.
+
+    Nothing is lost: no limit is what an infinite one says, and the function has its default.
+    """
+    if isinstance(schema, dict):
+        words = cast(dict[str, Any], schema).items()
+        return {word: _finite(value) for word, value in words if word not in _NUMBERS or _is_finite(value)}
+    return [_finite(one) for one in cast("list[Any]", schema)] if isinstance(schema, list) else schema
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_finite, cast(dict[Any, Any], value).values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, cast("list[Any]", value)))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def reason_of(error: Exception) -> str:
@@ -139,6 +169,8 @@ def _for_calls(schema: Any) -> Any:
         return {**schema, "metadata": {**schema.get("metadata", {}), _BASE64: True}}
     if kind == "literal":
         return _literal(schema)
+    if kind == "enum":
+        return _by_json(schema)
     if kind == "function-after" and isinstance(getattr(schema["function"]["function"], "__self__", None), EncodedBytes):
         # It decodes by itself, and wants the text.
         return {**schema, "schema": core_schema.no_info_after_validator_function(str.encode, core_schema.str_schema())}
@@ -164,8 +196,22 @@ def _literal(schema: Any) -> Any:
         return schema
     classes = dict.fromkeys(map(type, members))
     choices: list[Any] = [core_schema.enum_schema(cls, [one for one in members if type(one) is cls]) for cls in classes]
+    choices = [_by_json(choice) for choice in choices]
     others = [one for one in schema["expected"] if not isinstance(one, enum.Enum)]
     return core_schema.union_schema([*([core_schema.literal_schema(others)] if others else []), *choices])
+
+
+def _by_json(schema: Any) -> Any:
+    """Return an enum's schema that knows members, too, whose values are none of JSON, by what is declared of them."""
+    odd = [one for one in schema["members"] if not isinstance(one.value, str | int | float | None)]
+    if not odd:
+        return schema
+    members = {to_json(one.value): one for one in reversed(odd)}
+
+    def member(value: Any) -> Any:
+        return members.get(to_json(value), value)
+
+    return core_schema.no_info_before_validator_function(member, schema)
 
 
 def _is_model(schema: Any) -> bool:
@@ -190,6 +236,11 @@ def _check_no_iterators(schema: Any, owner: type) -> None:
             _check_no_iterators(value, owner)
 
 
+def _stands_in(value: Any, values: list[Any]) -> bool:
+    """Return whether a value is among others, where true is not 1."""
+    return any(one == value and type(one) is type(value) for one in values)
+
+
 class _Declaring(GenerateJsonSchema):
     """Pydantic's JSON schema, in the words that providers take, and whole: what it would leave out is an error."""
 
@@ -202,6 +253,9 @@ class _Declaring(GenerateJsonSchema):
         # A default that is no JSON need not be told: the function has it.
 
     def encode_default(self, dft: Any) -> Any:
+        modes: tuple[Literal["constants", "null"], ...] = ("constants", "null")
+        if len({to_json(dft, bytes_mode="base64", inf_nan_mode=mode) for mode in modes}) > 1:
+            raise PydanticSerializationError("it has a number that JSON has not")
         return to_jsonable_python(dft, bytes_mode="base64") if isinstance(dft, bytes) else super().encode_default(dft)
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
@@ -209,6 +263,9 @@ class _Declaring(GenerateJsonSchema):
         return {**found, "format": "base64"} if _BASE64 in schema.get("metadata", {}) else found
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        odd = [one for one in schema["expected"] if isinstance(one, bytes)]
+        if odd:
+            return self.handle_invalid_for_json_schema(schema, f"with {odd[0]!r}: JSON has no bytes; make it a text")
         found = super().literal_schema(schema)
         if "const" in found:
             # Gemini knows no `const`.
@@ -218,7 +275,13 @@ class _Declaring(GenerateJsonSchema):
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
         if not schema["members"]:
             raise PydanticInvalidForJsonSchema(f"{schema['cls'].__name__} has no members")
-        return super().enum_schema(schema)
+        found = super().enum_schema(schema)
+        if "enum" in found:
+            # An alias is another name of a member, and providers refuse a value that stands there twice.
+            found["enum"] = [
+                one for index, one in enumerate(found["enum"]) if not _stands_in(one, found["enum"][:index])
+            ]
+        return found
 
     def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
         return self.handle_invalid_for_json_schema(schema, "of a class: JSON has none")

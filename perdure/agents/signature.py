@@ -89,6 +89,7 @@ def read_signature(function: Callable[..., Any], where: str) -> Signature:
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise DefinitionError(f"{where} is a generator, but a tool gives one result; return a list instead")
     found = _parameters(function, where)
+    _check_bound(target, found, where)
     for parameter in found.values():
         _check_kind(parameter, where)
     namespace = _namespace(target)
@@ -217,6 +218,17 @@ def _namespace(target: Any) -> dict[str, Any]:
     typed = {parameter.__name__: parameter for parameter in getattr(inner, "__type_params__", ())}
     known = {name: getattr(typing, name) for name in ("Annotated", "Any", "Optional", "Union")}
     return {ToolContext.__name__: ToolContext, **known, **getattr(inner, "__globals__", {}), **typed}
+
+
+def _check_bound(target: Any, found: Mapping[str, inspect.Parameter], where: str) -> None:
+    first = next(iter(found.values()), None)
+    if first is None or first.name != "self" or first.annotation is not first.empty or "." not in target.__qualname__:
+        return
+    if not target.__qualname__.rpartition(".")[0].endswith("<locals>"):
+        raise DefinitionError(
+            f"{where}: {target.__qualname__} is a method without its object, which no model can give; make the object,"
+            f" and give its method: {target.__qualname__.replace('.', '().')}"
+        )
 
 
 def _check_kind(parameter: inspect.Parameter, where: str) -> None:

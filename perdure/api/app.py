@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware import Middleware
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
@@ -27,6 +28,7 @@ from perdure.api.base.config import ApiConfig
 from perdure.api.base.document import DocumentedApi
 from perdure.api.base.guard import BodyLimit, EncodedPaths, Guard, LastResort, SafeHeaders, split_origins
 from perdure.api.base.metering import RequestMeter, meter_of
+from perdure.api.base.refusals import PAGE_OF_STATUSES, refusal, refused_by_route
 from perdure.api.base.statuses import INTERNAL, ServerEnding, log_internal, status_and_detail
 from perdure.api.pages import routes as pages
 from perdure.api.v1 import routes as v1
@@ -88,6 +90,7 @@ def create_app(
         app.asks_for_credentials = True
         app.state.auth_watch = watch
         app.include_router(sign_in.router)
+    app.add_exception_handler(HTTPException, refused_by_route)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):
         app.add_exception_handler(kind, _refused)
@@ -127,10 +130,10 @@ async def _refused(request: Request, error: Exception) -> Response:
         log_internal(error, method=request.method, route=getattr(request.scope.get("route"), "path", "?"))
         return PlainTextResponse(INTERNAL, 500)
     status, detail = known
-    return JSONResponse({"detail": detail}, status, {"retry-after": _LATER} if status in _PASSING else None)
+    return refusal(status, detail, {"retry-after": _LATER} if status in _PASSING else None, error=error)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """Say what is wrong with a request, in FastAPI's form."""
     assert isinstance(error, RequestValidationError)
-    return JSONResponse(describe(error), 422)
+    return JSONResponse({"type": PAGE_OF_STATUSES, **describe(error)}, 422)

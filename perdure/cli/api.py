@@ -133,7 +133,7 @@ def api(targets: tuple[str, ...], host: str, port: int, connection: Connection, 
 
 
 async def _api(targets: Sequence[str], host: str, port: int, connection: Connection, options: dict[str, Any]) -> int:
-    from perdure.compiler.served import load_apps
+    from perdure.compiler.loading_all import load_apps
     from perdure.config import connect
     from perdure.logs import configure_logging
 

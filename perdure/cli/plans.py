@@ -68,7 +68,7 @@ async def note_other_code(client: Client, app: str) -> None:
     from temporalio.service import RPCError
 
     from perdure.compiler.sources import code_digest, sources_here
-    from perdure.sessions.served import served_code
+    from perdure.sessions.pollers import served_code
 
     try:
         path = sources_here(app)

@@ -54,10 +54,15 @@ def session() -> None:
 @session.command()
 @session_options(required=False)
 @click.option("--state", multiple=True, metavar="KEY=JSON", help="The session's first state; repeatable.")
+@click.option("--wait-for-worker", is_flag=True, help="Create it though nobody serves APP.")
 @json_option
 @connection_options
-def create(name: SessionName, state: tuple[str, ...], as_json: bool, connection: Connection) -> int:
+def create(
+    name: SessionName, state: tuple[str, ...], wait_for_worker: bool, as_json: bool, connection: Connection
+) -> int:
     """Create a session of APP, with a fresh id unless --session gives one, and print its id.
+
+    Nothing is made if no worker serves APP, unless --wait-for-worker says so.
 
     \b
     Examples:
@@ -67,9 +72,14 @@ def create(name: SessionName, state: tuple[str, ...], as_json: bool, connection:
     first = parse_pairs(state, "--state")
 
     async def make() -> int:
+        from perdure.cli.turns.following import check_served
         from perdure.client import Runner
+        from perdure.config import connect
 
-        runner = await Runner.connect(name.app, connection.config())
+        client = await connect(connection.config())
+        if not wait_for_worker:
+            await check_served(client, name.app, undone="no session was made", meant="make it all the same")
+        runner = Runner(name.app, client)
         view = await runner.create_session(user_id=name.user, session_id=name.session, state=first)
         if as_json:
             show_json(view)

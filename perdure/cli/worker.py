@@ -82,7 +82,7 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
 
 async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
     from perdure.config import connect
-    from perdure.serving.restarting import Restart
+    from perdure.serving.worker_restart import Restart
     from perdure.worker import run_workers
 
     restart = Restart()
@@ -109,7 +109,7 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
 
 def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[AnyApp]:
     """Set logging up, load the apps and check them, before anything is started."""
-    from perdure.compiler.served import load_apps
+    from perdure.compiler.loading_all import load_apps
     from perdure.logs import configure_logging
 
     level: Level = options["log_level"]

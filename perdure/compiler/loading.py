@@ -17,6 +17,7 @@ from typing import Any
 from perdure.agents.adk_app import AdkApp, AnyApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App
+from perdure.compiler.env_files import read_env
 from perdure.compiler.folders import AGENT_NAMES, YAML, agents_in, imports_adk, imports_perdure
 from perdure.compiler.sources import code_digest, note_code, where_it_begins
 from perdure.errors import DefinitionError, error_text
@@ -49,7 +50,7 @@ def load_native_app(target: str) -> App:
 
 
 def load_app(target: str) -> AnyApp:
-    """Import an app: of Perdure's classes, or of google.adk's.
+    """Import an app: of Perdure's classes, or of google.adk's. Its `.env` is read before.
 
     A `root_agent` without an `App` around it becomes an app named after its file or folder, and as in ADK it is not
     resumable: only an `App(…, resumability_config=ResumabilityConfig(is_resumable=True))` is. A google.adk app has the
@@ -91,6 +92,7 @@ def _named(target: str) -> tuple[AnyApp, Path]:
 def _from_module(module_name: str, attribute: str, target: str) -> AnyApp:
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise DefinitionError(f"{target!r} is no MODULE:APP: both must be Python names, as in `travel.agent:app`")
+    read_env(Path.cwd().joinpath(*module_name.split(".")[:-1]))
     module = _import(module_name, Path.cwd())
     found: object = getattr(module, attribute, None)
     if found is None:
@@ -107,7 +109,7 @@ def _from_module(module_name: str, attribute: str, target: str) -> AnyApp:
 def _from_file(path: Path) -> AnyApp:
     if not path.is_file():
         raise DefinitionError(f"there is no file {str(path)!r}")
-    _read_env(path)
+    read_env(path.parent)
     module = _import_path(path)
     app = _app_in(module, path.stem)
     if app is None:
@@ -116,10 +118,9 @@ def _from_file(path: Path) -> AnyApp:
 
 
 def _from_folder(folder: Path) -> AnyApp:
-    if _is_installed() and imports_adk(folder):
-        if not imports_perdure(folder):
-            return _from_adk(folder)
-        _read_env(folder)
+    if _is_installed() and imports_adk(folder) and not imports_perdure(folder):
+        return _from_adk(folder)
+    read_env(folder)
     files = [file for file in (folder / "__init__.py", folder / "agent.py") if file.is_file()]
     for file in files:
         app = _app_in(_import_path(file), folder.name)
@@ -156,12 +157,6 @@ def _from_adk(folder: Path) -> AnyApp:
 
 def _is_installed() -> bool:
     return importlib.util.find_spec(_ADK) is not None
-
-
-def _read_env(path: Path) -> None:
-    """Read the `.env` of a google.adk agent before its code is imported."""
-    if _is_installed() and imports_adk(path):
-        _taker().read_env(path)
 
 
 def _taker() -> Any:

@@ -22,6 +22,7 @@ __all__ = ["EncryptionCodec", "Key", "KeyRing"]
 
 _AES_GCM = b"AES-256-GCM"
 _NONCE_BYTES = 12
+"""Random ones: a key should encrypt no more than 2³² payloads."""
 
 
 class EncryptionCodec(PayloadCodec):

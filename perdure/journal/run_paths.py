@@ -20,7 +20,7 @@ RunPath = Annotated[
 ]
 """The agent run that an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
 
-Empty where it is not told: no custom agent is in the plan, or the log was imported."""
+Empty where it is not told: the plan has no custom agent and no tasks, or the log was imported."""
 
 
 def agent_in(path: str) -> str:

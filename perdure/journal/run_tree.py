@@ -81,7 +81,9 @@ class _NamedRuns:
 
     def _may_begin(self, above: Node, agent: str) -> bool:
         if isinstance(above, CustomNode):
-            return above.name in self._plan.path(agent)[:-1]
+            path = self._plan.path(agent)[:-1]
+            # Tools may share an agent that they run.
+            return above.name in path or (above.tool is not None and agent not in self._plan.path(above.name))
         return self._plan.parents.get(agent) is above or isinstance(above, LlmNode)
 
     def log(self, run: AgentRun, event: Event) -> None:

@@ -16,9 +16,10 @@ CALL_BACK = "perdure:callback"
 AgentCallback = Literal["before", "after"]
 """Which of an agent's callbacks: before its run begins, or behind its end."""
 
-Callback = Literal[AgentCallback, "begin", "end", "event", "run", "graph", "authorize"]
+Callback = Literal[AgentCallback, "begin", "end", "event", "run", "graph", "tool", "authorize"]
 """Which callbacks: before an agent's run begins, or behind its end; or those of plugins around an invocation's turn, or
-of an event that the workflow made; or a custom agent's own code; or nodes of a graph; or what takes up a credential."""
+of an event that the workflow made; or a custom agent's own code; or nodes of a graph; or a tool that runs nodes; or
+what takes up a credential."""
 
 CALLBACK_NAMES: dict[Callback, str] = {
     "before": "before_agent_callback",
@@ -28,6 +29,7 @@ CALLBACK_NAMES: dict[Callback, str] = {
     "event": "on_event_callback",
     "run": "_run_async_impl",
     "graph": "graph",
+    "tool": "tool",
     "authorize": "auth_preprocessor",
 }
 """What people know them by: ADK's names."""

@@ -76,6 +76,8 @@ class StepLog(BaseModel):
     """Of a tool's step that failed: what the tool had returned before that."""
     done: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """Of a graph: nodes that ended and left no event that tells so, by path."""
+    output: ToolOutput | None = Field(default=None, exclude_if=unsaid_none)
+    """Of a tool that runs nodes: its output, once its code has ended."""
     goes_on: bool = Field(default=False, exclude_if=unsaid)
     """The code is at work besides: of a graph, nodes of it are, or may go on once what this step adds is kept."""
     wakes_in: float | None = Field(default=None, exclude_if=unsaid)

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perdure.plan.answer_schemas import arguments_for
 from perdure.plan.contents import types
+from perdure.plan.graph_shapes import GraphShape
+from perdure.plan.output_schemas import arguments_for
 
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
 
@@ -128,6 +129,8 @@ class ToolPlan(BaseModel):
     """Of google.adk's: the app's plugins look at that agent's run, too."""
     delegates: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=_is_unset)
     """Of google.adk 2: a call hands a task to the sub-agent of the tool's name, whose mode this is."""
+    runs_nodes: bool = Field(default=False, exclude_if=_is_unset)
+    """Of google.adk 2: its code runs nodes, so it runs as a graph does; it is a node below its agent, too."""
 
 
 class AdkRules(BaseModel):
@@ -228,38 +231,6 @@ class ParallelNode(_Node):
     kind: Literal["parallel"] = "parallel"
 
 
-class GraphEdge(BaseModel):
-    """An edge of a graph."""
-
-    model_config = _FROZEN
-
-    start: str
-    end: str
-    route: tuple[str, ...] = Field(default=(), exclude_if=_is_unset)
-    """Routes that lead along it; none: each output does."""
-
-
-class GraphShape(BaseModel):
-    """What a graph looks like: the nodes by name, and the edges between them. google.adk's `Workflow` decides by it."""
-
-    model_config = _FROZEN
-
-    nodes: tuple[GraphPoint, ...] = ()
-    edges: tuple[GraphEdge, ...] = ()
-
-
-class GraphPoint(BaseModel):
-    """A node of a graph."""
-
-    model_config = _FROZEN
-
-    name: str
-    kind: str
-    """Its class."""
-    graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
-    """Of a graph within the graph."""
-
-
 class CustomNode(_Node):
     """A custom agent: a subclass of `BaseAgent` with its own `_run_async_impl`."""
 
@@ -268,6 +239,8 @@ class CustomNode(_Node):
     """`MODULE:QUALNAME` of the class, by which an agent is found that was renamed."""
     graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
     """Of a graph of google.adk's: its picture. It runs as custom agents do, and each of its nodes is a step."""
+    tool: str | None = Field(default=None, exclude_if=_is_unset)
+    """Of an agent's tool that runs nodes: its name; the node's is `AGENT.TOOL`. Such code runs as a graph's."""
 
 
 class RefusedNode(_Node):
@@ -345,10 +318,15 @@ class Plan(BaseModel):
         """Each node's parent by the node's name; the root has none."""
         return {child.name: node for node in self.nodes.values() for child in node.sub_agents}
 
+    @property
+    def every_tool(self) -> Iterator[ToolPlan]:
+        """The tools of all agents, also of those that tools run."""
+        return (tool for node in self.every_node if isinstance(node, LlmNode) for tool in node.tools)
+
     @cached_property
     def has_local_tools(self) -> bool:
         """Whether a tool runs as a local activity, which is in the middle of a workflow task."""
-        return any(tool.local for node in self.every_node if isinstance(node, LlmNode) for tool in node.tools)
+        return any(tool.local for tool in self.every_tool)
 
     @cached_property
     def _scopes(self) -> dict[tuple[str, str], Plan | None]:
@@ -373,6 +351,8 @@ class Plan(BaseModel):
                 "logs_failures": self.adk.major >= 2 and isinstance(planned.agent, LlmNode),
                 "begins": self.adk.begins and planned.plugins,
                 "ends": self.adk.ends and planned.plugins,
+                # The tool's own runner knows of no resuming: callbacks in there are to see no more than with it.
+                "hides_checkpoints": True,
             }
         )
         # No copy, which would keep what this plan has cached.
@@ -389,14 +369,14 @@ class Plan(BaseModel):
 
     def transfer_targets(self, node: LlmNode) -> list[Node]:
         """Return the agents that an LLM agent may transfer to. ADK: `flows/llm_flows/agent_transfer.py`."""
-        targets = [child for child in node.sub_agents if not _does_tasks(child)]
+        targets = [child for child in node.sub_agents if _takes_over(child)]
         parent = self.parents.get(node.name)
         if not isinstance(parent, LlmNode):
             return targets
         if not node.disallow_transfer_to_parent:
             targets.append(parent)
         if not node.disallow_transfer_to_peers:
-            targets.extend(peer for peer in parent.sub_agents if peer.name != node.name and not _does_tasks(peer))
+            targets.extend(peer for peer in parent.sub_agents if peer.name != node.name and _takes_over(peer))
         return targets
 
     def delegator(self, name: str) -> str:
@@ -409,6 +389,10 @@ class Plan(BaseModel):
 
 def _does_tasks(node: Node) -> bool:
     return isinstance(node, LlmNode) and node.mode is not None
+
+
+def _takes_over(node: Node) -> bool:
+    return not _does_tasks(node) and not (isinstance(node, CustomNode) and node.tool is not None)
 
 
 def _walk(node: Node) -> Iterator[Node]:
@@ -426,7 +410,6 @@ def _walk_all(root: Node) -> Iterator[Node]:
 
 
 for _cls in (
-    GraphShape,
     ToolPlan,
     _Node,
     LlmNode,

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from perdure.api.app import create_app
 from perdure.api.auth.config import read_auth
 from perdure.api.base.config import ApiConfig
-from perdure.compiler.served import load_apps
+from perdure.compiler.loading_all import load_apps
 from perdure.config import ConnectionConfig
 from perdure.logs import get_logger
 from perdure.programs.adk_page import add_adk_page

@@ -2,7 +2,7 @@
 
 History holds what the run started with, and what the journal had gained each time a model, or a custom agent's
 function, was called. A run that leaves a large journal to the next one writes down what is missing before it ends
-(decision 012).
+(decision 006).
 """
 
 from __future__ import annotations

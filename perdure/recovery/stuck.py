@@ -18,6 +18,8 @@ from perdure.recovery.slices import read_archive
 from perdure.temporal.payloads import FAULT
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 
+DEADLOCK = "[TMPRL1101]"
+"""Of what the SDK says where a workflow task has not yielded for two seconds: too much work, or no processor."""
 _NONDETERMINISM = "TMPRL1100"
 """Temporal's mark of such an error in a text."""
 
@@ -63,8 +65,9 @@ async def why_stuck(client: Client, workflow_id: str, error: Exception | None = 
             if client.data_converter.payload_codec is not None:
                 await decode(failed, client.data_converter)
             different = failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
-            # What the query guard refuses is given anew, as the server's own is.
-            if failed.cause in _BY_SERVER or failed.failure.message == BETWEEN_STEPS:
+            # The server gives its own anew, what the query guard refuses, and what had no processor in time.
+            passing = failed.failure.message == BETWEEN_STEPS or DEADLOCK in failed.failure.message
+            if failed.cause in _BY_SERVER or passing:
                 return await _why_late(client, workflow_id)
             cause = failed.failure.message or WorkflowTaskFailedCause.Name(failed.cause)
             return SessionStuck(workflow_id, cause=cause, nondeterministic=different)

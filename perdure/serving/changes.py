@@ -1,21 +1,21 @@
-"""Watches the code of apps: tells which of its files were saved, added or removed."""
+"""Watches the code of apps, and what it has read: tells which of these files were saved, added or removed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType] -- trio's type, which is not here
 
+from perdure.serving.reads import is_below
+
 __all__ = ["Changes"]
 
 _CODE = frozenset({".py", ".yaml", ".yml"})
 _SETTINGS = ".env"
-_PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
 _STEP = 30
 """Milliseconds without a change after which those that came are told."""
 
@@ -32,6 +32,8 @@ class Changes:
         self._folders = [folder.resolve() for folder in folders]
         self._beside: frozenset[Path] = frozenset()
         """Folders of code that is in none of the others."""
+        self._read: frozenset[Path] = frozenset()
+        """Files that the code has read."""
         self._come: set[Path] = set()
         self._news = asyncio.Event()
         self._failure: OSError | None = None
@@ -51,13 +53,27 @@ class Changes:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def know(self, files: Iterable[Path]) -> None:
-        """Tell of these files, too, wherever they are, and of code beside them."""
-        elsewhere = (file.resolve().parent for file in files if not self._is_inside(file.resolve()))
-        beside = frozenset(folder for folder in elsewhere if folder.is_dir())
-        if beside != self._beside:
-            self._beside = beside
-            self._watch(beside, recursive=False)
+    def know(self, code: Iterable[Path] | None = None, read: Iterable[Path] = ()) -> None:
+        """Tell of these files, too, wherever they are.
+
+        Args:
+            code: The files of the apps' code, for those known before; what is code beside them counts, too. Without
+                it those stay, and so do the files that were read.
+            read: Other files that the code has read, for those known before; these alone count.
+        """
+        watched = self._elsewhere()
+        if code is None:
+            self._read |= frozenset(read)
+        else:
+            self._read = frozenset(read)
+            self._beside = frozenset(file.resolve().parent for file in code if not self._is_inside(file.resolve()))
+        if self._elsewhere() != watched:
+            self._watch(self._elsewhere(), recursive=False)
+
+    def _elsewhere(self) -> frozenset[Path]:
+        """Return the folders outside those that were named first in which a file counts."""
+        folders = {*self._beside, *(file.parent for file in self._read if not self._is_watched(file))}
+        return frozenset(folder for folder in folders if folder.is_dir())
 
     async def next(self) -> frozenset[Path]:
         """Wait for changes, and return the files of all that were not told of yet.
@@ -91,6 +107,8 @@ class Changes:
 
     def _counts(self, change: Change, path: str) -> bool:
         file = Path(path)
+        if file in self._read:
+            return True
         if change is Change.added and file.is_dir():
             return self._is_inside(file / _SETTINGS)
         is_code = file.suffix in _CODE and not file.name.startswith(".")
@@ -108,8 +126,7 @@ class Changes:
                 yield file
 
     def _is_inside(self, file: Path) -> bool:
-        for folder in self._folders:
-            with suppress(ValueError):
-                above = file.relative_to(folder).parts[:-1]
-                return not any(part in _PASSED_OVER or part.startswith(".") for part in above)
-        return False
+        return is_below(file, self._folders)
+
+    def _is_watched(self, file: Path) -> bool:
+        return any(file.is_relative_to(folder) for folder in self._folders)

@@ -1,4 +1,4 @@
-"""The event loop of the commands that serve: uvloop, where it runs, and asyncio's own elsewhere (decision 112)."""
+"""The event loop of the commands that serve: uvloop, where it runs, and asyncio's own elsewhere (decision 010)."""
 
 from __future__ import annotations
 

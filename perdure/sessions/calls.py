@@ -44,10 +44,10 @@ from perdure.messages.session import (
     InvocationInput,
     InvocationResult,
 )
-from perdure.recovery.stuck import check_readable, why_stuck
+from perdure.recovery.stuck import DEADLOCK, check_readable, why_stuck
 from perdure.rules.intake import check_sent
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
-from perdure.sessions.served import pollers_of
+from perdure.sessions.pollers import pollers_of
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 from perdure.views.pages import look
 
@@ -99,8 +99,8 @@ _logger = get_logger("perdure.client")
 
 _HIDDEN = "Encoded failure"
 """What is left of a query's error under Temporal's failure converter that encrypts messages."""
-_HIDDEN_ATTEMPTS = 20
-"""How often such a query is asked again, for somewhat more than a minute in all."""
+_UNCLEAR_ATTEMPTS = 20
+"""How often such a query, or one that was late, is asked again, for somewhat more than a minute in all."""
 
 
 class SessionCalls:
@@ -231,7 +231,7 @@ class SessionCalls:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
         handle = self._handle(key)
         condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
-        pause, hidden = _FIRST_PAUSE, 0
+        pause, unclear = _FIRST_PAUSE, 0
         while True:
             try:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
@@ -241,8 +241,8 @@ class SessionCalls:
                     # It will stay between these steps.
                     journal = await self._lifecycle.read_journal(key, closed=True)
                     return look(fold_journal(journal), key, name, *args)
-                hidden += str(error) == _HIDDEN
-                await self._check_failed(error, handle.id, hidden)
+                unclear += str(error) == _HIDDEN or DEADLOCK in str(error)
+                await self._check_failed(error, handle.id, unclear)
             except WorkflowQueryRejectedError as error:
                 if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
                     # The next run is about to start.
@@ -265,7 +265,7 @@ class SessionCalls:
     async def _is_closed(self, key: SessionKey) -> bool:
         return await self._lifecycle.status(key) not in ("running", "continued as new")
 
-    async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, hidden: int) -> None:
+    async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, unclear: int) -> None:
         """Raise why a query failed, unless another one may succeed: its journal is on its way, or a workflow task."""
         if LOADING in str(error):
             return
@@ -274,10 +274,10 @@ class SessionCalls:
             raise stuck from error
         if BETWEEN_STEPS in str(error):
             return
-        if hidden:
+        if unclear:
             await check_readable(self._client, workflow_id)
-        # What an encrypted error says cannot be read; it might be that.
-        if not hidden or hidden >= _HIDDEN_ATTEMPTS:
+        # What an encrypted error says cannot be read; it might be that. And what was late may be in time.
+        if not unclear or unclear >= _UNCLEAR_ATTEMPTS:
             raise error
 
     async def _stuck(self, workflow_id: str, error: RPCError) -> SessionStuck | None:

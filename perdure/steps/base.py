@@ -124,15 +124,17 @@ class StepOutput:
     """Of a tool's step that failed: what the tool had returned before that, so that it does not run again."""
     done: tuple[str, ...] = ()
     """Of a graph: nodes that ended and left no event that tells so, by path."""
+    output: ToolOutput | None = None
+    """Of a tool that runs nodes: its output, once its code has ended."""
     goes_on: bool = False
     """The code is at work besides: of a graph, nodes of it are, or may go on once what this step adds is kept."""
     wakes_in: float | None = None
     """A timer of the code's own is due in so many seconds."""
 
 
-Callback = Literal["before", "after", "begin", "end", "event", "run", "graph"]
+Callback = Literal["before", "after", "begin", "end", "event", "run", "graph", "tool"]
 """Which callbacks: before an agent's run begins, or behind its end; those of plugins around an invocation's turn; or
-plugins' look at an event. Or a custom agent's own code, or nodes of a graph.
+plugins' look at an event. Or a custom agent's own code, or nodes of a graph, or a tool that runs nodes.
 """
 
 

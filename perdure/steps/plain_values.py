@@ -13,19 +13,20 @@ import functools
 import io
 import math
 import operator
-from collections import deque
+from collections import UserString, deque
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
 from enum import Enum
-from itertools import islice
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from perdure.journal.nesting import MAX_LEVELS
 
+_T = TypeVar("_T")
+
 MAX_ITEMS = 100_000
-"""What an iterator may give: its end is not known before it comes."""
+"""What may be read that is in no memory yet: an iterator's end is not known, and a range of 8 bytes fills a machine."""
 
 _MAX_BITS = 14_000
 """Of an integer: Python itself reads none of more than 4,300 digits."""
@@ -34,6 +35,7 @@ _SMALL = 2**63
 
 _REMEDY = "return plain data, such as texts, numbers, lists and dictionaries, or a pydantic model"
 _SEQUENCES = (Sequence, Set, deque, KeysView, ValuesView, ItemsView)
+_IN_MEMORY = (list, tuple, set, frozenset, deque)
 _PATH_LENGTH = 200
 
 
@@ -81,6 +83,8 @@ class _Writer:
             return self._integer(operator.index(value))
         if isinstance(value, float):
             return _number(float(value))
+        if isinstance(value, UserString):
+            return self._text(str(value))
         if isinstance(value, bytes | bytearray | memoryview):
             return base64.urlsafe_b64encode(bytes(cast(Any, value))).decode()
         return self._nested(value)
@@ -117,9 +121,11 @@ class _Writer:
         if hasattr(kind, "__pydantic_serializer__"):
             return self._model(value)
         if isinstance(value, Mapping):
-            return self._items(cast(Mapping[Any, Any], value).items())
+            items = cast(Mapping[Any, Any], value).items()
+            return self._items(items if isinstance(value, dict) else self._bounded(items))
         if isinstance(value, _SEQUENCES) and not hasattr(kind, "keys"):
-            found = self._list(cast(Iterable[Any], value))
+            each = cast(Iterable[Any], value)
+            found = self._list(each if isinstance(value, _IN_MEMORY) else self._bounded(each))
             return _sorted(found) if isinstance(value, set | frozenset) else found
         if hasattr(kind, "__dataclass_fields__"):
             return self._items(
@@ -128,7 +134,7 @@ class _Writer:
         if isinstance(value, io.IOBase):
             self.refuse("is an open file; return what it holds")
         if isinstance(value, Iterator):
-            return self._list(cast(Iterator[Any], value))
+            return self._list(self._bounded(cast(Iterator[Any], value)))
         return self._other(value, kind)
 
     def _items(self, items: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
@@ -148,15 +154,19 @@ class _Writer:
     def _key(self, key: Any) -> str:
         try:
             [text] = to_jsonable_python({key: None}, bytes_mode="base64")
-        except PydanticSerializationError:
+        except (PydanticSerializationError, TypeError, ValueError):
             self.refuse(f"has a key of type {type(key).__name__}, which is no text; make it one")
         return self._text(str(text))
+
+    def _bounded(self, items: Iterable[_T]) -> Iterator[_T]:
+        for index, item in enumerate(items):
+            if index >= MAX_ITEMS:
+                self.refuse(f"gives more than {MAX_ITEMS:,} items one after the other; return a list or a dict")
+            yield item
 
     def _list(self, items: Iterable[Any]) -> list[Any]:
         written: list[Any] = []
         for index, item in enumerate(items):
-            if index >= MAX_ITEMS and isinstance(items, Iterator):
-                self.refuse(f"gives more than {MAX_ITEMS:,} items one after the other; return a list")
             if _is_plain(item):
                 written.append(item)
                 continue
@@ -171,8 +181,11 @@ class _Writer:
         config: Mapping[str, Any] = getattr(value, "model_config", {})
         # As Python values: pydantic's JSON has bytes as UTF-8 where they happen to be that, and drops equal keys.
         dumped: Any = serializer.to_python(value, mode="python", by_alias=True)
+        if _entries(dumped) < _entries(serializer.to_python(value, mode="python", by_alias=False)):
+            self.refuse("has two fields that are written under one name; give each an alias of its own")
         if "ser_json_bytes" in config or not _loses(dumped):
-            dumped = serializer.to_python(value, mode="json", by_alias=True, fallback=self.write)
+            written: Any = serializer.to_python(value, mode="json", by_alias=True, fallback=self.write)
+            dumped = _with_numbers(written, dumped)
         if isinstance(dumped, dict):
             return self._items(cast("dict[Any, Any]", dumped).items())
         return self.write(dumped)
@@ -180,12 +193,20 @@ class _Writer:
     def _other(self, value: Any, kind: type[Any]) -> Any:
         """Write what is no container by its class: pydantic knows it, or it is like a number, an array or a mapping."""
         # Classes and functions have methods by the names of those, too.
-        makers = () if isinstance(value, type) or callable(value) else (_known, _as_array, _as_mapping, _as_sequence)
+        makers = (
+            () if isinstance(value, type) or callable(value) else (_known, _as_array, self._as_mapping, _as_sequence)
+        )
         for make in makers:
             found = make(value, kind)
             if found is not None:
                 return self.write(found)
         return self.refuse(f"is an object of type {kind.__name__}, which is no JSON; {_REMEDY}")
+
+    def _as_mapping(self, value: Any, kind: type[Any]) -> dict[Any, Any] | None:
+        """Return a mapping that is not declared as one, such as a row of a database."""
+        if not all(hasattr(kind, name) for name in ("keys", "__getitem__")):
+            return None
+        return {key: value[key] for key in self._bounded(value.keys())}
 
 
 def _known(value: Any, kind: type[Any]) -> Any:
@@ -221,17 +242,10 @@ def _as_array(value: Any, kind: type[Any]) -> Any:
     return None
 
 
-def _as_mapping(value: Any, kind: type[Any]) -> dict[Any, Any] | None:
-    """Return a mapping that is not declared as one, such as a row of a database."""
-    if not all(hasattr(kind, name) for name in ("keys", "__getitem__")):
-        return None
-    return {key: value[key] for key in value.keys()}  # noqa: SIM118 -- it may iterate over something else
-
-
-def _as_sequence(value: Any, kind: type[Any]) -> list[Any] | None:
+def _as_sequence(value: Any, kind: type[Any]) -> Iterator[Any] | None:
     if hasattr(kind, "__len__") and hasattr(kind, "__getitem__"):
-        return [value[index] for index in range(len(value))]
-    return list(islice(value, MAX_ITEMS)) if hasattr(kind, "__iter__") else None
+        return (value[index] for index in range(len(value)))
+    return iter(value) if hasattr(kind, "__iter__") else None
 
 
 def _loses(dumped: Any) -> bool:
@@ -245,6 +259,29 @@ def _loses(dumped: Any) -> bool:
     if isinstance(dumped, list | tuple | set | frozenset | deque):
         return any(map(_loses, cast(Iterable[Any], dumped)))
     return False
+
+
+def _entries(dumped: Any) -> int:
+    """Return how many entries the mappings of a dumped model have; of two with one name pydantic keeps the last."""
+    if isinstance(dumped, Mapping):
+        items = cast(Mapping[Any, Any], dumped)
+        return len(items) + sum(map(_entries, items.values()))
+    return sum(map(_entries, cast(Iterable[Any], dumped))) if isinstance(dumped, _IN_MEMORY) else 0
+
+
+def _with_numbers(written: Any, dumped: Any) -> Any:
+    """Return pydantic's JSON of a model with the numbers that it has as null, where it knows no type of a field."""
+    if written is None:
+        return dumped if isinstance(dumped, float) and not math.isfinite(dumped) else None
+    if isinstance(written, dict) and isinstance(dumped, Mapping):
+        found, values = cast("dict[Any, Any]", written), cast(Mapping[Any, Any], dumped).values()
+        if len(found) == len(values):
+            return {key: _with_numbers(one, other) for (key, one), other in zip(found.items(), values, strict=True)}
+    elif isinstance(written, list) and isinstance(dumped, _IN_MEMORY):
+        items, others = cast("list[Any]", written), cast("Sequence[Any]", dumped)
+        if len(items) == len(others):
+            return [_with_numbers(one, other) for one, other in zip(items, others, strict=True)]
+    return cast(Any, written)
 
 
 def _is_plain(value: Any) -> bool:

@@ -7,8 +7,8 @@ from perdure.errors import InvalidArguments
 from perdure.journal.events import Event, EventActions
 from perdure.journal.no_answers import INVALID_OUTPUT
 from perdure.journal.tool_output import ToolOutput
-from perdure.plan.answer_schemas import answer_in
 from perdure.plan.nodes import SET_MODEL_RESPONSE, LlmNode
+from perdure.plan.output_schemas import answer_in
 from perdure.rules.tool_responses import error_output
 from perdure.steps.base import Place, ToolCall, llm_node
 from perdure.steps.user_code import CodeRunner

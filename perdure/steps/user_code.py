@@ -43,7 +43,9 @@ class CodeRunner:
         """Make the threads and the loop; `name` tells theirs from another runner's."""
         self._threads = futures.ThreadPoolExecutor(max_threads, thread_name_prefix=f"{_NAMES}{name}")
         self._loop = CodeLoop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"{_NAMES}{name}-loop", daemon=True)
+        self._thread = threading.Thread(
+            target=_run_to_the_end, args=(self._loop,), name=f"{_NAMES}{name}-loop", daemon=True
+        )
         self._thread.start()
         self._endings: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
@@ -120,9 +122,27 @@ class CodeRunner:
         endings = [asyncio.run_coroutine_threadsafe(ending(), self._loop) for ending in self._endings]
         futures.wait(endings, timeout=_GRACE_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=_GRACE_SECONDS)
+        # It ends what is left, with a time for that of its own.
+        self._thread.join(timeout=2 * _GRACE_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _run_to_the_end(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, and end what is still suspended on it.
+
+    Left to the collector, it would be ended in the middle of anything, in any thread; Python 3.11 crashes if a
+    `ContextVar` is set by that while another one is being set (https://github.com/python/cpython/issues/148891).
+    """
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        # Code may swallow that.
+        loop.run_until_complete(asyncio.wait(left, timeout=_GRACE_SECONDS))
+    loop.run_until_complete(loop.shutdown_asyncgens())
 
 
 _MISUNDERSTOOD = (StopIteration, StopAsyncIteration, futures.CancelledError)

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 _MAX_BYTES = 16_000_000
 _MAX_DRAFT_BYTES = 1_000_000
+"""What answers that are being written take of a process together, and one of them; beyond it one comes whole."""
 _PIECE_BYTES = 120
 """What a piece takes besides its text."""
 

@@ -2,7 +2,7 @@
 
 With its cache of sessions full, the core can lose the step of a session that it has taken from the server, after two
 tasks of the session had to wait for a place. The server gives the step out again, and this worker's core takes it and
-does nothing, until its process ends (decision 105). No issue is known. The core says so in one line, and nowhere else:
+does nothing, until its process ends (decision 007). No issue is known. The core says so in one line, and nowhere else:
 https://github.com/temporalio/sdk-rust/blob/main/crates/sdk-core/src/worker/workflow/workflow_stream.rs
 """
 

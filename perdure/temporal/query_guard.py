@@ -4,11 +4,13 @@
   then, or did so right before the run was closed, the core gives the workflow that, too, though no workflow task has
   begun that takes it. In the task that comes next the workflow is a step ahead: what it started for the query goes into
   history before the updates of that task, and in every later replay behind them. So such a step is refused, with the
-  query, and the core drops the run (decision 120). Nearest to it: https://github.com/temporalio/sdk-rust/issues/390
+  query, and the core drops the run (decision 009). Nearest to it: https://github.com/temporalio/sdk-rust/issues/390
+- A query alone that has the workflow go on all the same is answered beside commands, which the core takes for malformed
+  (its task, and the session, then wait until the process ends). So such a query is refused, too.
 - A query that comes with a workflow task is answered while local activities of the task run, since
   https://github.com/temporalio/sdk-rust/pull/1442, and its answer ends the task. What a local activity returned is then
   taken up behind the updates of the next task, and in every later replay before them. So such a query is left without
-  an answer, and the server sends it on when the task is over (decision 120).
+  an answer, and the server sends it on when the task is over (decision 009).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.workflow import Info
 
+from perdure.temporal.collected_clients import keep_clients_out
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 
 _QUERY_ALONE = "legacy_query"
@@ -38,10 +41,10 @@ class GuardedInstance(WorkflowInstance):
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Activate the workflow, unless no workflow task has begun that takes what it is shown."""
         if self._is_ahead(act):
-            completion = WorkflowActivationCompletion(run_id=act.run_id)
-            completion.failed.failure.message = BETWEEN_STEPS
-            return completion
+            return _refused(act)
         completion = self._instance.activate(act)
+        if _is_query_alone(act) and _has_commands(completion):
+            return _refused(act)
         if self._at_work and any(job.HasField("query_workflow") for job in act.jobs):
             _leave_unanswered(completion)
         self._note(act, completion)
@@ -53,7 +56,7 @@ class GuardedInstance(WorkflowInstance):
         Each task begins with an event that says how large the history is with all that the task takes. And while local
         activities run a task is not over, so no query comes alone: what started them was taken for that query.
         """
-        if self._at_work and any(job.query_workflow.query_id == _QUERY_ALONE for job in act.jobs):
+        if self._at_work and _is_query_alone(act):
             return True
         if act.is_replaying or not 0 < act.history_size_bytes == self._size:
             return False
@@ -87,6 +90,22 @@ class GuardedInstance(WorkflowInstance):
         return self._instance.get_thread_id()
 
 
+def _refused(act: WorkflowActivation) -> WorkflowActivationCompletion:
+    """Return a completion by which the core refuses the query, and drops the run."""
+    completion = WorkflowActivationCompletion(run_id=act.run_id)
+    completion.failed.failure.message = BETWEEN_STEPS
+    return completion
+
+
+def _is_query_alone(act: WorkflowActivation) -> bool:
+    return any(job.query_workflow.query_id == _QUERY_ALONE for job in act.jobs)
+
+
+def _has_commands(completion: WorkflowActivationCompletion) -> bool:
+    """Return whether the workflow did more than answer a query."""
+    return any(not command.HasField("respond_to_query") for command in completion.successful.commands)
+
+
 def _is_from_history(job: WorkflowActivationJob) -> bool:
     """Return whether a job is something that comes once in a task, as it begins.
 
@@ -106,6 +125,11 @@ def _leave_unanswered(completion: WorkflowActivationCompletion) -> None:
 
 class GuardedRunner(UnsandboxedWorkflowRunner):
     """Runs workflows without a sandbox, guarded: no code of users' runs in them, and Perdure's own needs none."""
+
+    def __init__(self) -> None:
+        """Have nothing but workflows' own code begin tasks in them."""
+        super().__init__()
+        keep_clients_out()
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a new run of a workflow."""

@@ -6,6 +6,7 @@ It is imported at the start of every pytest where Perdure is installed, so it im
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 _FIXTURE = "perdure"
 _FOUND = pytest.StashKey["Perdure"]()
 _ASYNC_MARKS = ("asyncio", "anyio", "trio")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure() -> None:
+    """Keep pytest-asyncio from warning of a setting of its own, which no test with the fixture depends on."""
+    warnings.filterwarnings("ignore", "(?s).*asyncio_default_fixture_loop_scope", pytest.PytestDeprecationWarning)
 
 
 @pytest.fixture(scope="session")

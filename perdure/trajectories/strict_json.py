@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from pydantic_core import from_json
 
-from perdure.errors import InvalidTrajectory
+from perdure.errors import InvalidTrajectory, shortened
 
 MAX_READ_LEVELS = 190
 """Lists and objects within each other that are read at all; the same with every version of Python."""
@@ -50,9 +51,8 @@ def _check_levels(data: bytes) -> None:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object holds the key {twice!r} twice")
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object holds the key {shortened(repr(twice))} twice")
     return found
 
 

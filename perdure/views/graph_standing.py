@@ -12,7 +12,8 @@ from perdure.journal.events import Event
 from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
 from perdure.journal.runs import is_state
-from perdure.plan.nodes import CustomNode, GraphShape
+from perdure.plan.graph_shapes import GraphShape
+from perdure.plan.nodes import CustomNode
 
 __all__ = ["NodeStanding", "stand_in_graph"]
 

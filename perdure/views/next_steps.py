@@ -187,9 +187,11 @@ class _Outlook:
         return _step(node, branch, "runs its code", words, below=below).model_copy(update={"done": done})
 
     def _graph(self, node: CustomNode, branch: str | None, past: AgentRun | None) -> AgentStep:
-        nodes = stand_in_graph(node, self._projection, self._invocation)
+        nodes = stand_in_graph(node, self._projection, self._invocation) if node.tool is None else ()
         done = sum(one.standing == "done" for one in nodes)
         words = f"its graph goes on: {done} of {len(nodes)} nodes are done, and do not run again"
+        if node.tool is not None:
+            words = f"the code of tool {node.tool} goes on; nodes that are done do not run again"
         working = [run for run in past.children if not run.ended] if past is not None else []
         below = tuple(self.agent(self._plan.nodes[run.agent], run.branch, run) for run in working)
         step = _step(node, branch, "runs its code", words if past is not None else "its graph begins", below=below)
@@ -223,8 +225,10 @@ class _Outlook:
         if any(call.next == "awaits an answer" for call in calls) and not any(call.next == "runs" for call in calls):
             return _step(node, branch, "awaits answers", "waits for word on what became of a call", calls=calls)
         words = "does what is left to do of its model's calls; then one event holds all of their responses"
-        working = [run for run in past.children if not run.ended and run.node is not None] if past is not None else []
-        below = tuple(self.agent(self._plan.nodes[run.agent], run.branch, run) for run in working)
+        nodes = self._plan.nodes
+        children = [run for run in past.children if not run.ended] if past is not None else []
+        working = [run for run in children if run.node is not None or isinstance(nodes.get(run.agent), CustomNode)]
+        below = tuple(self.agent(nodes[run.agent], run.branch, run) for run in working)
         return _step(node, branch, "runs tools", words, calls=calls, below=below)
 
     def _listens(self, run: AgentRun) -> bool:

@@ -25,6 +25,7 @@ from perdure.adk.compile import compile_adk_app, look_at
 from perdure.adk.internals import MAJOR
 from perdure.adk.loading import as_adk_app
 from perdure.adk.supported import HONOURED
+from perdure.agents.durable import durable
 from perdure.compiler.check.findings import Part
 from perdure.errors import DefinitionError
 from tests.adk.support import agent, make_app, say
@@ -242,41 +243,64 @@ def test_a_graph_is_looked_at_node_by_node() -> None:
 
 @pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
 @pytest.mark.parametrize(
-    ("fields", "why"),
-    [({"sub_agents": [agent("below", say("hi"))]}, "an agent that is a node of a graph and has sub_agents")],
+    ("mode", "below", "where", "why"),
+    [
+        ("chat", None, "graph/clerk", "mode='chat' of a node that has sub_agents"),
+        ("single_turn", "task", "graph/clerk/below", "'clerk', which is a node of a graph, gives no tasks"),
+    ],
 )
-def test_what_is_refused_of_a_graph_is_named(fields: dict[str, Any], why: str) -> None:
+def test_what_is_refused_of_a_graph_is_named(mode: str, below: str | None, where: str, why: str) -> None:
     from google.adk.workflow import Workflow
 
-    graph: Any = Workflow(name="graph", edges=[("START", agent("clerk", say("hi"), **fields))])
+    clerk = agent("clerk", say("hi"), mode=mode, sub_agents=[agent("below", say("hi"), mode=below)])
+    graph: Any = Workflow(name="graph", edges=[("START", clerk)])
     app = as_adk_app(graph, "shop")
     assert app is not None
     refused = look_at(app).refused
     assert refused is not None
-    assert (refused.path, refused.name) == ("graph/clerk", "clerk")
+    assert refused.path == where
     assert why in (refused.reason or "")
-    with pytest.raises(DefinitionError, match=why.partition(" ")[0]):
+    with pytest.raises(DefinitionError, match=refused.name):
         compile_adk_app(app)
 
 
 @pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
-def test_a_graph_or_a_node_among_an_agents_tools_is_refused() -> None:
-    """google.adk runs it with the agent's own queue of events, and what it asks belongs to the agent's turn."""
-    from google.adk.workflow import Workflow, node
+def test_a_tool_that_runs_nodes_is_one_of_the_plan_with_the_agents_that_it_runs() -> None:
+    from google.adk.workflow import Workflow
+
+    helper, other = agent("helper", say("hi")), agent("other", say("hi"))
 
     def look_up(node_input: str) -> str:
         return node_input
 
-    graph: Any = Workflow(name="search", description="Search.", input_schema=str, edges=[("START", look_up)])
-    look_at_it: Any = node(look_up, name="look_at_it")
-    root = agent("clerk", tools=[graph, look_at_it])
-    parts = parts_of(root)
-    assert {name: part.verdict for name, part in parts.items()} == {
+    async def consult(tool_context: Any) -> str:
+        """Consult."""
+        return str(await tool_context.run_node(helper, "go"))
+
+    search: Any = Workflow(name="search", description="Search.", input_schema=str, edges=[("START", look_up, other)])
+    app = make_app("shop", agent("clerk", tools=[search, consult]))
+    assert {part.path: part.verdict for part in look_at(app).parts} == {
         "clerk": "durable",
-        "clerk/search": "refused",
-        "clerk/look_at_it": "refused",
+        "clerk/search": "durable",
+        "clerk/consult": "durable",
+        "clerk/search/other": "durable",
+        "clerk/consult/helper": "durable",
     }
-    assert parts["clerk/search"].reason == ("agent 'clerk': tool 'search' is a NodeTool, which is not supported yet")
+    plan = compile_adk_app(app)
+    assert [*plan.nodes] == ["clerk", "clerk.search", "other", "clerk.consult", "helper"]
+    assert plan.resumable, "what waits in them waits in any app"
+
+
+@pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
+@pytest.mark.parametrize("how", [{"at_most_once": True}, {"local": True}])
+def test_a_tool_that_runs_nodes_takes_several_steps(how: dict[str, Any]) -> None:
+    async def consult(tool_context: Any) -> str:
+        """Consult."""
+        return str(await tool_context.run_node(len, "go"))
+
+    refused = look_at(make_app("shop", agent("clerk", tools=[durable(FunctionTool(consult), **how)]))).refused
+    assert refused is not None
+    assert "tool 'consult' runs nodes" in (refused.reason or "")
 
 
 def test_who_uses_memory_or_asks_for_credentials_is_noted() -> None:

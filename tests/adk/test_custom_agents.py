@@ -329,6 +329,7 @@ async def test_code_that_fails_leaves_what_it_said_and_fails_the_turn(case: str,
             (failure,) = failed.failures
             assert (failed.status, failure.agent, failure.step) == ("failed", "flow", "_run_async_impl")
             assert what in failure.cause
+            assert ".py:" not in failure.cause, "ADK's words, and no more"
         log = [line for line in await user.log() if line.startswith("flow")]
         assert log == ["flow: so far"] * 2
         # Entered again, it does not say again what it said.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from perdure.agents.definitions import (
     SequentialAgent,
 )
 from perdure.errors import DefinitionError
-from perdure.journal.events import Event, user_content
+from perdure.journal.events import Event, EventActions, user_content
 from perdure.models.scripted import ScriptedModel
 
 
@@ -52,6 +53,15 @@ class Stepper(BaseAgent):
 
     def run(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         return self._run_async_impl(ctx)
+
+
+class Share(BaseAgentState):
+    share: float
+
+
+class Sharer(Stepper):
+    def shared(self, ctx: InvocationContext) -> Share | None:
+        return self._load_agent_state(ctx, Share)
 
 
 class Context(InvocationContext):
@@ -206,6 +216,19 @@ def test_agent_state_is_set_loaded_and_forgotten() -> None:
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"stepper": True})
     ctx.set_agent_state("stepper")
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
+
+
+@pytest.mark.parametrize("share", [0.5, math.inf, -math.inf])
+def test_a_number_that_json_has_not_comes_back_into_a_state(share: float) -> None:
+    """The journal is JSON, in which infinity would be null, and the agent could not go on."""
+    stepper = Sharer("stepper", llm("first"))  # pyright: ignore[reportCallIssue] -- it has its `__init__`
+    ctx = context(stepper)
+    ctx.set_agent_state("stepper", agent_state=Share(share=share))
+    actions = EventActions(agent_state=ctx.agent_states["stepper"])
+    logged = EventActions.model_validate_json(actions.model_dump_json(by_alias=True))
+    assert logged.agent_state is not None
+    ctx.agent_states["stepper"] = logged.agent_state
+    assert stepper.shared(ctx) == Share(share=share)
 
 
 def test_the_state_event_carries_state_or_end_and_stands_on_the_branch() -> None:

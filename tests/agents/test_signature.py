@@ -10,6 +10,7 @@ import decimal
 import enum
 import functools
 import json
+import math
 import typing
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -67,6 +68,15 @@ class Colour(enum.Enum):
     BLUE = "blue"
 
 
+class Planet(enum.Enum):
+    """Members that are no JSON as they stand, and one with two names."""
+
+    EARTH = (1, 0.5)
+    MARS = datetime.date(2026, 7, 1)
+    PLUTO = "p"
+    DWARF = "p"
+
+
 class Level(enum.IntEnum):
     LOW = 1
     HIGH = 2
@@ -75,6 +85,20 @@ class Level(enum.IntEnum):
 class Node(BaseModel):
     name: str
     below: list[Node] = []
+
+
+Serial = typing.NewType("Serial", int)
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Pair(typing.Generic[T]):
+    one: T
+    more: float = math.inf
+
+
+class Parcel(TypedDict):
+    box: Box
 
 
 class Sealed(BaseModel):
@@ -127,7 +151,7 @@ def tool_of(annotation: Any, default: Any = ...) -> FunctionTool:
 
 def declared(tool: FunctionTool) -> Any:
     schema = tool.plan().declaration.parameters_json_schema
-    assert json.loads(json.dumps(schema)) == schema, "what is declared is JSON"
+    assert json.loads(json.dumps(schema, allow_nan=False)) == schema, "what is declared is JSON"
     return schema
 
 
@@ -192,6 +216,15 @@ TYPES: list[tuple[Any, Any, Any, Any]] = [
     (Literal[Level.HIGH], None, 2, Level.HIGH),
     (Colour, None, "blue", Colour.BLUE),
     (Level, None, 2, Level.HIGH),
+    (Planet, None, [1, 0.5], Planet.EARTH),
+    (Planet, None, "2026-07-01", Planet.MARS),
+    (Planet, None, "p", Planet.DWARF),
+    (list[Planet] | None, None, ["p", [1, 0.5]], [Planet.PLUTO, Planet.EARTH]),
+    (Literal["a", Planet.EARTH], None, [1, 0.5], Planet.EARTH),
+    (Serial, INTEGER, "5", 5),
+    (Parcel, None, {"box": {"width": 1, "seal": "aGk="}}, {"box": Box(1, 2, b"hi")}),
+    (Pair[bytes], None, {"one": "aGk="}, Pair(b"hi")),
+    (list[Annotated[float, Field(ge=-math.inf, le=math.inf)]], a_list({"type": "number"}), [1.5], [1.5]),
     (int | str, {"anyOf": [INTEGER, STRING]}, "5", "5"),
     (Optional[int], {"anyOf": [INTEGER, {"type": "null"}]}, None, None),  # noqa: UP045
     (Union[Cat, Dog], None, {"kind": "dog"}, Dog(kind="dog")),  # noqa: UP007
@@ -250,6 +283,7 @@ def test_what_belongs_to_it_is_declared_with_a_type() -> None:
     assert declared(tool_of(Size))["$defs"]["Size"]["description"] == "How large."
     assert declared(tool_of(Point))["$defs"]["Point"]["prefixItems"] == [INTEGER, {"type": "integer", "default": 0}]
     assert declared(tool_of(Colour))["$defs"]["Colour"]["enum"] == ["red", "blue"]
+    assert declared(tool_of(Planet))["$defs"]["Planet"]["enum"] == [[1, 0.5], "2026-07-01", "p"]
     assert declared(tool_of(Sealed))["$defs"]["Sealed"]["properties"]["seal"]["format"] == "binary"
 
 
@@ -266,6 +300,9 @@ DEFAULTS: list[tuple[Any, Any, Any, Any]] = [
     (bytes, b"hi", {"type": "string", "format": "base64", "default": "aGk="}, b"hi"),
     (Box, Box(1), None, Box(1)),
     (Any, object, {}, object),
+    (float, math.inf, {"type": "number"}, math.inf),
+    (list[float], [1.0, math.inf], a_list({"type": "number"}), [1.0, math.inf]),
+    (float, Field(0.5, ge=0, lt=math.inf), {"type": "number", "default": 0.5, "minimum": 0}, 0.5),
     (list[int], [1], a_list(INTEGER, default=[1]), [1]),
     (str, None, {"anyOf": [STRING, {"type": "null"}]}, None),
     (str, Field(None, description="d"), {"anyOf": [STRING, {"type": "null"}], "description": "d"}, None),
@@ -508,6 +545,8 @@ class Connection:
         (FunctionTool(positional), r"parameter 'a' is positional-only"),
         (FunctionTool(of_context), r"parameter 'ctx' is positional-only"),
         (FunctionTool(unnamed), r"parameter '\*values' takes arguments without names"),
+        (tool_of(Literal["a", b"b"]), r"parameter 'x' .*JSON has no bytes"),
+        (FunctionTool(Shelf.find), r"Shelf.find is a method without its object.*: Shelf\(\).find"),
         (FunctionTool(overlapping), r"tool 'overlapping' .*overlaps with parameter 'lang'"),
     ],
 )

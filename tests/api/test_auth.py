@@ -102,7 +102,10 @@ async def test_a_key_says_who_it_is(http: httpx2.AsyncClient, keys: Keys, name: 
 async def test_without_a_credential_it_is_401(http: httpx2.AsyncClient) -> None:
     answer = await http.get("/who")
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="perdure"')
-    assert answer.json() == {"detail": "send a credential: Authorization: Bearer API_KEY_OR_TOKEN"}
+    assert answer.json() == {
+        "type": "docs/http.md#errors",
+        "detail": "send a credential: Authorization: Bearer API_KEY_OR_TOKEN",
+    }
 
 
 async def test_a_path_that_is_not_there_tells_strangers_nothing(http: httpx2.AsyncClient, keys: Keys) -> None:
@@ -203,7 +206,7 @@ async def test_tokens_that_are_forged_are_refused(http: httpx2.AsyncClient, issu
         "a" * 20_000,
     ):
         status, body = await who(http, forged)
-        assert (status, list(body)) == (401, ["detail"]), forged
+        assert (status, list(body)) == (401, ["type", "detail"]), forged
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,10 @@ async def test_a_body_that_is_too_large_is_413(lazy: Client) -> None:
         for content in (b"x" * 1001, pieces()):
             answer = await http.post("/run", content=content, headers={"content-type": "application/json"})
             assert answer.status_code == 413
-            assert answer.json() == {"detail": "the body has more than the 1000 bytes that a request may have"}
+            assert answer.json()["type"] == "docs/http.md#errors"
+            assert answer.json() == answer.json() | {
+                "detail": "the body has more than the 1000 bytes that a request may have"
+            }
         answer = await http.post("/run", content=b" " * 990 + b"{}", headers={"content-type": "application/json"})
         assert answer.status_code == 422
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from google.genai import types
@@ -27,18 +29,18 @@ from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.prove.replay import replay_history
 from tests.workflows.support import User, agent, check_log, make_app, serving
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
-
 LONG = os.environ.get("PERDURE_PROVE") == "long"
 MESSAGES = 100
 _MOST_AGAIN = 10
 """Local tools of a hundred that may run again, with the same key."""
-_PATIENCE = 600.0
-"""Seconds for a hundred invocations, on a machine that may be busy."""
+_PATIENCE = 1500.0 if LONG else 500.0
+"""Seconds for a hundred invocations, on a machine that may be busy; a worker without room starts anew meanwhile."""
 _PAUSE = 0.05
 """Seconds between two looks of a kind."""
 _PAUSE_ELSEWHERE = 0.5
 """Seconds between two looks at another session."""
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(2 * _PATIENCE + 200)]
 
 LOOKS: dict[str, tuple[PageInput, ...]] = {
     "__temporal_workflow_metadata": (),
@@ -62,6 +64,8 @@ class Round:
     others: int = 0
     """Sessions beside it that are looked at, for each of which a worker without room drops one."""
     workers: int = 1
+    process: bool = False
+    """The worker is a process, which starts anew where Temporal's core has lost a step, as it may without room."""
     clients: int = 1
     """Processes that send, each of which knows nothing of the others."""
 
@@ -70,7 +74,7 @@ ROUNDS = {
     "as it comes": Round(),
     "local tools": Round(local=True),
     "short runs": Round(local=True, steps=40),
-    "little room": Round(local=True, cached=2, others=4),
+    "little room": Round(local=True, cached=2, others=4, process=True),
     "two of each": Round(workers=2, clients=2),
 }
 REPEATS = 10 if LONG else 1
@@ -97,6 +101,46 @@ class Clerk(BaseLlm):
             words = [part.text for part in told if (part.text or "").startswith("message")]
             part = types.Part(text=f"done: {words[-1]}")
         yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+AGENT = """
+from tests.attacks.test_looks import app_of
+app = app_of({name!r}, books={books}, book={path!r})
+"""
+
+
+def app_of(name: str, *, books: bool, book: str) -> App:
+    """Return the app, which books in a file: a line of what and key for each time that its tool runs."""
+
+    def note(what: str, tool_context: ToolContext) -> str:
+        """Book something."""
+        with Path(book).open("a") as file:
+            file.write(f"{what}\t{tool_context.idempotency_key}\n")
+        return "ok"
+
+    note.__name__ = "book"
+    return make_app(name, agent("clerk", Clerk(books=books), [FunctionTool(note, local=True)] if books else []))
+
+
+@asynccontextmanager
+async def _serving_elsewhere(app: str, folder: Path, address: str, cached: int) -> AsyncGenerator[None]:
+    """Run `perdure worker` in a process of its own, for the app of a file `APP.py`."""
+    command = ("worker", f"{app}.py", "--grace", "1", "--max-sessions", str(cached), "--address", address)
+    with (folder / "worker.log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "perdure", *command),
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+        assert process.returncode is None, (folder / "worker.log").read_text()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
 
 
 async def _look(user: User, name: str, *args: PageInput, pause: float = _PAUSE) -> None:
@@ -143,27 +187,27 @@ async def _ask(runner: Runner, user: User, words: str) -> list[str]:
 @pytest.mark.parametrize("repeat", range(REPEATS))
 @pytest.mark.parametrize("how", ROUNDS if LONG else BRIEF)
 async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
-    client: Client, temporal_server: str, app_name: str, how: str, repeat: int
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path, how: str, repeat: int
 ) -> None:
     """None is stuck, none is lost, none is logged twice."""
-    setting, booked = ROUNDS[how], defaultdict[str, list[str]](list)
-
-    def book(what: str, tool_context: ToolContext) -> str:
-        """Book something."""
-        booked[what].append(tool_context.idempotency_key)
-        return "ok"
-
-    tools = [FunctionTool(book, local=True)] if setting.local else []
-    app: App = make_app(app_name, agent("clerk", Clerk(books=setting.local), tools))
+    setting, book = ROUNDS[how], tmp_path / "book"
+    book.touch()
+    app = app_of(app_name, books=setting.local, book=str(book))
     trial = Trial(steps_per_run=setting.steps)
     messages = [f"message {number}" for number in range(MESSAGES)]
     async with AsyncExitStack() as stack:
         # Debug, since a busy machine may stop a thread for the two seconds after which Temporal takes it for stuck.
         # Temporal's core takes one worker for a task queue on each connection.
         connection = ConnectionConfig(address=temporal_server, namespace="default", tls=False)
-        clients = [client, *[await connect(connection) for _ in range(setting.workers - 1)]]
-        served = [serving(each, app, cached=setting.cached, debug=True) for each in clients]
-        user, *_ = [await stack.enter_async_context(worker) for worker in served]
+        if setting.process:
+            source = AGENT.format(name=app_name, books=setting.local, path=str(book))
+            (tmp_path / f"{app_name}.py").write_text(source)
+            await stack.enter_async_context(_serving_elsewhere(app_name, tmp_path, temporal_server, setting.cached))
+            user = User(client, app_name)
+        else:
+            clients = [client, *[await connect(connection) for _ in range(setting.workers - 1)]]
+            served = [serving(each, app, cached=setting.cached, debug=True) for each in clients]
+            user, *_ = [await stack.enter_async_context(worker) for worker in served]
         user.runner = Runner(app_name, client, trial=trial, local_tools=setting.local)
         senders = [Runner(app_name, client, trial=trial) for _ in range(setting.clients)]
         others = [user.other(session_id=f"other {number}") for number in range(setting.others)]
@@ -181,6 +225,10 @@ async def test_a_hundred_at_once_are_all_answered_once_while_all_look(
         for events in seen:
             check_log(events)
             assert [event.id for event in events] == [event.id for event in log]
+        booked = defaultdict[str, list[str]](list)
+        for line in book.read_text().splitlines():
+            what, key = line.split("\t")
+            booked[what].append(key)
         assert set(booked) == set(messages if setting.local else ())
         for history in await user.histories():
             await replay_history(history)

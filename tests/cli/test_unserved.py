@@ -50,6 +50,19 @@ async def test_a_misspelled_app_starts_nothing_and_the_served_ones_are_named(
     assert [run async for run in client.list_workflows(f"WorkflowType = '{wrong}'")] == []
 
 
+async def test_no_session_is_made_of_an_app_that_nobody_serves_unless_somebody_means_it(
+    perdure: Perdure, client: Client, temporal_server: str, served: str
+) -> None:
+    at = ("--session", "s", "--address", temporal_server)
+    assert (await perdure("session", "create", served, *at)).out == "s\n"
+    wrong = f"{served}x"
+    done = await perdure("session", "create", wrong, *at)
+    assert (done.code, done.out) == (1, "")
+    assert f"no worker serves app {wrong!r}, so no session was made; served at {temporal_server}: " in done.err
+    assert [run async for run in client.list_workflows(f"WorkflowType = '{wrong}'")] == []
+    assert (await perdure("session", "create", wrong, "--wait-for-worker", *at)).out == "s\n"
+
+
 async def test_who_means_it_has_the_message_wait_for_a_worker(
     perdure: Perdure, client: Client, temporal_server: str, app_name: str
 ) -> None:

@@ -68,7 +68,7 @@ FUNCTIONS: dict[str, tuple[str, list[str], list[str]]] = {
         ["in_memory_memory"],
         ["in_memory_memory"],
     ),
-    "node": ("async def f(c):\n    await c.run_node(len)\n", ["own_nodes"], ["own_nodes"]),
+    "node": ("async def f(c):\n    await c.run_node(len)\n", ["own_nodes"], []),
     "credential": ("def f(c):\n    c.request_credential(1)\n", ["credentials"], ["credentials"]),
     "nothing": ("def f(c):\n    return len(c)\n", [], []),
 }

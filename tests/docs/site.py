@@ -11,9 +11,10 @@ _LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]+)\)")
 
 
 def on_config(config: Any) -> None:
-    """Put the decisions into the navigation, in their order."""
+    """Put the decisions into the navigation, their list first."""
     [last] = [section["How it works"] for section in config.nav if "How it works" in section]
-    last.append({"Decisions": [f"decisions/{path.name}" for path in sorted((_DOCS / "decisions").glob("*.md"))]})
+    records = sorted((_DOCS / "decisions").glob("[0-9]*.md"))
+    last.append({"Decisions": ["decisions/README.md", *(f"decisions/{path.name}" for path in records)]})
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

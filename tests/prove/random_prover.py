@@ -32,7 +32,7 @@ PROFILE = settings(
 TIMEOUT = 3600 if LONG else 300
 
 _ANSWERS: dict[str, dict[str, Any]] = {"adk_request_confirmation": {"confirmed": True}}
-_MOST_TURNS = 6
+MOST_TURNS = 6
 """After these a scenario ends, whatever still waits."""
 
 
@@ -81,8 +81,9 @@ class RandomProver(Prover):
 
     async def prove_tree(self, tree: Tree, mode: Mode) -> Report:
         turns: list[dict[str, Any]] = [{"message": "go"}]
-        while len(turns) < _MOST_TURNS:
-            following = _next_turn(tree, await self._once(tree.scenario(turns)))
+        while len(turns) < MOST_TURNS:
+            outcome = await self._once(tree.scenario(turns))
+            following = next_turn(outcome) if tree.resumable else None
             if following is None:
                 break
             turns.append(following)
@@ -107,9 +108,8 @@ def proof_of(scenario: Scenario) -> ProofScenario:
     return ProofScenario(name=scenario.name, turns=scenario.turns, compare=scenario.compare)
 
 
-def _next_turn(tree: Tree, outcome: Outcome) -> dict[str, Any] | None:
-    if not tree.resumable:
-        return None
+def next_turn(outcome: Outcome) -> dict[str, Any] | None:
+    """Return what a user does next: resumes what failed, or answers what waits; `None` if that is nothing."""
     if outcome.failed[-1]:
         return {"resume": {"invocation": 1}}
     answers = (event for event in outcome.events if event.author == USER)

@@ -14,6 +14,8 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from perdure.recovery.stuck import why_stuck
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 
+LATE = "[TMPRL1101] Potential deadlock detected: workflow didn't yield within 2 second(s)."
+
 
 def client_of(message: str, attempt: int) -> Any:
     """Return a client whose server tells of one failed workflow task: the guard's race cannot be had at will."""
@@ -43,10 +45,14 @@ def client_of(message: str, attempt: int) -> Any:
 
 @pytest.mark.parametrize(
     ("message", "attempt", "stuck"),
-    [(BETWEEN_STEPS, 2, False), (BETWEEN_STEPS, 9, True), ("KeyError: 'x'", 2, True)],
+    [
+        (BETWEEN_STEPS, 2, False),
+        (BETWEEN_STEPS, 9, True),
+        (LATE, 2, False),
+        (LATE, 9, True),
+        ("KeyError: 'x'", 2, True),
+    ],
 )
-async def test_what_the_query_guard_refuses_is_not_taken_for_the_code_s_failure(
-    message: str, attempt: int, stuck: bool
-) -> None:
+async def test_what_is_given_anew_is_not_taken_for_the_code_s_failure(message: str, attempt: int, stuck: bool) -> None:
     found = await why_stuck(client_of(message, attempt), "app/u/s")
     assert (found is not None) == stuck

@@ -83,3 +83,26 @@ async def test_where_only_files_are_named_their_folders_are_watched(shop: Path) 
         await asyncio.sleep(0.3)
         (shop / "tools.py").write_text("x = 1\n")
         assert await told(changes) == {"tools.py"}
+
+
+@pytest.mark.parametrize("file", ["shop/prompts/clerk.md", "shop/.hidden/clerk.txt", "words/clerk.json", "words/none"])
+async def test_a_file_that_code_has_read_is_told_of_wherever_it_is_and_no_other_beside_it(
+    shop: Path, tmp_path: Path, file: str
+) -> None:
+    read = tmp_path / file
+    read.parent.mkdir(parents=True)
+    async with Changes([shop]) as changes:
+        changes.know([shop / "agent.py"], [read])
+        await asyncio.sleep(0.3)
+        (read.parent / "other.md").write_text("x")
+        read.with_suffix(".tmp").write_text("Be brief.")
+        read.with_suffix(".tmp").rename(read)
+        assert await told(changes) == {read.name}
+        changes.know([shop / "agent.py"])
+        read.write_text("x")
+        (shop / "agent.py").write_text("x = 2\n")
+        assert await told(changes) == {"agent.py"}
+        changes.know(read=[read])
+        await asyncio.sleep(0.3)
+        read.unlink()
+        assert await told(changes) == {read.name}

@@ -132,6 +132,61 @@ class _Custom(pydantic.BaseModel):
         return f"day {when.day}"
 
 
+class _Untyped(pydantic.BaseModel):
+    """Pydantic writes NaN of a field without a type as null."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+    more: Any = None
+    hidden: float = 1.0
+
+    @pydantic.field_serializer("hidden", when_used="json")
+    def _hide(self, _: float) -> None:
+        return None
+
+
+class _OneName(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    a: int = pydantic.Field(default=1, serialization_alias="x")
+    b: int = pydantic.Field(default=2, serialization_alias="y")
+
+
+class _SameName(pydantic.BaseModel):
+    a: int = pydantic.Field(default=1, serialization_alias="x")
+    b: int = pydantic.Field(default=2, serialization_alias="x")
+
+
+class _HugeFields(Mapping[int, int]):
+    def __getitem__(self, key: int) -> int:
+        return key
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+    def __len__(self) -> int:
+        return 10**9
+
+
+class _HugeUndeclared:
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class _Endless:
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+
+class _EndlessKeys:
+    def keys(self) -> Iterator[int]:
+        return itertools.count()
+
+    def __getitem__(self, key: int) -> int:
+        return key
+
+
 class _Hex(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(ser_json_bytes="hex")
     raw: bytes
@@ -190,6 +245,15 @@ TABLE: dict[str, tuple[Any, Any]] = {
             {"raw": "aGVsbG8=", "mean": 0.0, "more": {"1": [1]}, "NAMED": 1},
         ],
     ),
+    "nan in a field of any type": (
+        [_Untyped(more=math.nan), _Untyped(more={1: [math.inf, None, (math.nan,)]}), _Untyped(extra={"a": math.nan})],  # pyright: ignore[reportCallIssue] -- it allows more
+        [
+            {"more": "NaN", "hidden": None},
+            {"more": {"1": ["Infinity", None, ["NaN"]]}, "hidden": None},
+            {"more": None, "hidden": None, "extra": {"a": "NaN"}},
+        ],
+    ),
+    "text of a class": (collections.UserString("abc"), "abc"),
     "model with serializers": (_Custom(when=_DAY), {"when": "day 2", "secret": "**********"}),
     "model that says how": (_Hex(raw=b"\xff"), {"raw": "ff"}),
     "dates": ([_TIME, _DAY, datetime.timedelta(hours=1)], ["2026-01-02T03:04:00Z", "2026-01-02", "PT1H"]),
@@ -239,12 +303,22 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "equal keys": ({"a": {1: 1, "1": 2}}, r"at \['a'\] it has two keys that are '1' as texts"),
     "equal keys in a model": (_Model(more={True: 1, "true": 2}), "two keys that are 'true'"),
     "key of an object": ({object(): 1}, "it has a key of type object"),
+    "equal names of two fields": (_SameName(), "two fields that are written under one name"),
+    "equal names, deep inside": ([_Model(more=[_SameName()])], r"at \[0\] it has two fields"),
+    "equal names of a field and an extra": (_OneName(x=1), "two fields that are written under one name"),  # pyright: ignore[reportCallIssue] -- it allows more
+    "key of a set": ({frozenset([1]): 1}, "it has a key of type frozenset"),
+    "key that Python reads no more": ({10**5000: 1}, "it has a key of type int"),
     "half a character": ({"a": _HALF}, r"at \['a'\] it has a text with half of a character"),
     "half a character as a key": ({_HALF: 1}, "half of a character"),
     "cycle": (_cycle(), "holds itself"),
     "cycle through a model": (_model_cycle(), "holds itself"),
     "too deep": (_nested(10_000), "more than 150 lists and objects within each other"),
     "endless": (itertools.count(), f"more than {MAX_ITEMS:,} items"),
+    "long range": (range(10**12), f"more than {MAX_ITEMS:,} items"),
+    "long mapping": (_HugeFields(), f"more than {MAX_ITEMS:,} items"),
+    "long undeclared sequence": (_HugeUndeclared(), f"more than {MAX_ITEMS:,} items"),
+    "endless undeclared": (_Endless(), f"more than {MAX_ITEMS:,} items"),
+    "endless keys": (_EndlessKeys(), f"more than {MAX_ITEMS:,} items"),
     "broken": ({"a": _Broken()}, r"cannot be read: RuntimeError: the connection is closed"),
     "a number that Python reads no more": (10**5000, "more than 4,000 digits"),
 }

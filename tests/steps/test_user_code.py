@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator
+from contextvars import ContextVar
 
 from perdure.steps.user_code import CodeRunner
 
@@ -33,3 +35,34 @@ async def test_async_functions_share_one_loop() -> None:
     assert await tools.run(loop) is await models.run(loop)
     assert await tools.run(loop) is not asyncio.get_running_loop()
     tools.close()
+
+
+async def test_what_is_suspended_when_its_loop_ends_is_ended_there_and_not_by_the_collector() -> None:
+    """Python 3.11 crashes where the collector ends code that sets a context variable while another one is set."""
+    tools = CodeRunner("tools", 1)
+    ended: list[tuple[str, str]] = []
+    var: ContextVar[str] = ContextVar("var", default="the collector's")
+
+    async def events() -> AsyncGenerator[int]:
+        try:
+            yield 1
+        finally:
+            ended.append((threading.current_thread().name, var.get()))
+
+    async def suspend() -> None:
+        var.set("its own")
+        kept = events()
+        await anext(kept)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append((threading.current_thread().name, var.get()))
+
+    async def begin() -> None:
+        asyncio.get_running_loop().suspended = asyncio.create_task(suspend())  # pyright: ignore[reportAttributeAccessIssue]
+        await asyncio.sleep(0)
+
+    await tools.run_async(begin())
+    tools.close()
+    assert [name for name, _ in ended] == ["perdure-tools-loop"] * 2
+    assert ended[0][1] == "its own"

@@ -153,3 +153,12 @@ def test_the_rest_is_the_instance_s_own() -> None:
     assert guarded.get_info() is instance
     assert guarded.get_thread_id() == 7
     assert guarded.get_serialization_context(None) is guarded.get_external_store_context(None) is None
+
+
+def test_a_query_alone_that_has_the_workflow_go_on_is_refused() -> None:
+    """The core takes an answer beside commands for malformed, and would wait for another until the process ends."""
+    guarded = GuardedInstance(Instance(starts=[2]))
+    assert guarded.activate(act(700, 12, ALONE, replays=True)).failed.failure.message == BETWEEN_STEPS
+    # With a task, commands are what the task is for.
+    guarded = GuardedInstance(Instance(starts=[2]))
+    assert guarded.activate(act(700, 12, UPDATE, WITH_TASK)).HasField("successful")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
@@ -58,7 +58,9 @@ class AdkCode(Code):
         session.is_known = lambda event: self.is_known(event)
 
     @classmethod
-    async def begin(cls, at: Place, session: Snapshot, past: Past, contexts: StepContexts, *, whole: bool) -> AdkCode:
+    async def begin(
+        cls, at: Place, session: Snapshot, past: Past, contexts: StepContexts, *, whole: bool, of: Place | None = None
+    ) -> Self:
         """Return an agent's code, which has not begun.
 
         Args:
@@ -67,13 +69,15 @@ class AdkCode(Code):
             past: What the journal tells of its run.
             contexts: Make what it works with.
             whole: It sees the session as it is, rather than as it was when the run began.
+            of: The agent whose tool it is, if it is a tool's.
         """
-        registry = contexts.agents(at, session)
-        agent = registry.agent(at.agent)
+        owner = of or at
+        registry = contexts.agents(owner, session)
+        agent = registry.agent(owner.agent)
         begin = past.length if whole else past.places.begin
         key = f"{at.invocation_id}:{at.run}:code"
         early = replace(session, projection=past.seen_with(begin, at, session))
-        step, context = await contexts.begin(at, early, agent, key, sessions=CodeSession)
+        step, context = await contexts.begin(owner, early, agent, key, sessions=CodeSession)
         if whole:
             await contexts.show_credentials(at, session, step)
         if past.run.state is not None:
@@ -82,7 +86,7 @@ class AdkCode(Code):
         async def state(projection: Projection) -> dict[str, Any]:
             return await contexts.state(at, replace(session, projection=projection))
 
-        code = cls(at, contexts, agent, context, step, registry)
+        code = cls(owner, contexts, agent, context, step, registry)
         code.log = PlayedLog(at, step, begin, state)
         return code
 
@@ -135,6 +139,10 @@ class AdkCode(Code):
     def failed(self, failure: FailureCaught) -> SubAgentFailed:
         """Return what it is given of a sub-agent that failed."""
         return SubAgentFailed(failure)
+
+    def told(self, error: Exception) -> str:
+        """Return what an error of its own says, as ADK tells it."""
+        return str(error)
 
 
 class AdkRun(CodeRun[AdkCode]):

@@ -17,6 +17,7 @@ from typing import Any
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
+from google.adk.events.event_actions import EventActions
 
 from perdure.adk import graph_internals, internals
 from perdure.adk.code.adk_code import AdkCode, AdkRun
@@ -30,7 +31,7 @@ from perdure.steps.base import Place, StepOutput
 from perdure.steps.code.code_runs import TURNS, running
 from perdure.steps.code.past import Past
 
-__all__ = ["GraphRun", "RunSync"]
+__all__ = ["GraphRun", "RunSync", "ends_node", "path_of"]
 
 RunSync = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 """Runs a function that is not async, with its arguments."""
@@ -103,9 +104,9 @@ class GraphRun(AdkRun):
     def _begin(self, past: Past) -> None:
         logged = defaultdict[str, list[Event]](list)
         for event in past.run.own:
-            logged[_path_of(event)].append(event)
+            logged[path_of(event)].append(event)
         self._known = {path: list(_of_last_attempt(events)) for path, events in logged.items()}
-        self._passed = {_path_of(event) for event in past.places.marks}
+        self._passed = {path_of(event) for event in past.places.marks}
         self._own, self._checkpoints = len(past.run.own), past.run.checkpoints
         self._hold_back(past, logged)
         self._task = asyncio.create_task(self._run())
@@ -117,10 +118,13 @@ class GraphRun(AdkRun):
         at_work |= {path for path, events in logged.items() if path not in self._passed and not _tells(events)}
         shown = self.code.session.session.events
         invocation = self._at.invocation_id
-        for event in list(shown):
+        for index, event in enumerate(list(shown)):
             info: Any = getattr(event, "node_info")  # noqa: B009 -- not in 1.x
             if event.invocation_id == invocation and info.path in at_work:
                 self._held[event.id] = event
+            elif event.invocation_id == invocation and event.actions.transfer_to_agent:
+                # The workflow has run whom it handed over to.
+                shown[index] = event.model_copy(update={"actions": _stays(event.actions)})
         shown[:] = [event for event in shown if event.id not in self._held]
 
     def _show_held(self, id: str) -> None:
@@ -234,7 +238,7 @@ class GraphRun(AdkRun):
         if not is_leaf(node):
             return await run()
         if path in self._passed:
-            return graph_internals.ended_without(runner, path)
+            return graph_internals.ended_with(runner, path)
         self._at_work.add(path)
         try:
             context = await run()
@@ -272,9 +276,14 @@ class GraphRun(AdkRun):
         for event in list(run.log):
             self._given.add(event.id)
             self._show_held(event.id)
+            if path_of(event) != node.path:
+                # Of a node underneath, whose output is its own.
+                await self._show(self._past.places.of_event.get(event.id, 0))
+                continue
             shown: Any = self.code.as_given(event)
-            # The workflow has waited for its answers.
+            # The workflow has waited for its answers, and has run whom it handed over to.
             shown.long_running_tool_ids = None
+            shown.actions = _stays(shown.actions)
             try:
                 yield shown
             finally:
@@ -290,16 +299,23 @@ class GraphRun(AdkRun):
         return runs[number - 1] if number <= len(runs) else None
 
 
-def _path_of(event: Event) -> str:
+def _stays(actions: EventActions) -> EventActions:
+    """Return actions without the transfer, of which google.adk would run the agent once more."""
+    return actions.model_copy(update={"transfer_to_agent": None})
+
+
+def path_of(event: Event) -> str:
+    """Return the node's path that an event tells; empty if it tells none."""
     return str((event.node_info or {}).get("path") or "")
 
 
 def _has_ended(run: AgentRun) -> bool:
     """Return whether an agent's run has; a log from elsewhere may tell so by its output only."""
-    return run.ended or any(map(_is_result, run.log))
+    return run.ended or any(map(ends_node, run.log))
 
 
-def _is_result(event: Event) -> bool:
+def ends_node(event: Event) -> bool:
+    """Return whether an event has what a node gives."""
     message = (event.node_info or {}).get("messageAsOutput")
     return bool(message or event.output is not None or event.actions.route is not None)
 
@@ -309,7 +325,7 @@ def _tells(events: Sequence[Event]) -> bool:
     last = events[-1]
     if last.error_code is not None or last.long_running_tool_ids:
         return bool(last.long_running_tool_ids)
-    return any(map(_is_result, _of_last_attempt(events)))
+    return any(map(ends_node, _of_last_attempt(events)))
 
 
 def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:

@@ -14,6 +14,7 @@ from fastapi import HTTPException, Request
 
 from perdure.api.auth.identity import ANYONE, OPERATOR, SCOPE_KEY, Deed, Identity
 from perdure.client import Runner
+from perdure.errors import SessionNotFound
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.plan.nodes import CallLimit
 from perdure.sessions.listing import ListedSession
@@ -65,7 +66,7 @@ class Access:
             return
         if self.identity.may("read", user_id):
             raise HTTPException(403, "you may read these sessions and answer what waits in them, and no more")
-        raise HTTPException(404, NOT_FOUND)
+        raise HTTPException(404, NOT_FOUND) from SessionNotFound(NOT_FOUND)
 
     def runner(self, runner: Runner, user_id: str | None, deed: Deed | None = None) -> Runner:
         """Return a runner that reaches the sessions that the request may touch: one user's, or all.
@@ -98,7 +99,7 @@ class Access:
         if self.identity.may_for_all(deed or self.deed):
             return None
         if self.identity.subject is None:
-            raise HTTPException(404, NOT_FOUND)
+            raise HTTPException(404, NOT_FOUND) from SessionNotFound(NOT_FOUND)
         return self.identity.subject
 
 
@@ -163,7 +164,7 @@ class OneUsersDoor:
             HTTPException: Another one is meant. 404.
         """
         if user_id is not None and user_id != self._only:
-            raise HTTPException(404, NOT_FOUND)
+            raise HTTPException(404, NOT_FOUND) from SessionNotFound(NOT_FOUND)
         return self._only
 
     def session(self, user_id: str, session_id: str) -> Session:

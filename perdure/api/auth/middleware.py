@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from fastapi import Depends, Request
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.api.auth.authenticator import Known, Refused
@@ -15,6 +15,7 @@ from perdure.api.auth.identity import NOBODY, SCOPE_KEY
 from perdure.api.auth.standing import STANDING_KEY, CredentialStanding
 from perdure.api.auth.tokens import KeysUnavailable
 from perdure.api.auth.watch import AuthWatch
+from perdure.api.base.refusals import refusal
 from perdure.logs import get_logger
 
 __all__ = ["OPEN_PATHS", "SIGN_IN", "SIGN_OUT", "Authentication", "SignedIn"]
@@ -51,8 +52,8 @@ class Authentication:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-        elif (refusal := await self._refusal(scope)) is not None:
-            await refusal(scope, receive, send)
+        elif (answer := await self._refusal(scope)) is not None:
+            await answer(scope, receive, send)
         else:
             await self._app(scope, receive, _unstored(send))
 
@@ -68,7 +69,7 @@ class Authentication:
                 return None
             return _unknown(error, scope, headers)
         if not is_open and _may_be_forged(known, scope, headers):
-            return JSONResponse({"detail": _BROWSER_DOUBT}, 403)
+            return refusal(403, _BROWSER_DOUBT)
         scope[SCOPE_KEY] = known.identity
         scope[STANDING_KEY] = CredentialStanding(self._watch, authenticator, headers, known)
         scope[SIGNED_IN_KEY] = known.by_cookie
@@ -92,7 +93,7 @@ def _may_be_forged(known: Known, scope: Scope, headers: Headers) -> bool:
 
 def _unknown(error: Refused | KeysUnavailable, scope: Scope, headers: Headers) -> Response:
     if isinstance(error, KeysUnavailable):
-        return JSONResponse({"detail": "the token cannot be checked now: its issuer's keys cannot be fetched"}, 503)
+        return refusal(503, "the token cannot be checked now: its issuer's keys cannot be fetched")
     if scope["method"] == "GET" and "authorization" not in headers and "text/html" in headers.get("accept", ""):
         if headers.get("sec-fetch-site") == "cross-site":
             # Whoever follows a link from elsewhere may be signed in all the same.
@@ -103,7 +104,7 @@ def _unknown(error: Refused | KeysUnavailable, scope: Scope, headers: Headers) -
     if error.given:
         _logger.info("a credential was refused", reason=str(error))
     challenge = f'{_CHALLENGE}, error="invalid_token"' if error.given else _CHALLENGE
-    return JSONResponse({"detail": str(error)}, 401, {"www-authenticate": challenge})
+    return refusal(401, str(error), {"www-authenticate": challenge})
 
 
 def _unstored(send: Send) -> Send:

@@ -14,8 +14,11 @@ __all__ = ["DocumentedApi"]
 _REFUSAL = {
     "title": "Refusal",
     "type": "object",
-    "properties": {"detail": {"type": "string", "title": "Detail"}},
-    "required": ["detail"],
+    "properties": {
+        "type": {"type": "string", "title": "Type", "description": "Where the documentation tells of it"},
+        "detail": {"type": "string", "title": "Detail"},
+    },
+    "required": ["type", "detail"],
 }
 _JSON: dict[str, Any] = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
 _TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}

@@ -10,9 +10,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from perdure.api.base.refusals import refusal
 from perdure.api.base.statuses import INTERNAL, log_internal
 from perdure.serving.sockets import is_loopback
 
@@ -107,9 +108,9 @@ class Guard:
         """Pass the request on, or refuse it."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            refusal = self._refusal(headers.get("host", ""), headers.getlist("origin"))
-            if refusal is not None:
-                await PlainTextResponse(f"Forbidden: {refusal} not allowed", 403)(scope, receive, send)
+            reason = self._refusal(headers.get("host", ""), headers.getlist("origin"))
+            if reason is not None:
+                await PlainTextResponse(f"Forbidden: {reason} not allowed", 403)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -182,10 +183,10 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         most = min(self._max, _SMALL) if scope["path"] in self._small else self._max
-        refusal = f"the body has more than the {most} bytes that a request may have"
+        too_large = f"the body has more than the {most} bytes that a request may have"
         said = Headers(scope=scope).get("content-length", "")
         if said.isdigit() and int(said[:20]) > most:
-            await JSONResponse({"detail": refusal}, 413)(scope, receive, send)
+            await refusal(413, too_large)(scope, receive, send)
             return
         read = 0
 
@@ -196,7 +197,7 @@ class BodyLimit:
             read += size
             self._held += size
             if read > most:
-                raise HTTPException(413, refusal)
+                raise HTTPException(413, too_large)
             if self._held > _BODIES * self._max:
                 raise HTTPException(503, "the server has no room for more bodies now; try again", {"retry-after": "1"})
             return message
@@ -224,7 +225,7 @@ class EncodedPaths:
                 # In place, so that whoever stands outside sees the route that was found.
                 scope["path"] = self._path(scope)
             except UnicodeError:
-                await JSONResponse({"detail": "the path is no UTF-8"}, 400)(scope, receive, send)
+                await refusal(400, "the path is no UTF-8")(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -10,6 +10,7 @@ from typing import Any
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.api.base.refusals import type_of
 from perdure.errors import (
     ArtifactError,
     CallAnswered,
@@ -134,6 +135,7 @@ def error_frame(error: Exception, adk: AdkRules | None = None) -> dict[str, Any]
         kind, text = "InternalError", INTERNAL
     return {
         "error": f"{kind}: {text}",
+        "type": type_of(error),
         "error_details": {"error_type": kind, "error_message": text, "timestamp": time.time()},
     }
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from perdure.config import ConnectionConfig
     from perdure.serving.dev_server import DevServer
 
+_FOUND_BY_ITSELF = "127.0.0.1:7233"
+"""The address of a server that other commands find without being told."""
 _FIRST = ("port", "web", "reload", "address", "temporal_port", "ui_port", "data", "log_level")
 """What `dev --help` shows first."""
 
@@ -216,7 +218,8 @@ def _greet(
     say_what_lacks(loaded)
     address = server.address if server is not None else config.address
     tried = next((app for app in loaded.apps if app.refused is None), loaded.apps[0])
-    say(f'try          perdure run --address {address} {tried.name} "hello"')
+    at = "" if address == _FOUND_BY_ITSELF else f"--address {address} "
+    say(f'try          perdure run {at}{tried.name} "hello"')
     say("Ctrl-C ends it.")
 
 

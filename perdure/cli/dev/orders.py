@@ -49,6 +49,8 @@ class Loaded:
     apps: tuple[ServedApp, ...]
     files: tuple[Path, ...]
     """The files of their code, as far as it is loaded."""
+    read: tuple[Path, ...] = ()
+    """Other files of theirs that their code has opened to read as it was loaded, there or not: prompts, settings."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Refused:
     """Where in the user's code that is, if it is there."""
     is_usage: bool = False
     """The command was given wrongly."""
+    read: tuple[Path, ...] = ()
+    """As of `Loaded`: one may be what is missing."""
 
 
 @dataclass(frozen=True)

@@ -182,15 +182,18 @@ def serve_in_process(order: Order, front: Connection, _: object) -> None:
 
 
 async def _serve(order: Order, connection: Connection) -> int:
-    from perdure.cli.dev.serving import Ends, load, serve
+    from perdure.cli.dev.serving import Ends, load, own_files, serve
     from perdure.compiler.loading import trace_of
+    from perdure.serving.reads import Reads
 
     front = Link(connection, lambda: os._exit(ExitCode.FAILED))
     stop = stop_on_signal()
+    reads = Reads()
     try:
-        apps, loaded = load(order)
+        apps, loaded = load(order, reads)
     except PerdureError as error:
-        front.send(Refused(str(error), trace_of(error) if isinstance(error, DefinitionError) else ""))
+        trace = trace_of(error) if isinstance(error, DefinitionError) else ""
+        front.send(Refused(str(error), trace, read=own_files(order, reads)))
         return ExitCode.FAILED
     except click.UsageError as error:
         front.send(Refused(error.message, is_usage=True))

@@ -194,6 +194,7 @@ class Reloading:
             return more.result()
         answer = loading.result()
         if isinstance(answer, Refused):
+            self._changes.know(read=answer.read)
             _tell_of_refused(_named(changed), answer)
             return None
         self._admit(process, answer)
@@ -236,7 +237,7 @@ class Reloading:
     def _admit(self, process: ServingProcess, loaded: Loaded) -> None:
         self._living.add(process)
         self._spawn(self._forget(process))
-        self._changes.know(loaded.files)
+        self._changes.know(loaded.files, loaded.read)
 
     def _take_over(self, process: ServingProcess, loaded: Loaded, kept: frozenset[str]) -> None:
         process.serves = frozenset(app.name for app in loaded.apps) - kept

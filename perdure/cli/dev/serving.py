@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,12 @@ from perdure.cli.dev.orders import Loaded, ServedApp
 from perdure.cli.streaming import stream_key
 from perdure.cli.telemetry import telemetry
 from perdure.cli.worker import worker_config
+from perdure.compiler.loading_all import load_apps
 from perdure.compiler.registry import register
-from perdure.compiler.served import load_apps
 from perdure.config import connect
 from perdure.doctor.checks import check_credentials
 from perdure.logs import configure_logging
+from perdure.serving.reads import is_below
 from perdure.streams.hub import TokenHub
 from perdure.streams.server import StreamServer
 from perdure.tracebacks import is_of_app
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from perdure.agents.adk_app import AnyApp
     from perdure.cli.dev.orders import Order, Serve
+    from perdure.serving.reads import Reads
 
 _KNOWN_AFTER = timedelta(seconds=1)
 """So `perdure run` can name the apps that are served to who misspells one."""
@@ -64,8 +66,12 @@ class Ends:
         self.requests.set()
 
 
-def load(order: Order) -> tuple[list[AnyApp], Loaded]:
+def load(order: Order, reads: Reads | None = None) -> tuple[list[AnyApp], Loaded]:
     """Set logging up, load the apps and check them; return them, and what is to be told of them.
+
+    Args:
+        order: Which.
+        reads: Gets to know what their code reads.
 
     Raises:
         DefinitionError: An app that is named itself cannot be loaded.
@@ -75,8 +81,18 @@ def load(order: Order) -> tuple[list[AnyApp], Loaded]:
     if order.api is not None:
         # What is wrong with its options is said before anything is started.
         api_config(order.options, order.options["host"])
-    apps = load_apps(order.targets)
-    return apps, Loaded(tuple(map(served_app, apps)), tuple(_files()))
+    with reads.noted() if reads is not None else nullcontext():
+        apps = load_apps(order.targets)
+    files = tuple(_files())
+    return apps, Loaded(
+        tuple(map(served_app, apps)), files, own_files(order, reads, files) if reads is not None else ()
+    )
+
+
+def own_files(order: Order, reads: Reads, code: Collection[Path] = ()) -> tuple[Path, ...]:
+    """Return what was read below the apps' folders, beside their code, or below where `dev` was started."""
+    near = {Path.cwd(), *(file.parent for file in code), *(Path(target).resolve() for target in order.targets)}
+    return tuple(file for file in reads.files if is_below(file, near) and is_of_app(str(file)))
 
 
 def served_app(app: AnyApp) -> ServedApp:

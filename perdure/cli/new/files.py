@@ -82,10 +82,5 @@ def _readme(wanted: Wanted) -> str:
         extras=extras,
         question=question_of(wanted),
         answered=pieces.README_HUMAN.format(name=wanted.name) if wanted.human else "",
-        env=(
-            "`.env` in this folder is read at the start: copy `.env.example`, and put a key into it."
-            if wanted.adk
-            else pieces.README_ENV.format(name=wanted.name)
-        ),
         adk="`adk web .` serves it as well, without Temporal: run it in the folder above.\n\n" if wanted.adk else "",
     )

@@ -183,17 +183,7 @@ ENV = """# Copy this file to .env, and keep that out of version control.
 
 # For Gemini; a key is at https://aistudio.google.com/apikey
 GOOGLE_API_KEY=
-
-# Where Temporal is, if not on this machine (`perdure dev` starts it here).
-# TEMPORAL_ADDRESS=localhost:7233
 """
-
-README_ENV = """Put a key into a copy of `.env.example`, and read it before you start the worker:
-
-```sh
-cp {name}/.env.example {name}/.env
-set -a; . {name}/.env; set +a
-```"""
 
 README_HUMAN = """It ends with exit code 2: the agent waits for a person. Its last line is the command that answers; the
 inbox at http://localhost:8000 takes the answer, too, and `perdure pending {name}` lists what waits.
@@ -233,5 +223,5 @@ The agents think with `offline.py`, which needs no key and always says the same.
 MODEL = "gemini-2.5-flash"
 ```
 
-{env}
+`.env` in this folder is read as the agents are loaded: copy `.env.example`, and put a key into it.
 """

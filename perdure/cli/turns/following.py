@@ -53,13 +53,21 @@ def streams_of(
     return heard(stream_from or dev_addresses(config), config.payload_codec, wait=wait)
 
 
-async def check_served(client: Client, app: str) -> None:
-    """Check that a worker serves an app: a message to a name that is misspelled would wait for ever.
+async def check_served(
+    client: Client, app: str, *, undone: str = "nothing was sent", meant: str = "have the message wait for one"
+) -> None:
+    """Check that a worker serves an app: what is begun under a name that is misspelled would wait for ever.
+
+    Args:
+        client: Of Temporal.
+        app: The app's name.
+        undone: What was not done, in words.
+        meant: What `--wait-for-worker` does.
 
     Raises:
         click.ClickException: None does.
     """
-    from perdure.sessions.served import is_served, served_apps
+    from perdure.sessions.pollers import is_served, served_apps
 
     if await is_served(client, app, _PATIENCE):
         return
@@ -70,10 +78,10 @@ async def check_served(client: Client, app: str) -> None:
     where = client.service_client.config.target_host
     names = ", ".join(apps[:_NAMED]) + (f" and {len(apps) - _NAMED} more" if len(apps) > _NAMED else "")
     served = f"served at {where}: {names}" if apps else f"no app is served at {where}"
-    meant = f" Did you mean {near[0]!r}?" if near else ""
+    nearest = f" Did you mean {near[0]!r}?" if near else ""
     raise click.ClickException(
-        f"no worker serves app {app!r}, so nothing was sent; {served}.{meant} Start a worker by `perdure dev PATH`, or"
-        " say --wait-for-worker to have the message wait for one"
+        f"no worker serves app {app!r}, so {undone}; {served}.{nearest} Start a worker by `perdure dev PATH`, or"
+        f" say --wait-for-worker to {meant}"
     )
 
 

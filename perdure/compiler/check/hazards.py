@@ -67,12 +67,12 @@ def _of_code(code: UserCode) -> Iterator[Hazard]:
                 " cut off",
                 remedy=_AS_AGENT,
             )
-        if code.role in ("tool", "callback") and name == "run_node":
+        if code.role == "callback" and name == "run_node":
             yield Hazard(
                 kind="own_nodes",
                 where=call.where,
-                words=f"{code.name} calls {call.text}(), which fails: only a graph, and its functions, run nodes",
-                remedy="call the node's function itself, or make the node one of a graph",
+                words=f"{code.name} calls {call.text}(), which fails: only graphs, their functions and tools run nodes",
+                remedy="call the node's function itself, or give the node to a tool or a graph",
             )
         if name in _MEMORY:
             yield _memory(call.where, f"{code.name} calls {name}() of the memory service")

@@ -10,7 +10,6 @@ from perdure.journal.entries import FailureCaught
 from perdure.journal.events import Event
 from perdure.steps.base import StepOutput
 from perdure.steps.code.played_log import PlayedLog
-from perdure.tracebacks import raised
 
 
 class Code(ABC):
@@ -64,8 +63,6 @@ class Code(ABC):
     def failed(self, failure: FailureCaught) -> Exception:
         """Return what it is given of a sub-agent, or a function, that failed."""
 
-
-def where(error: BaseException) -> str:
-    """Return the line of the users' code that raised an error, as in ` (flow.py:10)`; empty if none did."""
-    place = raised(error)[0].place
-    return f" ({place})" if place is not None else ""
+    @abstractmethod
+    def told(self, error: Exception) -> str:
+        """Return what an error of its own says."""

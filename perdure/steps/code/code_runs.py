@@ -16,7 +16,7 @@ from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun
 from perdure.messages.step_log import CodeFailure, NextAgent, NextCall
 from perdure.steps.base import CodeFailed, Place, StepOutput
-from perdure.steps.code.agent_code import Code, where
+from perdure.steps.code.agent_code import Code
 from perdure.steps.code.failures import Failures
 from perdure.steps.code.own_tasks import OwnTasks
 from perdure.steps.code.past import Answer, Key, Past, call_key, run_key
@@ -200,7 +200,7 @@ class CodeRun(Generic[CodeT]):
         error = self._error
         if isinstance(error, Exception) and self._failure() is None:
             left = await self.code.left(error)
-            raise CodeFailed(type(error).__name__, f"{error}{where(error)}", left) from error
+            raise CodeFailed(type(error).__name__, self.code.told(error), left) from error
 
     def _failure(self) -> CodeFailure | None:
         """Return the failure of another step by which the code has ended, if it is one."""
@@ -237,7 +237,11 @@ class CodeRun(Generic[CodeT]):
     async def _take(self, event: object) -> None:
         """Log an event that the code yielded, unless it is a sub-agent's, or logged already."""
         taken = self.code.checked(event)
-        if taken.partial or (taken.id and taken.id in self._given) or await self._is_known(taken):
+        if taken.id and taken.id in self._given:
+            # Behind its `yield` the code may look for it in the session, before it asks for the next.
+            await self._show(self._past.places.of_event.get(taken.id, 0))
+            return
+        if taken.partial or await self._is_known(taken):
             return
         await self.code.keep(taken)
         if self.code.holds > _MOST_HELD_BYTES:

@@ -1,4 +1,4 @@
-"""Which failures an agent's code met, and which of them it has dealt with when it fails itself (decision 116)."""
+"""Which failures an agent's code met, and which of them it has dealt with when it fails itself (decision 017)."""
 
 from __future__ import annotations
 

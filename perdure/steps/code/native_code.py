@@ -31,6 +31,7 @@ from perdure.steps.code.agent_code import Code
 from perdure.steps.code.code_runs import CodeRun
 from perdure.steps.code.past import Past
 from perdure.steps.code.played_log import PlayedLog
+from perdure.tracebacks import raised
 
 _MOST_LEVELS = MAX_LEVELS - 2
 """Of an event, which has two levels around it as it travels."""
@@ -119,6 +120,11 @@ class NativeCode(Code):
         first, *beside = [EffectFailed(known.agent, known.step, known.cause) for known in failure.failures]
         first.beside, first.silent = beside, failure.silent
         return first
+
+    def told(self, error: Exception) -> str:
+        """Return what an error of its own says, and which line of its code raised it."""
+        place = raised(error)[0].place
+        return f"{error} ({place})" if place is not None else str(error)
 
 
 class _Session:

@@ -61,16 +61,7 @@ class CodeSteps:
             EffectFailed: Its code raised, or let a failure pass.
         """
         scope, run = self._scope, self._run
-        if run.begun_after is None:
-            self._take_note_of_begin(run)
-        try:
-            step = await self._run_code()
-        except asyncio.CancelledError:
-            await _cancel([*self._agents.values(), *self._calls.values()])
-            raise
-        self._over = True
-        # Functions run on: what they do is not to be cut off.
-        await self._give_up([*self._agents])
+        step = await self.run_code()
         if step is None:
             return run.escalated
         if self._node.graph is not None:
@@ -83,8 +74,25 @@ class CodeSteps:
             scope.end(self._node, run, hidden=True)
         return run.escalated
 
-    async def _run_code(self) -> StepLog | None:
-        """Run the code to its end; returns its last step, or nothing if the invocation does not go on."""
+    async def run_code(self) -> StepLog | None:
+        """Run the code to its end; returns its last step, or nothing if the invocation does not go on.
+
+        Raises:
+            EffectFailed: As `run`.
+        """
+        if self._run.begun_after is None:
+            self._take_note_of_begin(self._run)
+        try:
+            step = await self._take_steps()
+        except asyncio.CancelledError:
+            await _cancel([*self._agents.values(), *self._calls.values()])
+            raise
+        self._over = True
+        # Functions run on: what they do is not to be cut off.
+        await self._give_up([*self._agents])
+        return step
+
+    async def _take_steps(self) -> StepLog | None:
         scope = self._scope
         while not scope.interrupted:
             step = await self._take_step()
@@ -103,14 +111,15 @@ class CodeSteps:
             if not left:
                 return step
             await scope.wait_for(left)
-            self._begin_again()
+            if self._node.tool is None:
+                self._begin_again()
         return None
 
     async def _take_step(self) -> StepLog:
         """Run the code up to something new that it waits for, or to its end."""
         scope, run = self._scope, self._run
         scope.progress.check_stopped()
-        which = "run" if self._node.graph is None else "graph"
+        which = "run" if self._node.graph is None else "graph" if self._node.tool is None else "tool"
         try:
             step = await run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
             await self._log(step)
@@ -303,7 +312,7 @@ class CodeSteps:
                 scope.log.append(ActivityKept(**which, result=result, **self._whose))
 
     def _met(self, failure: EffectFailed, **step: Any) -> None:
-        """Journal a failure: the code is given it again wherever it comes to it (decision 116)."""
+        """Journal a failure: the code is given it again wherever it comes to it (decision 017)."""
         if self._over or self._scope.progress.stopping:
             # The code does not wait for it; or it is due to the stop.
             return

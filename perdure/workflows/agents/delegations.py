@@ -20,7 +20,7 @@ from perdure.journal.runs import AgentRun, upwards
 from perdure.journal.tasks import FINISH_TASK, awaits_reply, find_end, task_branch
 from perdure.journal.tool_output import AgentAsked, ToolOutput
 from perdure.messages.session import ToolInput
-from perdure.plan.nodes import LlmNode, ToolPlan
+from perdure.plan.nodes import CustomNode, LlmNode, ToolPlan
 from perdure.workflows.agents.callbacks import after_agent, before_agent
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_runs import run_tool
@@ -35,13 +35,19 @@ _BESIDE_TASK = (
 
 def take_place(scope: Scope, node: LlmNode, run: AgentRun) -> None:
     """Give the run of an agent that has no task its place among the nodes; others get theirs with their task."""
-    if not scope.plan.has_tasks or run.node is not None or _scope(run) is not None:
+    if not scope.plan.has_tasks or run.node is not None or _scope(run) is not None or _within_node(scope, run):
         return
     path = "/".join(f"{name}@1" for name in scope.plan.path(node.name))
     if node.mode == "task":
         _begin(scope, run, NodeRun(path=path, scope=path, input=scope.invocation.message.content))
     else:
         _begin(scope, run, NodeRun(path=path))
+
+
+def _within_node(scope: Scope, run: AgentRun) -> bool:
+    """Return whether an agent works for one that is a node of a graph: all that it says is that node's."""
+    nodes = scope.plan.nodes
+    return any(isinstance(node := nodes[up.agent], CustomNode) and node.graph is not None for up in upwards(run))
 
 
 def has_spoken(scope: Scope, run: AgentRun) -> bool:

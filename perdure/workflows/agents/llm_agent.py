@@ -182,7 +182,10 @@ class _LlmRun:
         if self._adk and self._adk.major >= 2 and any(map(is_credential_request, step.requests)):
             self._scope.interrupted = True
         self._cut_short |= self._scope.interrupted
-        self._step = Standing(ended=bool(actions.transfer_to_agent or actions.skip_summarization or self._cut_short))
+        # Where nothing pauses, a question is the last word if it stands behind the responses.
+        asks_last = any(map(is_confirmation_request, step.requests)) and self._tools.answers_first(step.responses[-1])
+        ends = actions.transfer_to_agent or actions.skip_summarization or self._cut_short
+        self._step = Standing(ended=bool(ends or asks_last))
 
     async def _ask_model(self, step: Standing) -> None:
         step.calling = await (self._call_adk_model() if self._adk else self._call_model())
@@ -241,8 +244,11 @@ class _LlmRun:
         return [*confirmation_targets(step.requests), *asked]
 
     async def _hand_over(self, target: str) -> None:
+        node = self._scope.plan.nodes.get(target)
+        if node is None:
+            # Of google.adk's tools alone: a tool of Perdure's is told so.
+            raise EffectFailed(self._node.name, TRANSFER, self._unknown(target))
         run = self._run.resume(target, self._run.branch)
-        node = self._scope.plan.nodes[target]
         if self._scope.hand_overs >= _MAX_HAND_OVERS:
             cause = f"control was handed over {_MAX_HAND_OVERS} times without an end; the agents send it to and fro"
             raise EffectFailed(self._node.name, TRANSFER, cause)
@@ -251,6 +257,12 @@ class _LlmRun:
             self._escalated |= await self._scope.run_agent(self._scope, node, run)
         finally:
             self._scope.hand_overs -= 1
+
+    def _unknown(self, target: str) -> str:
+        """Return how google.adk tells that there is no agent of a name."""
+        if self._adk and self._adk.major >= 2:
+            return f"ValueError: Transfer target agent {target!r} not found."
+        return f"ValueError: Agent {target} not found in the agent tree."
 
     async def _call_model(self) -> Event | None:
         """Call the model until it answers, and log that; returns the event if it has calls.

@@ -20,6 +20,7 @@ from perdure.journal.entries import (
     payload_size,
 )
 from perdure.journal.events import Event, EventActions
+from perdure.journal.node_runs import NodeRun
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.run_tree import build_runs
@@ -335,7 +336,7 @@ class Scope:
         self._append(event, run, hidden=hidden)
 
     def _append(self, event: Event, run: AgentRun, *, hidden: bool) -> Event:
-        node = next((up.node for up in upwards(run) if up.node is not None), None)
+        node = self._node_of(run)
         if node is not None:
             node_info = (event.node_info or {}) | {"path": node.path}
             event = event.model_copy(update={"node_info": node_info, "isolation_scope": node.scope})
@@ -345,6 +346,14 @@ class Scope:
             for up in upwards(run):
                 up.asked = True
         return logged
+
+    def _node_of(self, run: AgentRun) -> NodeRun | None:
+        """Return as which node an agent runs, or who it works for; a graph's own nodes say that themselves."""
+        for up in upwards(run):
+            node = self.plan.nodes.get(up.agent)
+            if up.node is not None or (isinstance(node, CustomNode) and node.graph is not None):
+                return up.node
+        return None
 
     def slice_under_way(self, part: JournalSlice | None) -> AbstractContextManager[Witness]:
         """Count a slice as held by the history once its activity is scheduled."""

@@ -33,6 +33,7 @@ from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_on
 from perdure.workflows.agents.callbacks import authorize, shown_to_plugins
 from perdure.workflows.agents.delegations import given_tasks, instant_finish, run_single_turn, run_task, with_result
 from perdure.workflows.agents.large_responses import fit
+from perdure.workflows.agents.node_tools import run_node_tool
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import told_doubt, told_failure
 from perdure.workflows.agents.tool_runs import run_tool, state_for
@@ -75,7 +76,7 @@ class ToolCalls:
             request = confirmation_request(calls, outputs, ids, role=self._asking_role)
         response = response_event(calls, outputs, long_running)
         await self._ask_for_credentials(calls, response, step)
-        first = response if request is not None and self._answers_first(response) else None
+        first = response if request is not None and self.answers_first(response) else None
         if first is not None:
             actions = first.actions.model_copy(update={"skip_summarization": None})
             step.responses.append(await self._log(first.model_copy(update={"actions": actions})))
@@ -127,7 +128,7 @@ class ToolCalls:
         adk = self._scope.plan.adk
         return "model" if adk is not None and adk.major >= 2 else "user"
 
-    def _answers_first(self, response: Event | None) -> bool:
+    def answers_first(self, response: Event | None) -> bool:
         """Return whether responses stand in front of the confirmations that other calls ask for, as in ADK 2."""
         if response is None or self._asking_role != "model":
             return False
@@ -353,7 +354,7 @@ class ToolCalls:
                 self._keep_final(call, output)
         else:
             try:
-                output = await self._run_plain(tool, request)
+                output = await _run_plain(self._scope, tool, request, self._agent_run)
             except EffectFailed as failure:
                 output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
         self._scope.progress.returned(call_id, partial(self._scope.keep, call_id, output))
@@ -362,11 +363,6 @@ class ToolCalls:
             return refused_transfer(self._scope.plan, tool.name, output)
         return output
 
-    async def _run_plain(self, tool: ToolPlan, request: ToolInput) -> ToolOutput:
-        if tool.delegates == "single_turn":
-            return await run_single_turn(self._scope, tool, request, self._agent_run)
-        return await (run_tool if tool.agent is None else run_agent_tool)(self._scope, tool, request)
-
     async def _log(self, event: Event, *, shown: bool = False) -> Event:
         event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
         if not shown:
@@ -374,6 +370,14 @@ class ToolCalls:
         for response in event.get_function_responses():
             self._scope.progress.logged(response.id or "")
         return await self._scope.log_event(event, self._agent_run)
+
+
+async def _run_plain(scope: Scope, tool: ToolPlan, request: ToolInput, run: AgentRun) -> ToolOutput:
+    if tool.runs_nodes:
+        return await run_node_tool(scope, request, run)
+    if tool.delegates == "single_turn":
+        return await run_single_turn(scope, tool, request, run)
+    return await (run_tool if tool.agent is None else run_agent_tool)(scope, tool, request)
 
 
 def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:

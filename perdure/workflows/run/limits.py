@@ -77,7 +77,7 @@ class RunLimits:
         """Take note of a step that leaves so many history events; return whether the run should do no more after it.
 
         Counted here, since a session that is replayed for a query may take up the step's end before Temporal tells how
-        long the history is with it: it would go on, and later replays would not (decision 119).
+        long the history is with it: it would go on, and later replays would not (decision 008).
         """
         self._step_events += events
         return self._is_no_more_short

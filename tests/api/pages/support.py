@@ -216,8 +216,15 @@ class Sent:
 
 @asynccontextmanager
 async def pages_and_worker(client: Client, name: str) -> AsyncGenerator[Pages]:
+    """Serve the pages of an app that asks for all kinds of answers."""
     model = Clerk()
-    app = clerk_app(name, model)
+    async with served_pages(client, clerk_app(name, model), model) as pages:
+        yield pages
+
+
+@asynccontextmanager
+async def served_pages(client: Client, app: AnyApp, model: Clerk | None = None) -> AsyncGenerator[Pages]:
+    """Serve the pages of an app."""
     streams = TokenHub()
     server = Server(client, [app], streams)
     await server.start()
@@ -226,6 +233,6 @@ async def pages_and_worker(client: Client, name: str) -> AsyncGenerator[Pages]:
             serving(client, app, streams=streams),
             httpx2.AsyncClient(base_url=server.url, timeout=30, trust_env=False) as http,
         ):
-            yield Pages(client, name, model, server, http)
+            yield Pages(client, app.name, model or Clerk(), server, http)
     finally:
         await server.stop()

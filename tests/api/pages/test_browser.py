@@ -39,7 +39,7 @@ async def test_answer_watch_reload_stop_and_resume(pages: Pages, browser: Browse
         card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name=session))
         await card.get_by_label("Yes").check()
         await card.get_by_label("Limit").fill("300")
-        await card.get_by_label("Comment").fill("Within the budget")
+        await card.get_by_label("Note for the record").fill("Within the budget")
         await card.get_by_role("button", name="Send the answer").click()
         await expect(page.get_by_text("Your answer was taken.")).to_be_visible()
         await page.get_by_role("link", name="See how the session goes on").click()

@@ -195,6 +195,27 @@ async def test_broken_code_leaves_the_last_good_one_and_the_authors_frames_are_t
     assert (await perdure("explain", app_name, "s", *dev.at)).err == ""
 
 
+@pytest.mark.parametrize("agent", [AGENT, ADK_AGENT], ids=["perdure", "google.adk"])
+async def test_a_prompt_that_the_code_has_read_is_taken_up_as_code_is(
+    start: Start, app_name: str, tmp_path: Path, agent: str
+) -> None:
+    """Files that it has not read are not, and one that it missed is."""
+    reading = WORDS.replace('"WORD"', "WORD")
+    reading += '\nWORD = Path(__file__).with_name("prompts").joinpath("word.md").read_text()\n'
+    write_app(tmp_path, app_name, agent=agent, words=WORDS)
+    dev = await start(app_name)
+    dev.save(f"{app_name}/words.py", reading)
+    await dev.process.read_until("not reloaded")
+    dev.save(f"{app_name}/prompts/other.md", "other")
+    dev.save(f"{app_name}/prompts/word.md", "one")
+    told = await dev.process.read_until(f"reloaded     {app_name} ({app_name}/prompts/word.md; ")
+    assert "other.md" not in told
+    assert await dev.word(app_name) == "one"
+    dev.save(f"{app_name}/prompts/word.md", "two")
+    await dev.process.read_until("reloaded     ")
+    assert await dev.word(app_name) == "two"
+
+
 async def test_of_several_apps_a_broken_one_holds_up_no_other(start: Start, app_name: str, tmp_path: Path) -> None:
     write_app(tmp_path / "apps", good := f"{app_name}_good", agent=ADK_AGENT)
     write_app(tmp_path / "apps", bad := f"{app_name}_bad", agent=ADK_AGENT)

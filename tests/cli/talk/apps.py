@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -67,6 +68,22 @@ def work(seconds: float) -> str:
     """Work."""
     time.sleep(seconds)
     return f"worked{EVIL}"
+
+
+def pay_once(price: int) -> dict[str, int]:
+    """Pay; the first time it never comes back."""
+    begun = Path("begun")
+    if not begun.exists():
+        begun.touch()
+        time.sleep(600)
+    return {"paid": price}
+
+
+def payer(name: str) -> App:
+    """Return an app whose tool runs once at the most."""
+    script = ScriptedModel([{"calls": [{"name": "pay_once", "args": {"price": 240}}]}, {"text": "It is paid."}])
+    agent = LlmAgent(name="clerk", model=script, tools=[FunctionTool(pay_once, at_most_once=True)])
+    return App(name=name, root_agent=agent, resumability_config=RESUMABLE)
 
 
 def travel(name: str) -> App:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from signal import SIGTERM
 
@@ -11,7 +13,9 @@ from temporalio.client import Client
 
 from perdure.adk.internals import MAJOR
 from perdure.client import Runner
-from tests.adk.support import Script, call, make_app, say
+from perdure.credentials.files import FileCredentialStore
+from tests.adk.support import Script, agent, call, make_app, say
+from tests.adk.test_credentials import GIVEN_KEY, KEY, read_mail
 from tests.cli.talk.test_conversation import PROMPT, SESSION, answers_of, talking
 from tests.cli.test_main import Process
 from tests.workflows.support import serving
@@ -63,3 +67,28 @@ async def test_the_next_message_goes_on_with_a_task(client: Client, temporal_ser
         assert await screen.ends() == 0
         view = await Runner(app_name, client).get_session(**SESSION)
         assert [one.status for one in view.invocations] == ["finished"]
+
+
+async def test_a_credential_is_given_elsewhere_and_the_conversation_goes_on(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path
+) -> None:
+    """By the command that it prints; the secret is not on the screen."""
+    clerk = agent("clerk", call("read_mail", folder="in"), say("You have mail."), tools=[read_mail])
+    app = make_app(app_name, clerk, resumable=True)
+    kept = tmp_path / "kept"
+    async with (
+        serving(client, app, credentials=FileCredentialStore(kept)),
+        talking(app_name, temporal_server) as screen,
+    ):
+        await screen.says(PROMPT, "Any mail?")
+        await screen.sees("read_mail needs a credential.", "Give it in the inbox, or from a file")
+        told = await screen.sees("perdure respond ", "=@credential.json")
+        (tmp_path / "credential.json").write_text(json.dumps(GIVEN_KEY))
+        words = shlex.split(told[told.index("perdure respond") :])[1:]
+        at = ("--address", temporal_server, "--credentials", str(kept))
+        giving = await Process.start(*words, *at, cwd=tmp_path)
+        await giving.read_until("You have mail.")
+        await screen.sees("You have mail.")
+        await screen.says(PROMPT, "/quit")
+        assert await screen.ends() == 0
+        assert KEY not in screen.raw

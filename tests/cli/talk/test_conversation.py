@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from signal import SIGKILL
@@ -21,6 +22,7 @@ from perdure.worker import create_workers
 from tests.cli.talk import apps
 from tests.cli.talk.terminal import Terminal, terminal
 from tests.cli.test_main import Process, free_port
+from tests.workflows.support import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(240)]
 
@@ -271,6 +273,42 @@ async def test_a_conversation_goes_on_when_its_worker_is_back(
         await worker.end(SIGKILL)
         screen.type("\x04")
         assert await screen.ends() == 0
+
+
+async def test_a_person_is_asked_what_became_of_a_call_in_doubt(
+    client: Client, temporal_server: str, app_name: str, tmp_path: Path
+) -> None:
+    """Its worker is killed while a tool runs that may not run twice."""
+    (tmp_path / f"{app_name}.py").write_text(f"from tests.cli.talk.apps import payer\napp = payer({app_name!r})\n")
+    command = ("worker", f"{app_name}:app", "--address", temporal_server)
+    worker = await Process.start(*command, cwd=tmp_path)
+    await worker.read_until("serving")
+    async with talking(app_name, temporal_server) as screen:
+        await screen.says(PROMPT, "Pay")
+        await eventually(is_there(tmp_path / "begun"))
+        await worker.end(SIGKILL)
+        worker = await Process.start(*command, cwd=tmp_path)
+        await worker.read_until("serving")
+        await screen.sees("What became of pay_once? It was started, and nobody knows whether it took effect.")
+        await screen.sees("price: 240")
+        choice = "It took effect (1), it did not (2), or run it again (3): "
+        await screen.says(choice, "yes")
+        await screen.sees("Write 1, 2 or 3.")
+        await screen.says(choice, "1")
+        result = "What it would have returned, as JSON, or nothing: "
+        await screen.says(result, "{")
+        await screen.says(result, '{"paid": 240}')
+        await screen.sees('← pay_once {"paid": 240}', "It is paid.")
+        await screen.says(PROMPT, "/quit")
+        assert await screen.ends() == 0
+    await worker.end(SIGKILL)
+
+
+def is_there(path: Path) -> Callable[[], Awaitable[bool]]:
+    async def found() -> bool:
+        return await asyncio.to_thread(path.exists)
+
+    return found
 
 
 async def test_an_app_that_nobody_serves_is_told_at_once(temporal_server: str, app_name: str) -> None:

@@ -1,0 +1,34 @@
+"""Clients of google-genai's that are collected begin no task in a workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.genai import Client
+from temporalio import workflow
+
+from perdure.temporal.collected_clients import keep_clients_out
+
+
+@pytest.mark.parametrize("within", [True, False])
+async def test_a_client_that_is_collected_begins_a_task_outside_of_workflows_only(
+    within: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_clients_out()
+    keep_clients_out()
+    begun: list[Any] = []
+    loop = asyncio.get_running_loop()
+    client: Any = Client(api_key="none")
+    monkeypatch.setattr(workflow, "in_workflow", lambda: within)
+    begin = loop.create_task
+
+    def create_task(coro: Any, **options: Any) -> asyncio.Task[Any]:
+        begun.append(coro)
+        return begin(coro, **options)
+
+    monkeypatch.setattr(loop, "create_task", create_task)
+    client._api_client.__del__()
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
+    assert len(begun) == (0 if within else 1)
