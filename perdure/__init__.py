@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from perdure.models.scripted import (
         ScriptedModel,
     )
+    from perdure.programs.a2a import to_a2a
     from perdure.rules.in_doubt import (
         Reconciled,
     )
@@ -194,6 +195,7 @@ __all__ = [
     "load_app",
     "load_artifacts",
     "run_workers",
+    "to_a2a",
     "transfer_to_agent",
 ]
 
@@ -226,6 +228,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "perdure.models.registry": ("LLMRegistry",),
     "perdure.models.gemini": ("Gemini",),
     "perdure.models.scripted": ("ScriptedModel",),
+    "perdure.programs.a2a": ("to_a2a",),
     "perdure.sessions.listing": ("ListedSession",),
     "perdure.worker": ("create_workers", "run_workers"),
 }

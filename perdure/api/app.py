@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -35,6 +37,9 @@ from perdure.errors import PerdureError
 from perdure.streams.hub import TokenHub
 
 __all__ = ["create_app"]
+
+_PROTOCOLS = {"ag_ui": "perdure.api.ag_ui.routes", "a2a.compat": "perdure.api.a2a.routes"}
+"""Modules of routes by what they need of the library that an extra brings; a2a-sdk 0.3 has other classes."""
 
 _PASSING = (429, 503)
 """What a later request may be spared."""
@@ -78,6 +83,9 @@ def create_app(
     app.state.backend = backend
     for part in (service, health, sessions, artifacts, memory, run, v1, pages):
         app.include_router(part.router)
+    for library, module in _PROTOCOLS.items():
+        if _is_there(library):
+            app.include_router(import_module(module).router)
     if watch is not None:
         app.asks_for_credentials = True
         app.state.auth_watch = watch
@@ -87,6 +95,11 @@ def create_app(
     for kind in (PerdureError, RPCError, WorkflowQueryFailedError, TimeoutError, ServerEnding):
         app.add_exception_handler(kind, _refused)
     return app
+
+
+def _is_there(module: str) -> bool:
+    package, _, _ = module.partition(".")
+    return find_spec(package) is not None and find_spec(module) is not None
 
 
 def _middleware(config: ApiConfig, default_app: str | None, watch: AuthWatch | None) -> list[Middleware]:

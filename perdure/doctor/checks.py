@@ -23,6 +23,8 @@ Verdict = Literal["ok", "warning", "failure", "skipped"]
 _PACKAGES = ("temporalio", "google-genai", "pydantic")
 _EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "api": (("fastapi", "uvicorn"), "`perdure codec` and the HTTP API"),
+    "ag-ui": (("ag_ui",), "front ends that speak AG-UI"),
+    "a2a": (("a2a",), "agents that speak A2A"),
     "encryption": (("cryptography",), "encrypted histories"),
     "telemetry": (("opentelemetry",), "traces"),
 }

@@ -13,8 +13,14 @@ import pytest
 from temporalio.client import Client
 
 from perdure.adk.compile import look_at
+from perdure.agents import LlmAgent
+from perdure.client import Runner
+from perdure.models.scripted import ScriptedModel
+from perdure.testing.script import call as script_call
+from perdure.testing.script import say as script_say
 from tests.adk.support import agent, call, make_app, say
-from tests.workflows.support import serving
+from tests.workflows.support import long_running, serving
+from tests.workflows.support import make_app as make_perdure_app
 
 pytest.importorskip("a2a", reason="google-adk[a2a] is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -24,6 +30,8 @@ with warnings.catch_warnings():
     import uvicorn
     from google.adk.a2a.utils.agent_to_a2a import to_a2a
     from google.adk.agents.remote_a2a_agent import RemoteA2aAgent
+
+    from tests.api.support import Obedient, served
 
 
 @pytest.fixture
@@ -84,3 +92,32 @@ def test_a_mode_of_one_is_refused_by_name() -> None:
     refused = look_at(make_app("shop", desk)).refused
     assert refused is not None
     assert "mode='task' of a remote agent is not supported yet" in (refused.reason or "")
+
+
+@pytest.mark.server
+@pytest.mark.process
+async def test_one_of_perdures_own_waits_and_is_answered_over_a_restart(client: Client, app_name: str) -> None:
+    """Its task is an invocation in a session of the far app; the call that waits there waits here, too."""
+    script = ScriptedModel([script_call("approve", sum=12), script_say("Approved.")])
+    clerk = LlmAgent(name="clerk", model=script, tools=[long_running("approve")])
+    far_app = make_perdure_app(f"far_{app_name}", clerk)
+    async with served(client, far_app, Obedient()) as api:
+        leaf = remote(f"{api.url}/a2a/{api.app}")
+        app = make_app(
+            app_name, agent("desk", call("transfer_to_agent", agent_name="far"), sub_agents=[leaf]), resumable=True
+        )
+        async with serving(client, far_app), serving(client, app) as user:
+            await user.create()
+            view = await user.run("how far?")
+            [pending] = view.pending
+            assert (view.status, pending.name, pending.args) == ("waiting", "approve", {"sum": 12})
+        async with serving(client, far_app), serving(client, app):
+            view = await user.answered({pending.id: {"ok": True}})
+            assert view.status == "finished", view.failures
+            assert (await user.log())[-1] == "far: Approved."
+            [(_, there)] = [
+                (one.id, one.status)
+                for listed in await Runner(api.app, client).list_sessions()
+                for one in (await Runner(api.app, client).get_session(user_id="user", session_id=listed.id)).invocations
+            ]
+            assert there == "finished"

@@ -101,7 +101,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_text(cls, value: Any) -> Any:
-        return value if isinstance(value, cls) else _storable(value)
+        return value if isinstance(value, cls) else storable(value)
 
 
 class StateBody(RootModel[dict[str, Any]]):
@@ -110,7 +110,7 @@ class StateBody(RootModel[dict[str, Any]]):
     @model_validator(mode="before")
     @classmethod
     def _check_text(cls, value: Any) -> Any:
-        return value if isinstance(value, cls) else _storable(value)
+        return value if isinstance(value, cls) else storable(value)
 
 
 class UpdateMemoryRequest(Body):
@@ -189,7 +189,7 @@ class Session(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """Return a body's value, unless it holds what no payload can: half of a surrogate pair, NaN, or too many levels.
 
     Raises:

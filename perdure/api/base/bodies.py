@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from perdure.api.auth.access import check_users
 
-__all__ = ["MAX_PLACES", "MAX_VALUES", "CheckedRoute", "InvalidBody", "describe"]
+__all__ = ["MAX_PLACES", "MAX_VALUES", "CheckedRequest", "CheckedRoute", "InvalidBody", "describe", "parse_json"]
 
 MAX_VALUES = 100_000
 """Values in one body: each text, number, list and object. To check it takes time by value."""
@@ -114,7 +114,7 @@ def _short(name: str | int) -> str | int:
     return name[:_MAX_NAME] if isinstance(name, str) else name
 
 
-class _CheckedRequest(Request):
+class CheckedRequest(Request):
     """A request whose body is a value already, checked and converted."""
 
     checked: Any = None
@@ -145,7 +145,7 @@ class CheckedRoute(APIRoute):
                 return Response(status_code=_GONE)
             if not body or not _is_json(request.headers.get("content-type", "")):
                 return await handler(request)
-            checked = _CheckedRequest(request.scope, request.receive)
+            checked = CheckedRequest(request.scope, request.receive)
             checked._body = body  # pyright: ignore[reportPrivateUsage] -- as FastAPI's guide has it: custom-request-and-route
             if len(body) <= _SMALL:
                 checked.checked = _check(adapter, body)
