@@ -18,17 +18,17 @@ async def test_a_client_that_is_collected_begins_a_task_outside_of_workflows_onl
 ) -> None:
     keep_clients_out()
     keep_clients_out()
-    begun: list[Any] = []
+    begun: list[asyncio.Task[Any]] = []
     loop = asyncio.get_running_loop()
     client: Any = Client(api_key="none")
     monkeypatch.setattr(workflow, "in_workflow", lambda: within)
     begin = loop.create_task
 
     def create_task(coro: Any, **options: Any) -> asyncio.Task[Any]:
-        begun.append(coro)
-        return begin(coro, **options)
+        begun.append(begin(coro, **options))
+        return begun[-1]
 
     monkeypatch.setattr(loop, "create_task", create_task)
     client._api_client.__del__()
-    await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
+    await asyncio.gather(*begun)
     assert len(begun) == (0 if within else 1)
