@@ -82,7 +82,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = {
         "clock": shown.clock,
         "iso": shown.iso,
-        "named_values": shown.named_values,
+        "arguments": shown.arguments,
         "pretty": shown.shown_json,
         "revealed": shown.revealed,
         "in_order": shown.in_order,

@@ -12,17 +12,14 @@ from fastapi import APIRouter, Query, Response
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.auth.standing import StandingOf
-from perdure.api.base.backend import BackendOf, KeyOf
-from perdure.api.pages import chat, forms
+from perdure.api.base.backend import BackendOf, KeyOf, Segment
+from perdure.api.pages import chat, forms, showing
 from perdure.api.pages.news import has_news
 from perdure.api.pages.reading import read_inbox
 from perdure.api.pages.rendering import SESSION, PageRoute, page, session_path, static_file
-from perdure.api.pages.showing import SAID, Look, show
+from perdure.api.pages.showing import SAID, Look, show, show_call
 from perdure.messages.keys import SessionKey
 from perdure.sessions.pending import Wanted
-
-_POLL = 5
-"""Seconds between two looks of the inbox."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -51,7 +48,7 @@ async def inbox(
         went_to=went_to,
         identity=identity,
         signed_in=signed_in,
-        poll=_POLL,
+        poll=showing.POLL,
     )
 
 
@@ -72,6 +69,14 @@ async def session(
 ) -> Response:
     """Show a session."""
     return await show("session", Look(backend, identity, signed_in, before, said), key)
+
+
+@router.get(SESSION + "/calls/{call_id}")
+async def call(
+    key: KeyOf, call_id: Segment, backend: BackendOf, identity: IdentityOf, signed_in: SignedIn, said: str = ""
+) -> Response:
+    """Show one call, with its form or what became of it."""
+    return await show_call(Look(backend, identity, signed_in, said=said), key, call_id)
 
 
 @router.get(SESSION + "/live")

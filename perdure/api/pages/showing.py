@@ -7,16 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastapi import Response
+from fastapi import HTTPException, Response
 
 from perdure.api.auth.identity import Identity
 from perdure.api.base.backend import Backend
 from perdure.api.pages.markdown import render_newest
-from perdure.api.pages.reading import OwnSessions, SessionPage, read_own_sessions, read_session
+from perdure.api.pages.reading import (
+    OwnSessions,
+    SessionPage,
+    read_call,
+    read_own_sessions,
+    read_past_call,
+    read_session,
+)
 from perdure.api.pages.rendering import page
 from perdure.api.pages.shown import MOST_TEXT
 from perdure.messages.keys import SessionKey
 from perdure.views.forms.answers import AnswerForm
+
+POLL = 5
+"""Seconds between two looks of a page that does not wait for news."""
 
 View = Literal["session", "chat"]
 
@@ -85,6 +95,30 @@ async def show(
         return _page("session.html", look, status, page=found)
     # Away from the event loop, which long texts would hold up.
     return await asyncio.to_thread(_chat, look, status, found, sessions)
+
+
+async def show_call(
+    look: Look, key: SessionKey, call_id: str, *, filled_in: AnswerForm | None = None, status: int = 200
+) -> Response:
+    """Return the page of one call: its form, or what became of it.
+
+    Args:
+        look: Whose look it is.
+        key: The call's session.
+        call_id: The call.
+        filled_in: Its form, if that was filled in wrongly.
+        status: The HTTP status.
+
+    Raises:
+        SessionNotFound: There is no such session.
+        HTTPException: The session has no such call. 404.
+    """
+    async with look.backend.patience():
+        form = filled_in or await read_call(look.backend, key, call_id)
+        entries = await read_past_call(look.backend, key, call_id) if form is None else []
+    if form is None and not entries:
+        raise HTTPException(404, "the session has no such call")
+    return _page("call.html", look, status, key=key, form=form, entries=entries, poll=POLL)
 
 
 async def show_chats(look: Look) -> Response:

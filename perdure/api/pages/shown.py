@@ -47,6 +47,16 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Argument:
+    """An argument of a call."""
+
+    name: str
+    text: str
+    folded: str = ""
+    """Of a nested value that takes several lines: what is seen of it at first."""
+
+
+@dataclass(frozen=True)
 class Entry:
     """An event of the timeline."""
 
@@ -74,12 +84,20 @@ def shown_json(value: Any) -> str:
     return shorten(revealed(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
 
 
-def named_values(args: Mapping[str, Any]) -> list[tuple[str, str]]:
+def arguments(args: Mapping[str, Any]) -> list[Argument]:
     """Return a call's arguments, each as a person reads it: texts without quotes, the rest as JSON."""
-    return [
-        (name, shorten(revealed(value)) if isinstance(value, str) else shown_json(value))
-        for name, value in args.items()
-    ]
+    return [_argument(name, value) for name, value in args.items()]
+
+
+def _argument(name: str, value: Any) -> Argument:
+    if isinstance(value, str):
+        return Argument(name, shorten(revealed(value)))
+    text = shown_json(value)
+    size = len(value) if isinstance(value, Mapping | list) else 0  # pyright: ignore[reportUnknownArgumentType] -- JSON
+    if "\n" not in text or not size:
+        return Argument(name, text)
+    what = "values" if isinstance(value, Mapping) else "items"
+    return Argument(name, text, f"{size:,} {what if size > 1 else what[:-1]}")
 
 
 def revealed(text: str) -> str:

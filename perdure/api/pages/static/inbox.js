@@ -132,7 +132,7 @@ async function pollInbox(seconds) {
     const query = new URLSearchParams(location.search);
     query.delete("said");
     query.delete("at");
-    const { status, page } = await fetchPage(`/?${query}`);
+    const { status, page } = await fetchPage(`${location.pathname}?${query}`);
     if (status === 200 && page) update(page);
     failures = status === 200 ? 0 : failures + 1;
     offline.hidden = failures < 2;
@@ -147,6 +147,7 @@ function tellAge() {
     const [unit, length] = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]].find(([, length]) => size >= length) || ["s", 1];
     const count = `${Math.floor(size / length)} ${unit}`;
     time.textContent = size < 5 ? "now" : seconds > 0 ? `${count} ago` : `in ${count}`;
+    time.closest("[data-deadline]")?.classList.toggle("is-over", seconds > 0);
   }
 }
 
