@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
@@ -123,6 +124,19 @@ class SessionPage:
     temporal: str | None
     took: float
     """Seconds that it took to read; the longer, the less often the page renews itself."""
+    keeps_artifacts: bool
+    """The server knows where artifacts are."""
+
+    def failed_after(self, entry: Entry) -> list[Shown]:
+        """Return the invocation whose last event this is, if it has failed."""
+        if self.end < self.session.event_count or entry.invocation_id not in self._failed:
+            return []
+        last = next(one for one in reversed(self.entries) if one.invocation_id == entry.invocation_id)
+        return [self._failed[entry.invocation_id]] if last is entry else []
+
+    @cached_property
+    def _failed(self) -> dict[str, Shown]:
+        return {one.told.id: one for one in self.invocations if one.told.failures}
 
 
 async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
@@ -255,6 +269,7 @@ async def read_session(
         may_run=identity.may_run(key.user),
         temporal=temporal_link(backend.config.temporal_ui, backend.namespace, key),
         took=time.monotonic() - began,
+        keeps_artifacts=backend.config.artifacts is not None,
     )
 
 

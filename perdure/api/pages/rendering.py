@@ -166,6 +166,18 @@ def static_file(name: str) -> Response:
     return Response(_FILES[name], media_type=_TYPES[name], headers=headers)
 
 
+def file_answer(data: bytes, media_type: str | None, name: str) -> Response:
+    """Return a file of a session's; one without a type that a page may show is kept by the browser, and never shown.
+
+    Args:
+        data: The content.
+        media_type: Type of what may be shown.
+        name: Its name, percent-encoded.
+    """
+    headers = _HEADERS if media_type else {**_HEADERS, "content-disposition": f"attachment; filename*=UTF-8''{name}"}
+    return Response(data, media_type=media_type or "application/octet-stream", headers=headers)
+
+
 class PageRoute(APIRoute):
     """A route whose errors are pages, too."""
 

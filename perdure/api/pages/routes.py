@@ -13,7 +13,7 @@ from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.auth.standing import StandingOf
 from perdure.api.base.backend import BackendOf, KeyOf, Segment
-from perdure.api.pages import chat, forms, showing, together
+from perdure.api.pages import chat, files, forms, showing, together
 from perdure.api.pages.news import has_news
 from perdure.api.pages.reading import read_inbox
 from perdure.api.pages.rendering import SESSION, PageRoute, page, session_path, static_file
@@ -53,7 +53,7 @@ async def inbox(
 
 
 @router.get("/inbox/static/{name}")
-async def files(name: str) -> Response:
+async def own_file(name: str) -> Response:
     """Return one of the pages' own files."""
     return static_file(name)
 
@@ -93,5 +93,5 @@ async def live(
     return await show("session", Look(backend, identity, is_news=True), key)
 
 
-for _part in (forms, together, chat):
+for _part in (forms, together, files, chat):
     router.include_router(_part.router)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import HTTPException, Response
+from markupsafe import Markup
 
 from perdure.api.auth.identity import Identity
 from perdure.api.base.backend import Backend
@@ -91,10 +92,10 @@ async def show(
             most=_MOST_CHAT_TEXT if is_chat else MOST_TEXT,
         )
         sessions = await read_own_sessions(backend, look.identity) if is_chat and not look.is_news else None
-    if not is_chat:
-        return _page("session.html", look, status, page=found)
     # Away from the event loop, which long texts would hold up.
-    return await asyncio.to_thread(_chat, look, status, found, sessions)
+    if is_chat:
+        return await asyncio.to_thread(_chat, look, status, found, sessions)
+    return await asyncio.to_thread(_session, look, status, found)
 
 
 async def show_call(
@@ -130,14 +131,22 @@ async def show_chats(look: Look) -> Response:
 
 
 def _chat(look: Look, status: int, found: SessionPage, sessions: OwnSessions | None) -> Response:
-    spoken = (
+    return _page("chat.html", look, status, page=found, sessions=sessions, markdown=_markdown(found))
+
+
+def _session(look: Look, status: int, found: SessionPage) -> Response:
+    return _page("session.html", look, status, page=found, markdown=_markdown(found))
+
+
+def _markdown(found: SessionPage) -> Mapping[str, Markup]:
+    """Return the HTML of what agents wrote, by text."""
+    return render_newest(
         piece.text
         for entry in reversed(found.entries)
         if not entry.is_user
         for piece in entry.pieces
         if piece.kind == "text"
     )
-    return _page("chat.html", look, status, page=found, sessions=sessions, markdown=render_newest(spoken))
 
 
 def _page(template: str, look: Look, status: int = 200, **context: Any) -> Response:

@@ -139,6 +139,18 @@ async function pollInbox(seconds) {
   }
 }
 
+// Times are written in UTC; they are shown as the reader's clock has them, and in UTC where the pointer rests.
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+function localize() {
+  for (const time of document.querySelectorAll("time[data-local]")) {
+    const date = new Date(time.dateTime);
+    if (Number.isNaN(date.getTime())) continue;
+    if (!time.title) time.title = time.textContent;
+    time.textContent = local.format(date);
+    delete time.dataset.local;
+  }
+}
+
 function tellAge() {
   for (const time of document.querySelectorAll("time[data-ago]")) {
     const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
@@ -172,6 +184,8 @@ if (new URLSearchParams(location.search).has("said")) {
 const wrong = document.querySelector("[aria-invalid=true]");
 if (wrong) (wrong.matches("fieldset") ? wrong.querySelector("input") : wrong).focus();
 
+localize();
+document.addEventListener("updated", localize);
 setInterval(tellAge, 10000);
 if (main.dataset.liveUrl) followSession(main.dataset.liveUrl);
 if (main.dataset.poll) pollInbox(Number(main.dataset.poll));
