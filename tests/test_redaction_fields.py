@@ -53,7 +53,18 @@ FREE = frozenset(
 
 SAID = frozenset(
     {
-        *("text", "cause", "reason", "hint", "errorMessage", "transferReason", "compaction", "output", "code"),
+        *(
+            "text",
+            "message",
+            "cause",
+            "reason",
+            "hint",
+            "errorMessage",
+            "transferReason",
+            "compaction",
+            "output",
+            "code",
+        ),
         "task_result",
         *("displayName", "fileUri", "stringValue", "nodeInfo", "goAway", "interactionStatus", "turnCompleteReason"),
         *(

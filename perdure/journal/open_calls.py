@@ -31,3 +31,7 @@ class PendingCall(BaseModel):
     """Seconds since the epoch at which the session answers for the person, or fails the invocation."""
     about: str = Field(default="", exclude_if=unsaid)
     """Of a question for a credential: the tool, or toolset, that needs it."""
+    message: str = Field(default="", exclude_if=unsaid)
+    """The beginning of what the user wrote that started its invocation; only where open calls are listed."""
+    plan: str | None = Field(default=None, exclude_if=unsaid)
+    """Digest of the plan that its invocation is pinned to; only where open calls are listed."""

@@ -38,6 +38,9 @@ from perdure.views.ledger import effects_page
 _SHORT_ARGS_BYTES = 10_000
 _LONG_ARGS_BYTES = 100_000
 
+_MESSAGE = 1000
+"""Characters of a message that an open call is listed with."""
+
 _TOLD = 500
 """The newest invocations: a session's view tells of these, and of earlier ones that are not finished."""
 _UNFINISHED = ("queued", "running", "waiting", "failed", "stopped")
@@ -177,8 +180,18 @@ def shortened(call: PendingCall, most: int) -> PendingCall:
 
 
 def pending_view(projection: Projection) -> PendingView:
-    """Return the session's open calls."""
-    return PendingView(calls=_shortened(projection.open_calls(), _LONG_ARGS_BYTES))
+    """Return the session's open calls, each with what its invocation began with."""
+    calls = _shortened(projection.open_calls(), _LONG_ARGS_BYTES)
+    return PendingView(calls=tuple(_with_origin(projection, call) for call in calls))
+
+
+def _with_origin(projection: Projection, call: PendingCall) -> PendingCall:
+    invocation = projection.invocations.get(call.invocation_id)
+    if invocation is None:
+        return call
+    text = invocation.message.text or ""
+    message = text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}…"
+    return call.model_copy(update={"message": message, "plan": invocation.plan})
 
 
 def _shortened(calls: Sequence[PendingCall], most: int) -> tuple[PendingCall, ...]:

@@ -12,10 +12,11 @@ from perdure.api.auth.access import answers
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.attribution import answer_metadata
-from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
+from perdure.api.base.backend import BackendOf, KeyOf, Segment
+from perdure.api.pages.reading import read_call
 from perdure.api.pages.rendering import SESSION, PageRoute, chat_path, session_path
 from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
-from perdure.api.pages.showing import Look, show
+from perdure.api.pages.showing import Look, show, show_call
 from perdure.errors import (
     CallAnswered,
     CallNotFound,
@@ -25,7 +26,7 @@ from perdure.errors import (
     NotResumable,
 )
 from perdure.messages.keys import SessionKey
-from perdure.views.forms.answers import WHY, AnswerForm, answer_form, read_answer
+from perdure.views.forms.answers import WHY, read_answer
 from perdure.views.forms.fields import NotFilledIn
 
 _MAX_REASON = 500
@@ -47,9 +48,9 @@ async def answer(
     check_same_origin(request)
     given = await read_form(request)
     async with backend.patience():
-        form = await _form_of(backend, key, call_id, given)
+        form = await read_call(backend, key, call_id, given)
         if form is None:
-            return _go_to(key, given, "answered")
+            return _go_to(key, given, "answered", call_id)
         try:
             await backend.runner_of(key).respond(
                 **key.arguments,
@@ -62,13 +63,16 @@ async def answer(
         except InvalidMessage as error:
             errors = {"": str(error)}
         except (CallAnswered, CallNotFound):
-            return _go_to(key, given, "answered")
+            return _go_to(key, given, "answered", call_id)
         else:
-            return _go_to(key, given, "taken")
+            return _go_to(key, given, "taken", call_id)
     # Again, with what was filled in and what is wrong.
     filled_in = {call_id: replace(form, errors=errors)}
+    look = Look(backend, identity, signed_in)
+    if given.get("from") == "call":
+        return await show_call(look, key, call_id, filled_in=filled_in[call_id], status=422)
     view = "chat" if given.get("from") == "chat" else "session"
-    return await show(view, Look(backend, identity, signed_in), key, filled_in=filled_in, status=422)
+    return await show(view, look, key, filled_in=filled_in, status=422)
 
 
 @router.post(SESSION + "/invocations/{invocation_id}/stop")
@@ -110,28 +114,14 @@ async def resume(
     return _go_to(key, given, "resumed")
 
 
-async def _form_of(backend: Backend, key: SessionKey, call_id: str, given: dict[str, str]) -> AnswerForm | None:
-    """Return the filled-in form of a call; `None` if the call is not open."""
-    runner = backend.runner_of(key)
-    waiting = await runner.pending(**key.arguments)
-    found = next((call.invocation_id for _, call in waiting if call.id == call_id), None)
-    if found is None:
-        return None
-    told = await runner.explain(**key.arguments, invocation_id=found)
-    for invocation in told.invocations:
-        for awaited in invocation.awaits:
-            if awaited.call.id == call_id:
-                plan = await backend.plan(key, invocation.id, digest=invocation.plan)
-                return answer_form(awaited.call, plan, given)
-    return None
-
-
-def _go_to(key: SessionKey, given: dict[str, str], said: str) -> Response:
+def _go_to(key: SessionKey, given: dict[str, str], said: str, call_id: str = "") -> Response:
     """Return to the page that the form was on, which says what became of it."""
     match given.get("from"):
         case "inbox":
             query = urlencode([("said", said), *(("at", name) for name in astuple(key))])
             return RedirectResponse(f"/?{query}", 303)
+        case "call":
+            return RedirectResponse(f"{session_path(key, 'calls', call_id)}?said={said}", 303)
         case "chat":
             return RedirectResponse(f"{chat_path(key)}?said={said}", 303)
         case _:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
@@ -19,7 +20,7 @@ from perdure.api.pages.shown import MOST_TEXT, Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree, at_work
 from perdure.errors import PerdureError
 from perdure.journal.entries import Failure
-from perdure.journal.events import QUESTIONS, USER, Event
+from perdure.journal.events import USER, Event
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
 from perdure.plan.nodes import Plan
@@ -123,6 +124,19 @@ class SessionPage:
     temporal: str | None
     took: float
     """Seconds that it took to read; the longer, the less often the page renews itself."""
+    keeps_artifacts: bool
+    """The server knows where artifacts are."""
+
+    def failed_after(self, entry: Entry) -> list[Shown]:
+        """Return the invocation whose last event this is, if it has failed."""
+        if self.end < self.session.event_count or entry.invocation_id not in self._failed:
+            return []
+        last = next(one for one in reversed(self.entries) if one.invocation_id == entry.invocation_id)
+        return [self._failed[entry.invocation_id]] if last is entry else []
+
+    @cached_property
+    def _failed(self) -> dict[str, Shown]:
+        return {one.told.id: one for one in self.invocations if one.told.failures}
 
 
 async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
@@ -172,15 +186,42 @@ async def _forms(backend: Backend, calls: Sequence[Found]) -> list[Waiting]:
 
 
 async def _plan_of_call(backend: Backend, session: ListedSession, call: PendingCall) -> Plan | None:
-    """Return the plan that a call's form needs, if it needs one; without it, the answer is asked for as JSON."""
-    if call.name in QUESTIONS:
-        return None
-    key = session.key
+    """Return the plan of a call's invocation; without it, the answer is asked for as text."""
     try:
-        view = await backend.runner_of(key).invocation(**key.arguments, invocation_id=call.invocation_id)
-        return await backend.plan(key, call.invocation_id, digest=view.plan)
+        return await backend.plan(session.key, call.invocation_id, digest=call.plan)
     except _FAILURES:
         return None
+
+
+async def read_call(
+    backend: Backend, key: SessionKey, call_id: str, given: Mapping[str, str] | None = None
+) -> AnswerForm | None:
+    """Return the form of a call, as it was filled in; `None` if the call is not open.
+
+    Raises:
+        SessionNotFound: There is no such session.
+    """
+    waiting = await backend.runner_of(key).pending(**key.arguments)
+    for session, call in waiting:
+        if call.id == call_id:
+            plan = await _plan_of_call(backend, session, call)
+            return answer_form(backend.told(key.app, call), plan, given)
+    return None
+
+
+async def read_past_call(backend: Backend, key: SessionKey, call_id: str) -> list[Entry]:
+    """Return what a session's log has of a call that is not open: the call, and its responses and answers.
+
+    Raises:
+        SessionNotFound: There is no such session.
+    """
+    runner, found = backend.runner_of(key), list[Event]()
+    async with aclosing(runner.events(**key.arguments)) as events:
+        async for event in events:
+            said = (*event.get_function_calls(), *event.get_function_responses())
+            if any(one.id == call_id for one in said):
+                found.append(event)
+    return timeline(found)
 
 
 async def read_session(
@@ -228,6 +269,7 @@ async def read_session(
         may_run=identity.may_run(key.user),
         temporal=temporal_link(backend.config.temporal_ui, backend.namespace, key),
         took=time.monotonic() - began,
+        keeps_artifacts=backend.config.artifacts is not None,
     )
 
 

@@ -53,10 +53,13 @@ CHATS = "/chat"
 _KEY = "/apps/{app_name}/users/{user_id}/sessions/{session_id}"
 SESSION, CHAT = f"/inbox{_KEY}", f"{CHATS}{_KEY}"
 """Paths of a session's pages, as routes name them."""
+TOGETHER = "/inbox/together"
+"""Path of the page on which several calls are answered at once."""
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _TYPES = {
-    name: _KINDS[name.rpartition(".")[2]] for name in ("inbox.css", "inbox.js", "inbox.svg", "chat.css", "chat.js")
+    name: _KINDS[name.rpartition(".")[2]]
+    for name in ("inbox.css", "inbox.js", "inbox.svg", "chat.css", "chat.js", "keys.js")
 }
 _FILES = {name: (files("perdure.api.pages") / "static" / name).read_bytes() for name in _TYPES}
 _VERSION = hashlib.sha256(b"".join(_FILES.values())).hexdigest()[:12]
@@ -82,7 +85,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = {
         "clock": shown.clock,
         "iso": shown.iso,
-        "named_values": shown.named_values,
+        "arguments": shown.arguments,
         "pretty": shown.shown_json,
         "revealed": shown.revealed,
         "in_order": shown.in_order,
@@ -94,6 +97,8 @@ def _environment() -> Environment:
         "session_path": session_path,
         "chat_path": chat_path,
         "stream_path": stream_path,
+        "together_path": TOGETHER,
+        "call_name": call_name,
         "reference": reference,
         "fresh_id": lambda: str(uuid.uuid4()),
     }
@@ -115,6 +120,11 @@ def session_path(key: SessionKey, *rest: str) -> str:
 def chat_path(key: SessionKey, *rest: str) -> str:
     """Return the path of a session's chat, or of what lies below it."""
     return _path(CHATS, key, *rest)
+
+
+def call_name(key: SessionKey, call_id: str) -> str:
+    """Return how a form names a call among others."""
+    return "/".join(quote(part, safe="") for part in (key.app, key.user, key.session, call_id))
 
 
 def stream_path(key: SessionKey) -> str:
@@ -154,6 +164,18 @@ def static_file(name: str) -> Response:
         raise HTTPException(404, "there is no such file")
     headers = {**_HEADERS, "cache-control": "public, max-age=86400"}
     return Response(_FILES[name], media_type=_TYPES[name], headers=headers)
+
+
+def file_answer(data: bytes, media_type: str | None, name: str) -> Response:
+    """Return a file of a session's; one without a type that a page may show is kept by the browser, and never shown.
+
+    Args:
+        data: The content.
+        media_type: Type of what may be shown.
+        name: Its name, percent-encoded.
+    """
+    headers = _HEADERS if media_type else {**_HEADERS, "content-disposition": f"attachment; filename*=UTF-8''{name}"}
+    return Response(data, media_type=media_type or "application/octet-stream", headers=headers)
 
 
 class PageRoute(APIRoute):

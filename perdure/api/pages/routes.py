@@ -11,17 +11,14 @@ from fastapi import APIRouter, Query, Response
 
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
-from perdure.api.base.backend import BackendOf
-from perdure.api.pages import chat, forms
+from perdure.api.base.backend import BackendOf, KeyOf, Segment
+from perdure.api.pages import chat, files, forms, showing, together
 from perdure.api.pages.reading import read_inbox
 from perdure.api.pages.rendering import SESSION, PageRoute, page, session_path, static_file
-from perdure.api.pages.showing import SAID
+from perdure.api.pages.showing import SAID, Look, show_call
 from perdure.api.pages.views import add_view
 from perdure.messages.keys import SessionKey
 from perdure.sessions.pending import Wanted
-
-_POLL = 5
-"""Seconds between two looks of the inbox."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -50,16 +47,24 @@ async def inbox(
         went_to=went_to,
         identity=identity,
         signed_in=signed_in,
-        poll=_POLL,
+        poll=showing.POLL,
     )
 
 
 @router.get("/inbox/static/{name}")
-async def files(name: str) -> Response:
+async def own_file(name: str) -> Response:
     """Return one of the pages' own files."""
     return static_file(name)
 
 
+@router.get(SESSION + "/calls/{call_id}")
+async def call(
+    key: KeyOf, call_id: Segment, backend: BackendOf, identity: IdentityOf, signed_in: SignedIn, said: str = ""
+) -> Response:
+    """Show one call, with its form or what became of it."""
+    return await show_call(Look(backend, identity, signed_in, said=said), key, call_id)
+
+
 add_view(router, "session", SESSION)
-for _part in (forms, chat):
+for _part in (forms, together, files, chat):
     router.include_router(_part.router)

@@ -7,16 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastapi import Response
+from fastapi import HTTPException, Response
+from markupsafe import Markup
 
 from perdure.api.auth.identity import Identity
 from perdure.api.base.backend import Backend
 from perdure.api.pages.markdown import render_newest
-from perdure.api.pages.reading import OwnSessions, SessionPage, read_own_sessions, read_session
+from perdure.api.pages.reading import (
+    OwnSessions,
+    SessionPage,
+    read_call,
+    read_own_sessions,
+    read_past_call,
+    read_session,
+)
 from perdure.api.pages.rendering import page
 from perdure.api.pages.shown import MOST_TEXT
 from perdure.messages.keys import SessionKey
 from perdure.views.forms.answers import AnswerForm
+
+POLL = 5
+"""Seconds between two looks of a page that does not wait for news."""
 
 View = Literal["session", "chat"]
 
@@ -81,10 +92,34 @@ async def show(
             most=_MOST_CHAT_TEXT if is_chat else MOST_TEXT,
         )
         sessions = await read_own_sessions(backend, look.identity) if is_chat and not look.is_news else None
-    if not is_chat:
-        return _page("session.html", look, status, page=found)
     # Away from the event loop, which long texts would hold up.
-    return await asyncio.to_thread(_chat, look, status, found, sessions)
+    if is_chat:
+        return await asyncio.to_thread(_chat, look, status, found, sessions)
+    return await asyncio.to_thread(_session, look, status, found)
+
+
+async def show_call(
+    look: Look, key: SessionKey, call_id: str, *, filled_in: AnswerForm | None = None, status: int = 200
+) -> Response:
+    """Return the page of one call: its form, or what became of it.
+
+    Args:
+        look: Whose look it is.
+        key: The call's session.
+        call_id: The call.
+        filled_in: Its form, if that was filled in wrongly.
+        status: The HTTP status.
+
+    Raises:
+        SessionNotFound: There is no such session.
+        HTTPException: The session has no such call. 404.
+    """
+    async with look.backend.patience():
+        form = filled_in or await read_call(look.backend, key, call_id)
+        entries = await read_past_call(look.backend, key, call_id) if form is None else []
+    if form is None and not entries:
+        raise HTTPException(404, "the session has no such call")
+    return _page("call.html", look, status, key=key, form=form, entries=entries, poll=POLL)
 
 
 async def show_chats(look: Look) -> Response:
@@ -96,14 +131,22 @@ async def show_chats(look: Look) -> Response:
 
 
 def _chat(look: Look, status: int, found: SessionPage, sessions: OwnSessions | None) -> Response:
-    spoken = (
+    return _page("chat.html", look, status, page=found, sessions=sessions, markdown=_markdown(found))
+
+
+def _session(look: Look, status: int, found: SessionPage) -> Response:
+    return _page("session.html", look, status, page=found, markdown=_markdown(found))
+
+
+def _markdown(found: SessionPage) -> Mapping[str, Markup]:
+    """Return the HTML of what agents wrote, by text."""
+    return render_newest(
         piece.text
         for entry in reversed(found.entries)
         if not entry.is_user
         for piece in entry.pieces
         if piece.kind == "text"
     )
-    return _page("chat.html", look, status, page=found, sessions=sessions, markdown=render_newest(spoken))
 
 
 def _page(template: str, look: Look, status: int = 200, **context: Any) -> Response:

@@ -57,7 +57,7 @@ class Pending(Resource):
             call: The call.
             session: Its session, if that is to be named.
         """
-        told = call.model_dump(exclude={"branch", "about"})
+        told = call.model_dump(exclude={"branch", "about", "message", "plan"})
         if session is not None:
             told |= {"app_name": session.app, **session.arguments}
         return cls(**told, tool=awaited_tool(call))

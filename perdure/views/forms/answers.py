@@ -16,17 +16,22 @@ from perdure.journal.events import (
     asked_about,
 )
 from perdure.journal.open_calls import PendingCall
-from perdure.plan.nodes import Plan
+from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.tool_responses import confirmation_hint
 from perdure.views.forms.credential_forms import credential_answer, credential_form, sign_in_link
 from perdure.views.forms.declared import answer_schema, read_json
 from perdure.views.forms.fields import Form, NotFilledIn, form_of
+from perdure.views.forms.schema_check import Schema, problem_of
 from perdure.views.pages import awaited_tool
 
 Takes = Literal["decision", "verdict", "credential", "fields", "text", "json"]
 
 WHY, PAYLOAD, RESULT, VALUE, VERDICT, DECISION = "why", "payload", "result", "value", "verdict", "decision"
+JSON, AS = "json", "as"
 """Names of the inputs that forms have beside the fields of a schema."""
+
+_MODELS_NOTE = "NOTE: "
+"""Begins the note that declarations of long-running tools end with, Perdure's as google.adk's."""
 
 _JSON_BEGINS = ("{", "[", '"')
 
@@ -46,6 +51,8 @@ class AnswerForm:
     """What the call is about: of an approval, the tool that is to run."""
     args: dict[str, Any]
     """The tool's arguments."""
+    does: str = ""
+    """What the tool does, as its declaration says; empty where that is not known."""
     hint: str = ""
     """The question that an approval asks, or why a call is in doubt."""
     payload: Any = None
@@ -53,9 +60,16 @@ class AnswerForm:
     link: str | None = None
     """Of a credential: where to sign in for it."""
     form: Form | None = None
+    schema: Schema | None = None
+    """The type that is declared of the answer, where one is."""
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     """What was filled in before."""
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def offers_json(self) -> bool:
+        """Whether the answer may be given as JSON instead."""
+        return self.takes in ("fields", "text")
 
     def value(self, key: str, default: str = "") -> str:
         """Return the value of an input."""
@@ -79,6 +93,7 @@ def answer_form(
     asked = asked_about(call.args)
     takes: Takes = "json"
     hint, payload, form, args = "", None, None, call.args
+    schema: Schema | None = None
     if call.name == REQUEST_CONFIRMATION:
         takes, args = "decision", _mapping(asked.get("args"))
         confirmation = _mapping(call.args.get("toolConfirmation"))
@@ -92,7 +107,8 @@ def answer_form(
         takes, args, form = "credential", {"needs": scheme_of(call.args)}, credential_form(call)
     elif call.name == REQUEST_INPUT:
         hint, args = str(call.args.get("message") or ""), _mapping(call.args.get("payload"))
-        form = form_of(answer_schema(call, plan) or {"type": "string"})
+        schema = answer_schema(call, plan) or {"type": "string"}
+        form = form_of(schema)
         takes = "json" if form is None else "fields"
     else:
         schema = answer_schema(call, plan)
@@ -104,13 +120,23 @@ def answer_form(
         takes=takes,
         tool=awaited_tool(call),
         args=args,
+        does=_description(call, plan),
         hint=hint,
         payload=payload,
         link=sign_in_link(call) if takes == "credential" else None,
         form=form,
+        schema=schema,
         values=values or {},
         errors=errors or {},
     )
+
+
+def _description(call: PendingCall, plan: Plan | None) -> str:
+    """Return what the tool that a call is about does, without what only its model is told."""
+    node = plan.find(call.agent) if plan is not None else None
+    tool = node.tool(awaited_tool(call)) if isinstance(node, LlmNode) else None
+    text = (tool.declaration.description or "") if tool is not None else ""
+    return "\n\n".join(part for part in text.strip().split("\n\n") if not part.startswith(_MODELS_NOTE))
 
 
 def read_answer(shown: AnswerForm) -> Any:
@@ -121,6 +147,8 @@ def read_answer(shown: AnswerForm) -> Any:
     """
     if len(shown.value(WHY)) > MAX_WHY:
         raise NotFilledIn({WHY: f"Give {MAX_WHY} characters at the most."})
+    if shown.offers_json and shown.value(AS) == JSON:
+        return _checked_json(shown)
     match shown.takes:
         case "decision":
             return _decision(shown)
@@ -171,6 +199,15 @@ def _text_or_json(shown: AnswerForm) -> Any:
         return read_json(text)
     except ValueError as error:
         raise NotFilledIn({VALUE: f"It begins as JSON does. {error}"}) from None
+
+
+def _checked_json(shown: AnswerForm) -> Any:
+    """Return an answer that was given as JSON, if it is of the declared type."""
+    value = _json(shown, JSON)
+    problem = problem_of(value, shown.schema) if shown.schema else None
+    if problem is not None:
+        raise NotFilledIn({JSON: problem})
+    return value
 
 
 def _json(shown: AnswerForm, key: str) -> Any:

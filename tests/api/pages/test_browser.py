@@ -102,7 +102,7 @@ async def test_news_leave_what_is_being_written_alone(pages: Pages, browser: Bro
 
 
 async def test_the_inbox_renews_itself(pages: Pages, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.api.pages.routes._POLL", 1)
+    monkeypatch.setattr("perdure.api.pages.showing.POLL", 1)
     session, user = fresh(), fresh()
     async with opened(browser, pages) as page:
         await page.goto(f"/?app={pages.app}&user={user}")
@@ -140,7 +140,7 @@ async def test_an_answer_is_given_by_keyboard_alone(pages: Pages, browser: Brows
         assert await focused(page) == "Reject"
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("Your answer was taken.")).to_be_visible()
-        await expect(page.locator("#timeline")).to_contain_text('"confirmed": false')
+        await expect(page.locator("#timeline")).to_contain_text("rejects pay")
 
 
 async def test_a_mistake_is_shown_at_its_field_and_has_the_focus(pages: Pages, browser: Browser) -> None:
@@ -169,6 +169,34 @@ async def test_the_pages_work_without_javascript(pages: Pages, browser: Browser)
         await person.logged('clerk: It came to {"result": "paid 12"}.')
         await page.goto(pages.path(session))
         await expect(page.locator("#timeline")).to_contain_text("paid 12")
+
+
+@pytest.mark.parametrize("width", [1280, 380])
+async def test_one_call_is_answered_by_its_link(
+    pages: Pages, browser: Browser, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.api.pages.showing.POLL", 1)
+    session = fresh()
+    person = await pages.start(f"trip {session}", session)
+    viewport: Any = {"width": width, "height": 800}
+    async with opened(browser, pages, viewport=viewport) as page:
+        await page.goto(pages.path(session))
+        await page.get_by_role("link", name="Link to this call").click()
+        await expect(page.get_by_text("Ask the manager.")).to_be_visible()
+        await expect(page.locator("blockquote")).to_have_text(f"trip {session}")
+        assert await accessibility(page) == []
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        async with opened(browser, pages) as other:
+            await other.goto(page.url)
+            # What the form asks for does not keep the JSON back.
+            await page.get_by_text("As JSON").click()
+            await page.get_by_label("JSON", exact=True).fill('{"approved": false}')
+            await page.get_by_role("button", name="Send the JSON").click()
+            await expect(page.get_by_text("Your answer was taken.")).to_be_visible()
+            # Who has the page open, too, learns it.
+            await expect(other.get_by_text("It takes no answer any more")).to_be_visible()
+            await expect(other.get_by_role("button", name="Send the answer")).to_have_count(0)
+    assert responses(await person.events(), "ask_manager")[-1] == {"approved": False}
 
 
 async def test_hostile_content_does_nothing(pages: Pages, browser: Browser) -> None:

@@ -212,8 +212,7 @@ async def test_the_answer_to_an_approval_names_the_tool(pages: Pages) -> None:
     person = await pages.start("pay", session)
     await pages.send(Sent.found(await pages.get(pages.chat(session)), "answer"), decision="approve")
     await person.logged('clerk: It came to {"result": "paid 12"}.')
-    for path in (pages.chat(session), pages.path(session)):
-        assert "answers <code>approval of pay</code>" in await pages.get(path)
+    assert "answers <code>approval of pay</code>" in await pages.get(pages.chat(session))
 
 
 async def test_it_is_stopped_and_resumed_and_says_who_is_at_work(pages: Pages) -> None:

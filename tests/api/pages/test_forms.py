@@ -7,6 +7,8 @@ import re
 import time
 import uuid
 from datetime import datetime, timedelta
+from html import escape, unescape
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -29,6 +31,11 @@ pytestmark = pytest.mark.server
 
 def fresh() -> str:
     return f"s-{uuid.uuid4().hex[:8]}"
+
+
+def as_json(text: str) -> dict[str, Any]:
+    """Return what the switch for JSON sends."""
+    return {"as": "json", "json": text}
 
 
 async def listed(pages: Pages, query: str = "", who: str = "") -> list[str]:
@@ -155,6 +162,73 @@ async def test_an_answer_in_plain_text_is_taken_as_it_stands(pages: Pages) -> No
     person = await pages.start("ask why", session)
     assert (await pages.send(await pages.form(session), value=" 007\r\ntrue ")).status_code == 303
     await person.logged('clerk: It came to {"result": "007\\ntrue"}.')
+
+
+async def test_json_stands_behind_a_switch_and_is_of_the_declared_type(pages: Pages) -> None:
+    session = fresh()
+    person = await pages.start(f"trip {session}", session)
+    form = await pages.form(session)
+    for text, said in (
+        ("{", "This is no JSON"),
+        ("", "Give an answer"),
+        ('{"approved": 1}', "approved: Give true or false"),
+    ):
+        wrong = await pages.send(form, **as_json(text))
+        assert wrong.status_code == 422
+        assert said in wrong.text
+        assert '<details class="as-json" open>' in wrong.text
+    pages.model.gate(session).open()
+    sent = await pages.send(form, **as_json('{"approved": true, "seat": "window"}'))
+    assert sent.status_code == 303
+    await person.logged('clerk: It came to {"result": "booked"}.')
+    assert responses(await person.events(), "ask_manager")[-1] == {"approved": True, "seat": "window"}
+
+
+@pytest.mark.parametrize(
+    ("message", "does"),
+    [
+        ("trip NAME", "Ask the manager."),
+        ("ask why <b>", "Ask the office."),
+        ("pay", "Pay."),
+    ],
+)
+async def test_a_call_tells_what_its_tool_does_and_what_the_user_wrote(pages: Pages, message: str, does: str) -> None:
+    session, user = fresh(), fresh()
+    message = message.replace("NAME", session)
+    await pages.start(message, session, user)
+
+    async def is_listed() -> bool:
+        return session in await listed(pages, f"&user={user}")
+
+    await eventually(is_listed)
+    page = await pages.get(f"/?app={pages.app}&user={user}")
+    link = re.search(r'<a href="([^"]+)">Link to this call</a>', page)
+    assert link is not None
+    for html in (page, await pages.get(unescape(link[1]))):
+        card = html.partition('<li class="card call"')[2].partition("</li>")[0]
+        assert f'<p class="hint">{does}</p>' in card
+        assert f"<blockquote>{escape(message, quote=False)}</blockquote>" in card
+        assert f"{user} wrote:" in card
+    await pages.get(unescape(link[1]), "cleo", 404)
+
+
+async def test_the_page_of_a_call_answers_it_and_then_tells_what_became_of_it(pages: Pages) -> None:
+    session = fresh()
+    person = await pages.start("ask why", session)
+    [call] = (await person.pending()).values()
+    path = f"{pages.path(session)}/calls/{call}"
+    form = Sent.found(await pages.get(path, "mia approver"), "answer")
+    wrong = await pages.send(form, "mia approver", value="[no")
+    assert (wrong.status_code, "A call that waits for a person" in wrong.text) == (422, True)
+    sent = await pages.send(form, "mia approver", value="yes, fine by me", why="Asked around.")
+    assert sent.headers["location"] == f"{path}?said=taken"
+    await person.logged('clerk: It came to {"result": "yes, fine by me"}.')
+    after = await pages.get(path)
+    assert "It takes no answer any more" in after
+    assert "answered by <strong>mia</strong>: “Asked around.”" in after
+    late = await pages.send(form, "mia approver", value="no")
+    assert late.headers["location"] == f"{path}?said=answered"
+    await pages.get(f"{pages.path(session)}/calls/other", status=404)
 
 
 async def test_a_form_that_is_sent_twice_answers_once(pages: Pages) -> None:
@@ -383,20 +457,19 @@ async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
         query = f"/?app={app}&user={user}"
 
         async def told() -> bool:
-            return "Whether the trip" in (page := await pages.get(query)) and ">stuck</a>" in page
-
-        await eventually(told)
-        page = await pages.get(query)
-        assert f"No worker answers for some sessions of {app}" in page
-        assert "Whether the trip may be booked." in page
+            return "ask_manager" in (page := await pages.get(query)) and ">stuck</a>" in page
 
         async def fails(self: Runner, **names: str) -> None:
             raise SessionStuck(session, cause="another code", nondeterministic=True)
 
-        # It told what it waits for, and then no more.
-        monkeypatch.setattr(Runner, "invocation", fails)
+        with monkeypatch.context() as patched:
+            # It tells what it waits for, and no more.
+            patched.setattr(Runner, "plan", fails)
+            await eventually(told)
+            assert "Whether the trip may be booked." not in await pages.get(query)
         page = await pages.get(query)
-        assert ("Whether the trip may be booked." in page, "ask_manager" in page) == (False, True)
+        assert f"No worker answers for some sessions of {app}" in page
+        assert "Whether the trip may be booked." in page
         await stuck.terminate()
 
 

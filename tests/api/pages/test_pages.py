@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.genai import types
 from hatchling.builders.wheel import WheelBuilder
 
+from perdure.api.auth.identity import ANYONE
 from perdure.api.base.guard import is_own
-from perdure.api.pages.shown import ago, clock, iso, named_values, shown_json, timeline
+from perdure.api.pages.rendering import page
+from perdure.api.pages.shown import Argument, ago, arguments, clock, iso, shown_json, timeline
 from perdure.api.pages.tree import Agent, agent_tree
 from perdure.journal.entries import Entry, EventLogged, Failure
 from perdure.journal.events import Event, EventActions
+from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
 from perdure.views.explanation import InvocationExplanation, explain_session
+from perdure.views.forms.answers import answer_form
 from tests.journal.sample_entries import PLAN, answer, called, fold, message, responded, said, settled, started
 
 ROOT = Path(__file__).parents[3]
@@ -42,8 +47,26 @@ def test_times_are_told_and_odd_ones_break_nothing() -> None:
 
 def test_values_show_what_would_steer_their_display() -> None:
     assert shown_json({"a": "\u202eb\u200b"}) == '{"a": "\\u202eb\\u200b"}'
-    assert named_values({"to": "a\u2066b", "n": 1, "list": [1]}) == [("to", "a\\u2066b"), ("n", "1"), ("list", "[1]")]
+    shown = arguments({"to": "a\u2066b", "n": 1, "list": [1], "empty": {}})
+    assert shown == [Argument("to", "a\\u2066b"), Argument("n", "1"), Argument("list", "[1]"), Argument("empty", "{}")]
     assert shown_json("x" * 10_000).endswith("… (10,002 characters in all)")
+
+
+def test_nested_values_of_many_lines_are_folded() -> None:
+    lines = [{"item": f"chair {number}", "price": number} for number in range(5)]
+    [order, note] = arguments({"order": {"lines": lines}, "note": "x" * 200})
+    assert (order.folded, note.folded) == ("1 value", "")
+    assert order.text.count("chair") == 5
+    assert arguments({"lines": lines})[0].folded == "5 items"
+
+
+@pytest.mark.parametrize(("deadline", "is_over"), [(1.0, True), (4e9, False), (1e300, False)])
+def test_a_call_tells_when_it_is_overdue(deadline: float, is_over: bool) -> None:
+    call = PendingCall(id="c", name="ask", agent="desk", invocation_id="e-1", since=0.5, deadline=deadline)
+    key = SessionKey("shop", "ann", "s")
+    given: dict[str, Any] = {"identity": ANYONE, "signed_in": False, "said": None, "entries": [], "poll": 5}
+    html = bytes(page("call.html", key=key, form=answer_form(call, None), **given).body).decode()
+    assert ("deadline is-over" in html) is is_over
 
 
 def test_every_kind_of_part_has_a_place_in_the_timeline() -> None:

@@ -132,10 +132,22 @@ async function pollInbox(seconds) {
     const query = new URLSearchParams(location.search);
     query.delete("said");
     query.delete("at");
-    const { status, page } = await fetchPage(`/?${query}`);
+    const { status, page } = await fetchPage(`${location.pathname}?${query}`);
     if (status === 200 && page) update(page);
     failures = status === 200 ? 0 : failures + 1;
     offline.hidden = failures < 2;
+  }
+}
+
+// Times are written in UTC; they are shown as the reader's clock has them, and in UTC where the pointer rests.
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+function localize() {
+  for (const time of document.querySelectorAll("time[data-local]")) {
+    const date = new Date(time.dateTime);
+    if (Number.isNaN(date.getTime())) continue;
+    if (!time.title) time.title = time.textContent;
+    time.textContent = local.format(date);
+    delete time.dataset.local;
   }
 }
 
@@ -147,6 +159,7 @@ function tellAge() {
     const [unit, length] = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]].find(([, length]) => size >= length) || ["s", 1];
     const count = `${Math.floor(size / length)} ${unit}`;
     time.textContent = size < 5 ? "now" : seconds > 0 ? `${count} ago` : `in ${count}`;
+    time.closest("[data-deadline]")?.classList.toggle("is-over", seconds > 0);
   }
 }
 
@@ -171,6 +184,8 @@ if (new URLSearchParams(location.search).has("said")) {
 const wrong = document.querySelector("[aria-invalid=true]");
 if (wrong) (wrong.matches("fieldset") ? wrong.querySelector("input") : wrong).focus();
 
+localize();
+document.addEventListener("updated", localize);
 setInterval(tellAge, 10000);
 if (main.dataset.liveUrl) followSession(main.dataset.liveUrl);
 if (main.dataset.poll) pollInbox(Number(main.dataset.poll));
