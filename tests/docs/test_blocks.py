@@ -17,7 +17,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 def test_a_block_is_run_or_says_why_not(block: Block) -> None:
     known = block.reason in REASONS or block.is_fragment or block.file is not None or not block.mark
     assert known, f"{block.place}: {block.mark!r} is no mark; see tests/docs/blocks.py"
-    assert block.language in {"sh", "console", "python", "", "nginx", "yaml", *READERS}
+    assert block.language in {"sh", "console", "python", "", "js", "nginx", "yaml", *READERS}
     if block.file is not None:
         before = block.page.read_text(encoding="utf-8").splitlines()[: block.line - 2]
         assert block.file in "\n".join([*before, *block.text.splitlines()[:1]]), "the page does not name the file"
