@@ -38,8 +38,10 @@ from perdure.streams.hub import TokenHub
 
 __all__ = ["create_app"]
 
-_PROTOCOLS = {"ag_ui": "perdure.api.ag_ui.routes", "a2a.compat": "perdure.api.a2a.routes"}
-"""Modules of routes by what they need of the library that an extra brings; a2a-sdk 0.3 has other classes."""
+A2A = "a2a.compat"
+"""What `/a2a` needs of a2a-sdk: version 0.3 has other classes."""
+_PROTOCOLS = {"ag_ui": "perdure.api.ag_ui.routes", A2A: "perdure.api.a2a.routes"}
+"""Modules of routes by what they need of the library that an extra brings."""
 
 _PASSING = (429, 503)
 """What a later request may be spared."""
@@ -84,7 +86,7 @@ def create_app(
     for part in (service, health, sessions, artifacts, memory, run, v1, pages):
         app.include_router(part.router)
     for library, module in _PROTOCOLS.items():
-        if _is_there(library):
+        if is_there(library):
             app.include_router(import_module(module).router)
     if watch is not None:
         app.asks_for_credentials = True
@@ -97,7 +99,8 @@ def create_app(
     return app
 
 
-def _is_there(module: str) -> bool:
+def is_there(module: str) -> bool:
+    """Return whether a module of an extra's library is installed."""
     package, _, _ = module.partition(".")
     return find_spec(package) is not None and find_spec(module) is not None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from perdure.api.app import create_app
+from perdure.api.app import A2A, create_app, is_there
 from perdure.api.auth.config import read_auth
 from perdure.api.base.config import ApiConfig
 from perdure.compiler.loading import as_app
@@ -58,8 +57,8 @@ def to_a2a(
     Raises:
         DefinitionError: It is no app and no agent, the extra is not installed, or the file of `auth` cannot be read.
     """
-    if find_spec("a2a") is None:
-        raise DefinitionError("to_a2a needs a2a-sdk; install it with `pip install 'perdure[a2a]'`")
+    if not is_there(A2A):
+        raise DefinitionError("to_a2a needs a2a-sdk 1.1 or newer; install it with `pip install 'perdure[a2a]'`")
     app = as_app(agent, str(getattr(agent, "name", "")))
     if app is None:
         raise DefinitionError(f"to_a2a takes an app, or the root agent of one, and not a {type(agent).__name__}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn
@@ -52,7 +52,7 @@ from perdure.api.auth.standing import Standing
 from perdure.api.base.attribution import answer_metadata
 from perdure.api.base.backend import Backend
 from perdure.api.base.questions import questions_of
-from perdure.api.base.statuses import INTERNAL, log_internal, status_and_detail
+from perdure.api.base.statuses import kind_and_text
 from perdure.api.base.streams import until_gone
 from perdure.api.v1.addressing import Where
 from perdure.errors import (
@@ -86,10 +86,8 @@ def _as_a2a(params: ProtoMessage) -> Generator[None]:
     except HTTPException as error:
         raise InvalidParamsError(str(error.detail)) from None
     except Exception as error:
-        known = status_and_detail(error)
-        if known is None:
-            log_internal(error, route="/a2a")
-        raise InternalError(known[1] if known is not None else INTERNAL) from None
+        _, text = kind_and_text(error, "/a2a")
+        raise InternalError(text) from None
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,10 @@ class TaskHandler(RequestHandler):
                 where = self._where(params.context_id)
                 view = await where.runner.get_session(**where.key.arguments)
                 history = params.history_length if params.HasField("history_length") else 0
-                tasks = [await self._task(where, one, history=history) for one in reversed(view.invocations)]
+                events = await self._events(where)
+                tasks = [
+                    await self._task(where, one, history=history, events=events) for one in reversed(view.invocations)
+                ]
         if params.status:
             tasks = [task for task in tasks if task.status.state == params.status]
         return ListTasksResponse(tasks=tasks, page_size=len(tasks), total_size=len(tasks))
@@ -212,10 +213,20 @@ class TaskHandler(RequestHandler):
         where = self._where(session)
         return where, await where.runner.invocation(**where.key.arguments, invocation_id=invocation_id)
 
-    async def _task(self, where: Where, view: InvocationView, *, history: int | None = None) -> Task:
+    async def _task(
+        self,
+        where: Where,
+        view: InvocationView,
+        *,
+        history: int | None = None,
+        events: Sequence[Event] | None = None,
+    ) -> Task:
         questions = await questions_of(view, where.key, self._backend)
-        events = [event async for event in where.runner.events(**where.key.arguments)]
-        return task_of(view, questions, events, where.key.session, history)
+        log = events if events is not None else await self._events(where)
+        return task_of(view, questions, log, where.key.session, history)
+
+    async def _events(self, where: Where) -> list[Event]:
+        return [event async for event in where.runner.events(**where.key.arguments)]
 
     async def _take(self, params: SendMessageRequest, *, streaming: bool) -> _Turn:
         if params.configuration.HasField("task_push_notification_config"):
@@ -292,7 +303,7 @@ class TaskHandler(RequestHandler):
         """Yield a task as it stands, what its agents say from then on, and how it comes to rest."""
         where, context = turn.where, turn.where.key.session
         view = await where.runner.invocation(**where.key.arguments, invocation_id=turn.invocation_id)
-        before = [event async for event in _until(where.runner.events(**where.key.arguments), turn.since)]
+        before = (await self._events(where))[: turn.since]
         yield task_of(view.model_copy(update={"status": "running", "pending": ()}), (), before, context, None)
         begun: set[str] = set()
         with suppress(InvocationFailed):
@@ -344,18 +355,6 @@ class TaskHandler(RequestHandler):
     ) -> AgentCard:
         """Refuse: the card says all."""
         raise ExtendedAgentCardNotConfiguredError
-
-
-async def _until(events: AsyncGenerator[Event, None], end: int) -> AsyncGenerator[Event, None]:
-    """Yield as many events as stand before an offset."""
-    if end <= 0:
-        return
-    async with aclosing(events):
-        async for event in events:
-            yield event
-            end -= 1
-            if end <= 0:
-                return
 
 
 def _request_id(message_id: str) -> str:

@@ -15,10 +15,9 @@ from perdure.api.ag_ui.telling import Telling, own_keys
 from perdure.api.auth.standing import Standing
 from perdure.api.base.backend import Backend
 from perdure.api.base.questions import questions_of
-from perdure.api.base.statuses import INTERNAL, log_internal, status_and_detail
+from perdure.api.base.statuses import kind_and_text
 from perdure.api.base.streams import until_gone
 from perdure.api.v1.addressing import Where
-from perdure.errors import InvocationFailed
 from perdure.messages.session import InvocationView, SessionView
 
 _Events = AsyncGenerator[core.BaseEvent, None]
@@ -123,10 +122,5 @@ def _run_error(error: Exception) -> core.RunErrorEvent:
     """Return how a run breaks off; an internal error is logged, not told."""
     if isinstance(error, HTTPException):
         return core.RunErrorEvent(message=str(error.detail), code=str(error.status_code))
-    if isinstance(error, InvocationFailed):
-        return core.RunErrorEvent(message=str(error), code=type(error).__name__)
-    known = status_and_detail(error)
-    if known is None:
-        log_internal(error, route="/ag-ui")
-        return core.RunErrorEvent(message=INTERNAL, code="InternalError")
-    return core.RunErrorEvent(message=known[1], code=type(error).__name__)
+    kind, text = kind_and_text(error, "/ag-ui")
+    return core.RunErrorEvent(message=text, code=kind)

@@ -116,6 +116,22 @@ def log_internal(error: Exception, **about: Any) -> None:
     _logger.error("request failed", error=type(error).__name__, where=where, **about)
 
 
+def kind_and_text(error: Exception, route: str) -> tuple[str, str]:
+    """Return what a client is told of an error that ends a stream: its kind and words. An internal one is logged.
+
+    Args:
+        error: Why it breaks off.
+        route: Where, for the log.
+    """
+    if isinstance(error, InvocationFailed):
+        return type(error).__name__, str(error)
+    known = status_and_detail(error)
+    if known is None:
+        log_internal(error, route=route)
+        return "InternalError", INTERNAL
+    return type(error).__name__, known[1]
+
+
 def error_frame(error: Exception, adk: AdkRules | None = None) -> dict[str, Any]:
     """Return ADK's last frame of a stream that breaks off; an internal error is logged, not told.
 
@@ -123,16 +139,9 @@ def error_frame(error: Exception, adk: AdkRules | None = None) -> dict[str, Any]
         error: Why it breaks off.
         adk: The rules of the app, if its agents are google.adk's: the frame is as in that version then.
     """
-    kind, text = type(error).__name__, str(error)
     if isinstance(error, InvocationFailed) and adk is not None:
         return _adk_frame(error, adk)
-    if isinstance(error, InvocationFailed):
-        pass
-    elif (known := status_and_detail(error)) is not None:
-        text = known[1]
-    else:
-        log_internal(error, route="/run_sse")
-        kind, text = "InternalError", INTERNAL
+    kind, text = kind_and_text(error, "/run_sse")
     return {
         "error": f"{kind}: {text}",
         "type": type_of(error),
