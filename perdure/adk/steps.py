@@ -19,7 +19,7 @@ from google.genai import types
 from perdure.adk import callback_returns, internals
 from perdure.adk.code.adk_code import AdkCode, AdkRun
 from perdure.adk.code.graph_runs import GraphRun
-from perdure.adk.code.tool_runs import begin_tool
+from perdure.adk.code.node_tool_runs import begin_tool
 from perdure.adk.events import from_adk, plain_state, to_adk
 from perdure.adk.graphs import is_graph
 from perdure.adk.models import ModelStep, model_step

@@ -10,7 +10,7 @@ from typing import Self
 
 from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType] -- trio's type, which is not here
 
-from perdure.serving.reads import is_below
+from perdure.serving.read_files import is_below
 
 __all__ = ["Changes"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 from google.adk.agents import BaseAgent, LlmAgent
@@ -67,3 +67,20 @@ def make_app(name: str, root: BaseAgent, *, resumable: bool = False, **options: 
     app = as_adk_app(App(name=name, root_agent=root, resumability_config=config, **options), name)
     assert app is not None
     return app
+
+
+def letters() -> Any:
+    """Return a graph of google.adk 2 that drafts, asks whether to send, and says what was decided."""
+    from google.adk import Workflow
+    from google.adk.events.request_input import RequestInput
+
+    def draft(node_input: str) -> str:
+        return f"a letter about {node_input}"
+
+    def ask(node_input: str) -> Generator[RequestInput]:
+        yield RequestInput(message=f"Send {node_input}?", response_schema=None)
+
+    def decide(node_input: str) -> str:
+        return f"decided: {node_input}"
+
+    return Workflow(name="letters", edges=[("START", draft, ask, decide)])

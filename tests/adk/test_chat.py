@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from html import unescape
-from typing import Any, cast
 
 import pytest
 from google.adk.agents import BaseAgent
@@ -17,7 +16,7 @@ from temporalio.client import Client
 
 from perdure.adk.internals import MAJOR
 from perdure.streams.hub import TokenHub
-from tests.adk.support import agent, call, make_app, say
+from tests.adk.support import agent, call, letters, make_app, say
 from tests.workflows.support import User, serving
 
 pytest.importorskip("httpx2", reason="the environment of google.adk 1 has no client for pages")
@@ -78,20 +77,8 @@ async def test_a_task_says_whose_message_is_awaited(client: Client, app_name: st
 
 @pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
 async def test_a_graph_asks_in_place_and_shows_what_came_out(client: Client, app_name: str) -> None:
-    from google.adk import Workflow
-    from google.adk.events.request_input import RequestInput
-
-    def draft(node_input: str) -> str:
-        return f"a letter about {node_input}"
-
-    def ask(node_input: str) -> Generator[RequestInput]:
-        yield RequestInput(message=f"Send {node_input}?", response_schema=None)
-
-    def decide(node_input: str) -> str:
-        return f"decided: {node_input}"
-
-    graph = Workflow(name="letters", edges=[("START", draft, ask, decide)])
-    async with chatting(client, app_name, cast(Any, graph)) as (pages, user):
+    graph = letters()
+    async with chatting(client, app_name, graph) as (pages, user):
         await say_in(pages, "cats")
         await user.open("adk_request_input")
         page = await pages.get(pages.chat("s", "u"))

@@ -63,13 +63,6 @@ async def in_order(self: Coded, ctx: InvocationContext) -> AsyncGenerator[Event,
             yield event
 
 
-@pytest.fixture(params=["kept", "from the top"])
-def suspended(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code is kept where it waits; or it is not, so that each step runs it from its top: the log is the same."""
-    if request.param == "from the top":
-        monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
-
-
 def asking(name: str = "ask_manager") -> LongRunningFunctionTool:
     def ask() -> None:
         """Ask the manager."""

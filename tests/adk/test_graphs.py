@@ -52,14 +52,6 @@ from google.adk.workflow import DEFAULT_ROUTE, BaseNode, JoinNode, RetryConfig, 
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(params=["kept", "from the top"])
-def suspended(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A graph is kept where it waits; or it is not, so that each step runs it from its top: the log is the same."""
-    if request.param == "from the top":
-        monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
-    return request.param
-
-
 class Calls(list[str]):
     """Which nodes ran, in order."""
 

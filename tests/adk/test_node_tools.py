@@ -21,7 +21,6 @@ from temporalio.client import Client
 
 from perdure.adk.internals import MAJOR
 from perdure.journal.events import Event
-from perdure.steps.code import suspended_code
 from tests.adk.support import agent, call, make_app, say
 from tests.workflows.support import serving
 
@@ -33,14 +32,6 @@ from google.adk.events.request_input import RequestInput
 from google.adk.workflow import BaseNode, node
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture(params=["kept", "from the top"])
-def suspended(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A tool's code is kept where it waits; or it is not, so that each step runs it from its top."""
-    if request.param == "from the top":
-        monkeypatch.setattr(suspended_code, "_MOST_KEPT", 0)
-    return request.param
 
 
 class Order(BaseModel):

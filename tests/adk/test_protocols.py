@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from google.adk.agents import BaseAgent
@@ -17,7 +17,7 @@ from perdure.api.app import create_app
 from perdure.api.base.config import ApiConfig
 from perdure.credentials import FileCredentialStore
 from perdure.streams.hub import TokenHub
-from tests.adk.support import agent, call, make_app, say
+from tests.adk.support import agent, call, letters, make_app, say
 from tests.adk.test_credentials import KEY, read_mail
 from tests.workflows.support import serving
 
@@ -123,19 +123,7 @@ async def test_a_plain_message_goes_on_with_a_task_and_a_cancelled_one_is_stoppe
 
 @pytest.mark.skipif(MAJOR < 2, reason="google.adk 1 has no graphs")
 async def test_a_graph_asks(client: Client, app_name: str) -> None:
-    from google.adk import Workflow
-    from google.adk.events.request_input import RequestInput
-
-    def draft(node_input: str) -> str:
-        return f"a letter about {node_input}"
-
-    def ask(node_input: str) -> Generator[RequestInput]:
-        yield RequestInput(message=f"Send {node_input}?", response_schema=None)
-
-    def decide(node_input: str) -> str:
-        return f"decided: {node_input}"
-
-    graph = cast(Any, Workflow(name="letters", edges=[("START", draft, ask, decide)]))
+    graph = letters()
     async with calling(client, app_name, graph) as caller:
         interrupt = interrupt_of(await caller.run("cats"))
         assert (interrupt["reason"], interrupt["message"]) == ("input_required", "Send a letter about cats?")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from perdure.compiler.loading import load_app, load_native_app
 from perdure.errors import DefinitionError
+
+pytestmark = pytest.mark.usefixtures("imports_as_they_were")
 
 AGENT = "from perdure.agents import LlmAgent\nroot_agent = LlmAgent(name='greeter', model='gemini-2.5-flash')\n"
 APP = AGENT + (
@@ -20,17 +22,6 @@ APP = AGENT + (
 )
 
 Write = Callable[[str, str], Path]
-
-
-@pytest.fixture(autouse=True)
-def _imports_as_they_were() -> Generator[None]:
-    path, modules = list(sys.path), set(sys.modules)
-    yield
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if not name.startswith(("perdure", "google", "temporalio", "pydantic")):
-            del sys.modules[name]
-    importlib.invalidate_caches()
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -31,6 +29,8 @@ from perdure.steps.user_code import CodeRunner
 from perdure.worker import create_workers
 from tests.cli.support import Perdure, perdure
 
+pytestmark = pytest.mark.usefixtures("imports_as_they_were")
+
 __all__ = ["perdure"]
 
 AGENT = "from perdure.agents import LlmAgent\nroot_agent = LlmAgent(name='greeter', model='gemini-2.5-flash')\n"
@@ -39,17 +39,6 @@ TWICE = (
     "one, two = LlmAgent(name='same', model='gemini-2.5-flash'), LlmAgent(name='same', model='gemini-2.5-flash')\n"
     "root_agent = SequentialAgent(name='root', sub_agents=[one, two])\n"
 )
-
-
-@pytest.fixture(autouse=True)
-def _imports_as_they_were() -> Generator[None]:
-    path, modules = list(sys.path), set(sys.modules)
-    yield
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if not name.startswith(("perdure", "google", "temporalio", "pydantic")):
-            del sys.modules[name]
-    importlib.invalidate_caches()
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

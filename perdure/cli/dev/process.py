@@ -184,7 +184,7 @@ def serve_in_process(order: Order, front: Connection, _: object) -> None:
 async def _serve(order: Order, connection: Connection) -> int:
     from perdure.cli.dev.serving import Ends, load, own_files, serve
     from perdure.compiler.loading import trace_of
-    from perdure.serving.reads import Reads
+    from perdure.serving.read_files import Reads
 
     front = Link(connection, lambda: os._exit(ExitCode.FAILED))
     stop = stop_on_signal()

@@ -22,7 +22,7 @@ from perdure.compiler.registry import register
 from perdure.config import connect
 from perdure.doctor.checks import check_credentials
 from perdure.logs import configure_logging
-from perdure.serving.reads import is_below
+from perdure.serving.read_files import is_below
 from perdure.streams.hub import TokenHub
 from perdure.streams.server import StreamServer
 from perdure.tracebacks import is_of_app
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from perdure.agents.adk_app import AnyApp
     from perdure.cli.dev.orders import Order, Serve
-    from perdure.serving.reads import Reads
+    from perdure.serving.read_files import Reads
 
 _KNOWN_AFTER = timedelta(seconds=1)
 """So `perdure run` can name the apps that are served to who misspells one."""

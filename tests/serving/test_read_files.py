@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.serving.reads import Reads, is_below
+from perdure.serving.read_files import Reads, is_below
 
 
 def by_descriptor(path: Path) -> None:
