@@ -80,6 +80,7 @@ class FunctionDeclaration(_Kept):
     """What a model is told of a tool."""
 
     name: str | None = None
+    description: str | None = None
     parameters: Schema | None = None
     parameters_json_schema: Any = None
     response_json_schema: Any = None

@@ -63,6 +63,9 @@ class _Renderer(RendererHTML):
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         address = escape(tokens[idx].attrs["href"])
+        if not address:
+            # `[text]()` would lead to the page itself.
+            return "<a>"
         return f'<a href="{address}" target="_blank" rel="noopener noreferrer nofollow">'
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:

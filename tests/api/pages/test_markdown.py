@@ -107,6 +107,8 @@ def test_a_table_is_one_that_scrolls() -> None:
         "[a](\\\\evil.example)",
         "[a]: javascript:alert(1)\n\n[a]",
         "<javascript:alert(1)>",
+        "[a]()",
+        "[a](<>)",
         '[a](https://x.example "t\\" onmouseover=alert(1)")',
         '```" onload=alert(1)\nx\n```',
         "`<b>`",
