@@ -22,7 +22,8 @@ class Raised(logging.Filter):
         self.apps: set[str] = set()
         """The task queues that are looked at."""
         self._places: dict[str, str] = {}
-        _LOGGER.addFilter(self)
+        # Before that by which Perdure's own log leaves these lines out, where a test has switched it on.
+        _LOGGER.filters.insert(0, self)
         self._level = _LOGGER.level
         if not _LOGGER.isEnabledFor(logging.WARNING):
             # Else there is no line to be looked at.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from perdure import DefinitionError, InvocationFailed, InvocationNotFound, ScriptedModel
+from perdure.logs import configure_logging
 from perdure.plan.contents import types
 from perdure.testing import Perdure, assert_calls, call, fail, say
 from perdure.testing.fixture import Model
@@ -222,6 +224,15 @@ async def test_why_an_invocation_failed_is_told(perdure: Perdure, models: dict[s
         await talk.send("Where is 0?")
     places = "".join(getattr(caught.value, "__notes__", []))
     assert ('raise LookupError("there is no order 0")' in places) == ("LookupError" in told)
+
+
+async def test_where_it_failed_is_told_where_perdures_log_is_on(perdure: Perdure) -> None:
+    # It leaves the lines out that the place is taken from.
+    configure_logging(json=False, level="info", stream=io.StringIO())
+    talk = await perdure.start(shop.app, models={"clerk": [call("look_up", order="0")]})
+    with pytest.raises(InvocationFailed) as caught:
+        await talk.send("Where is 0?")
+    assert 'raise LookupError("there is no order 0")' in "".join(caught.value.__notes__)
 
 
 async def test_what_cannot_be_served_is_refused(perdure: Perdure) -> None:
