@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,6 +17,7 @@ from perdure.logs import configure_logging
 from perdure.plan.contents import types
 from perdure.testing import Perdure, assert_calls, call, fail, say
 from perdure.testing.fixture import Model
+from perdure.testing.raised import Raised
 from tests.testing import shop
 
 pytestmark = pytest.mark.server
@@ -226,13 +228,19 @@ async def test_why_an_invocation_failed_is_told(perdure: Perdure, models: dict[s
     assert ('raise LookupError("there is no order 0")' in places) == ("LookupError" in told)
 
 
-async def test_where_it_failed_is_told_where_perdures_log_is_on(perdure: Perdure) -> None:
+def test_where_it_failed_is_told_where_perdures_log_is_on() -> None:
     # It leaves the lines out that the place is taken from.
     configure_logging(json=False, level="info", stream=io.StringIO())
-    talk = await perdure.start(shop.app, models={"clerk": [call("look_up", order="0")]})
-    with pytest.raises(InvocationFailed) as caught:
-        await talk.send("Where is 0?")
-    assert 'raise LookupError("there is no order 0")' in "".join(caught.value.__notes__)
+    places = Raised()
+    places.apps.add("shop")
+    try:
+        shop.look_up("0")
+    except LookupError as error:
+        about = {"temporal_activity": {"task_queue": "shop", "workflow_id": "shop/ann/1"}}
+        logging.getLogger("temporalio.activity").warning("Completing activity as failed", exc_info=error, extra=about)
+    finally:
+        places.close()
+    assert 'raise LookupError("there is no order 0")' in places.where("shop/ann/1")
 
 
 async def test_what_cannot_be_served_is_refused(perdure: Perdure) -> None:
