@@ -7,7 +7,7 @@ SITE_VENV := .venv-docs
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 UV := $(BIN)/uv
-WORKERS ?= 2
+WORKERS ?= 3
 
 # Without compiled files each process that tests start compiles all that it imports, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,7 +35,8 @@ $(STAMP): pyproject.toml $(LOCK) Makefile | $(UV)
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
-# Every test. Two processes share them, by files, each with Temporal servers of its own; WORKERS=0 is one.
+# Every test. Three processes share them, by files, each with Temporal servers of its own, since they wait as much as they
+# compute; WORKERS=0 is one.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
