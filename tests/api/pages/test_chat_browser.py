@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
 from typing import Any
@@ -212,6 +213,55 @@ async def test_a_message_whose_answer_was_lost_is_sent_once(pages: Pages, browse
         await message(page).press("Enter")
         await expect(page.locator("#timeline")).to_contain_text("You said: two")
     assert [line for line in await person.log() if line.startswith("user")] == ["user: hello", "user: one", "user: two"]
+
+
+async def test_messages_are_written_and_sent_while_one_is_on_its_way(pages: Pages, browser: Browser) -> None:
+    session = fresh()
+    person = User(pages.temporal, pages.app, "ann", session)
+    await person.create()
+    async with opened(browser, pages, ANN, may_fail="Failed to load resource") as page:
+        await page.goto(pages.chat(session))
+        held, released = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            held.set()
+            await released.wait()
+            await route.continue_()
+
+        await page.route("**/messages", hold)
+        await message(page).press_sequentially("one")
+        await message(page).press("Enter")
+        await held.wait()
+        await message(page).press_sequentially("two")
+        await message(page).press("Enter")
+        await expect(message(page)).to_have_value("")
+        await message(page).press_sequentially("three")
+        released.set()
+        await expect(page.locator("#timeline")).to_contain_text("You said: two")
+        await expect(message(page)).to_have_value("three")
+        # What follows a message that fails comes back behind it, in one piece.
+        held.clear()
+        released.clear()
+        await page.unroute("**/messages")
+
+        async def fail(route: Any) -> None:
+            held.set()
+            await released.wait()
+            await route.abort()
+
+        await page.route("**/messages", fail, times=1)
+        await message(page).press("Enter")
+        await held.wait()
+        await message(page).press_sequentially("four")
+        await message(page).press("Enter")
+        await message(page).press_sequentially("five")
+        released.set()
+        await expect(page.locator("#unsent")).to_be_visible()
+        await expect(message(page)).to_have_value("three\nfour\nfive")
+        await message(page).press("Enter")
+        await expect(page.locator("#timeline")).to_contain_text("You said: three four five")
+    said = [line for line in await person.log() if line.startswith("user")]
+    assert said == ["user: one", "user: two", "user: three\nfour\nfive"]
 
 
 async def test_what_is_refused_is_said_and_kept_over_a_reload(pages: Pages, browser: Browser) -> None:

@@ -86,23 +86,50 @@ function freshId() {
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-async function sendMessage() {
-  const fields = new URLSearchParams(new FormData(composer));
-  box.readOnly = true;
-  unsent.hidden = true;
-  const { status, page } = await fetchPage(composer.action, fields);
-  box.readOnly = false;
-  if (status !== 200 || !page) {
-    unsent.textContent = `The message was not sent. ${why(status, page)} It is kept here; send it again.`;
-    unsent.hidden = false;
-    return;
-  }
+// Messages that are on their way, oldest first. The box is free meanwhile: who types goes on.
+const outgoing = [];
+
+// What a reload finds in the box.
+function keepDraft() {
+  const text = [...outgoing.map((fields) => fields.get("message")), box.value].filter(Boolean).join("\n");
+  if (text) sessionStorage.setItem(draft, text);
+  else sessionStorage.removeItem(draft);
+}
+
+function sendMessage() {
+  outgoing.push(new URLSearchParams(new FormData(composer)));
   box.value = "";
-  sessionStorage.removeItem(draft);
   composer.elements.request_id.value = freshId();
-  document.getElementById("said").replaceChildren();
-  toEnd();
-  take(page);
+  unsent.hidden = true;
+  keepDraft();
+  if (outgoing.length === 1) sendOutgoing();
+}
+
+async function sendOutgoing() {
+  composer.classList.add("sent");
+  while (outgoing.length) {
+    const { status, page } = await fetchPage(composer.action, outgoing[0]);
+    if (status !== 200 || !page) {
+      takeBack(why(status, page));
+      break;
+    }
+    outgoing.shift();
+    keepDraft();
+    document.getElementById("said").replaceChildren();
+    toEnd();
+    take(page);
+  }
+  composer.classList.remove("sent");
+}
+
+// Sent again as it is, a message is the same message; with more in it, it is another one.
+function takeBack(reason) {
+  if (outgoing.length === 1 && !box.value) composer.elements.request_id.value = outgoing[0].get("request_id");
+  keepDraft();
+  box.value = sessionStorage.getItem(draft);
+  outgoing.length = 0;
+  unsent.textContent = `The message was not sent. ${reason} It is kept here; send it again.`;
+  unsent.hidden = false;
 }
 
 async function sendForm(form, button) {
@@ -139,7 +166,7 @@ document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (event.defaultPrevented || !main.dataset.liveUrl || form.method !== "post" || !main.contains(form)) return;
   event.preventDefault();
-  await (form === composer ? sendMessage() : sendForm(form, event.submitter));
+  await sendForm(form, event.submitter);
   form.classList.remove("sent");
 });
 
@@ -161,7 +188,7 @@ async function pollSessions(url) {
 if (box) {
   box.value = sessionStorage.getItem(draft) || "";
   box.addEventListener("input", () => {
-    sessionStorage.setItem(draft, box.value);
+    keepDraft();
     // Another text is another message, whatever became of the one before.
     if (!unsent.hidden) composer.elements.request_id.value = freshId();
     unsent.hidden = true;
@@ -170,6 +197,13 @@ if (box) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     if (box.value.trim()) composer.requestSubmit();
+  });
+  // Other forms are sent once at a time; messages queue.
+  composer.addEventListener("submit", (event) => {
+    if (!main.dataset.liveUrl) return;
+    event.preventDefault();
+    event.stopPropagation();
+    sendMessage();
   });
   if (!document.querySelector("[aria-invalid=true]") && !matchMedia("(pointer: coarse)").matches) box.focus();
 }
