@@ -244,3 +244,16 @@ def test_the_address_of_a_notice_fits_the_link_to_a_call() -> None:
         r"\{(\w+)\}", lambda found: {"app_name": "a", "user_id": "u", "session_id": "s"}[found[1]], SESSION
     )
     assert session_path(SessionKey("a", "u", "s"), "calls", "c").endswith(f"{template}/calls/c")
+
+
+async def test_a_session_that_was_brought_back_tells_nothing_twice(client: Client, app_name: str) -> None:
+    with webhook() as told:
+        async with serving(client, asking(app_name), notices=telling(told)) as user:
+            await user.create()
+            waiting = await user.run("a")
+            [call] = [call.id for call in waiting.pending]
+            await comes(told, ("call.waiting", call))
+            await user.workflow.terminate("lost")
+            await user.resume(waiting.id)
+            assert (await user.answered({call: {"ok": True}})).status == "finished"
+        assert len(told.got) == 1
