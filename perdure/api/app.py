@@ -77,6 +77,8 @@ def create_app(
         redoc_url=None,
         dependencies=[Depends(check_users)],
         separate_input_output_schemas=False,
+        # The names that a generated client's functions get.
+        generate_unique_id_function=lambda route: route.name,
         middleware=[
             Middleware(RequestMeter, meter=meter_of(client)),
             *_middleware(config, backend.default_app, watch),

@@ -16,8 +16,9 @@ import click
 
 from perdure.cli.addresses import taking
 from perdure.cli.artifacts import open_storage, storage_options
+from perdure.cli.ending import stop_on_signal
 from perdure.cli.exits import ExitCode
-from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
+from perdure.cli.options import Command, Connection, connection_options, log_options, with_options
 from perdure.cli.output import say, warn_of_broken
 from perdure.cli.streaming import from_option, heard
 from perdure.cli.telemetry import Telemetry, telemetry, telemetry_options
@@ -136,8 +137,9 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
     from perdure.compiler.loading_all import load_apps
     from perdure.config import connect
     from perdure.logs import configure_logging
+    from perdure.serving.server_watch import server_watched
 
-    stop = stop_on_signal()
+    stop = stop_on_signal(waits=lambda: "; waits for the requests that are under way")
     level: Level = options["log_level"]
     configure_logging(json=options["log_json"], level=level)
     apps = load_apps(targets)
@@ -153,6 +155,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         warn_of_broken(apps)
         await stack.enter_async_context(watched.counting(client, apps))
         streams = await stack.enter_async_context(heard(options["stream_from"], resolved.payload_codec))
+        await stack.enter_async_context(server_watched(client))
         await serve(client, apps, config, listener, stop, watched, streams, drain=options["drain"])
     return ExitCode.FINISHED
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.cli.api import listening, url_of
+from perdure.cli.ending import stop_on_signal
 from perdure.cli.exits import ExitCode
-from perdure.cli.options import Connection, json_option, stop_on_signal
+from perdure.cli.options import Connection, json_option
 from perdure.cli.output import say, show_json, show_table
 from perdure.errors import DefinitionError
 

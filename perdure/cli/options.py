@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib
 import json
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -66,6 +64,7 @@ class Connection:
         from temporalio.converter import ExternalStorage
 
         from perdure.config import ConnectionConfig
+        from perdure.temporal.core_log import quiet_runtime
 
         storage = self.payload_storage
         return ConnectionConfig(
@@ -79,6 +78,7 @@ class Connection:
             payload_codec=self.codec(),
             redact=self.redaction(),
             grpc_compression=self.grpc_compression,
+            runtime=quiet_runtime(),
         )
 
     def codec(self) -> PayloadCodec | None:
@@ -259,30 +259,6 @@ def log_options(command: Command) -> Command:
         ),
     ]
     return with_options(command, options)
-
-
-def stop_on_signal(and_then: Callable[[], None] | None = None) -> asyncio.Event:
-    """Return an event that the first SIGINT or SIGTERM sets; a second one ends the process at once.
-
-    Args:
-        and_then: Called with the first one, too.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def begin_to_end() -> None:
-        stop.set()
-        if and_then is not None:
-            and_then()
-        for number in signals:
-            loop.remove_signal_handler(number)
-            # Not Python's own way with SIGINT, which would wait for all that runs.
-            signal.signal(number, signal.SIG_DFL)
-
-    for number in signals:
-        loop.add_signal_handler(number, begin_to_end)
-    return stop
 
 
 def session_options(*, required: bool) -> Callable[[Command], Command]:

@@ -146,17 +146,13 @@ async def telemetry(
             await asyncio.to_thread(tracing.close)
 
 
-def _runtime(
-    metrics: str | None, on_lost_step: Callable[[], None] | None, known_after: timedelta | None
-) -> Runtime | None:
-    if metrics is None and on_lost_step is None and known_after is None:
-        return None
-    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
+def _runtime(metrics: str | None, on_lost_step: Callable[[], None] | None, known_after: timedelta | None) -> Runtime:
+    from temporalio.runtime import Runtime, TelemetryConfig
 
     from perdure.telemetry.metrics import prometheus_runtime
     from perdure.temporal.core_log import core_logging
 
-    logging = core_logging(on_lost_step) if on_lost_step is not None else LoggingConfig.default
+    logging = core_logging(on_lost_step) if on_lost_step is not None else core_logging()
     if metrics is None:
         interval = known_after or timedelta(seconds=60)
         return Runtime(telemetry=TelemetryConfig(logging=logging), worker_heartbeat_interval=interval)

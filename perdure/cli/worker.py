@@ -12,9 +12,10 @@ import click
 
 from perdure.cli.addresses import taking
 from perdure.cli.artifacts import open_storage, storage_options
+from perdure.cli.ending import stop_on_signal
 from perdure.cli.exits import ExitCode
 from perdure.cli.help.grouped import GroupedCommand
-from perdure.cli.options import Command, Connection, connection_options, log_options, stop_on_signal, with_options
+from perdure.cli.options import Command, Connection, connection_options, log_options, with_options
 from perdure.cli.output import say, warn_of_broken
 from perdure.cli.streaming import check_listen, listen_option, told
 from perdure.cli.telemetry import health_options, telemetry, telemetry_options
@@ -91,13 +92,14 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
 
 async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
     from perdure.config import connect
+    from perdure.serving.server_watch import server_watched
     from perdure.serving.worker_restart import Restart
     from perdure.worker import run_workers
 
     restart = Restart()
-    stop = stop_on_signal(restart.call_off)
-    apps = _prepare(targets, options)
     served = worker_config(options)
+    stop = stop_on_signal(restart.call_off, lambda: what_ends(served.graceful_shutdown_timeout))
+    apps = _prepare(targets, options)
     async with (
         restart.watched(stop, served.graceful_shutdown_timeout.total_seconds()),
         telemetry(options, "perdure-worker", restart.ask) as watched,
@@ -112,7 +114,8 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
         ):
             say(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
             warn_of_broken(apps)
-            await run_workers(client, apps, served, stop=stop, started=started, streams=streams)
+            async with server_watched(client, stop.set):
+                await run_workers(client, apps, served, stop=stop, started=started, streams=streams)
     return ExitCode.FINISHED
 
 
@@ -124,6 +127,19 @@ def _prepare(targets: Sequence[str], options: dict[str, Any]) -> list[AnyApp]:
     level: Level = options["log_level"]
     configure_logging(json=options["log_json"], level=level)
     return load_apps(targets)
+
+
+def what_ends(grace: timedelta) -> str:
+    """Return what a worker that ends waits for, in words behind "ending"."""
+    from perdure.telemetry.step_meter import steps_at_work
+
+    steps = steps_at_work()
+    named = ", ".join(steps[:_NAMED]) + (f" and {len(steps) - _NAMED} more" if len(steps) > _NAMED else "")
+    return f"; waits up to {grace.total_seconds():g} s for {named}" if steps else ""
+
+
+_NAMED = 5
+"""Steps that are named."""
 
 
 def check_worker(options: dict[str, Any]) -> None:

@@ -47,6 +47,7 @@ from perdure.messages.session import (
 from perdure.recovery.stuck import DEADLOCK, check_readable, why_stuck
 from perdure.rules.intake import check_sent
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
+from perdure.sessions.outage import Outage
 from perdure.sessions.pollers import pollers_of
 from perdure.temporal.refused_queries import BETWEEN_STEPS
 from perdure.views.pages import look
@@ -112,6 +113,7 @@ class SessionCalls:
         self._lifecycle = lifecycle
         self._served: asyncio.Task[bool]
         self._served_until = 0.0
+        self._outage = Outage(client.service_client.config.target_host)
         self._sending: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def _handle(self, key: SessionKey) -> _Handle:
@@ -231,11 +233,14 @@ class SessionCalls:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
         handle = self._handle(key)
         condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
-        pause, unclear = _FIRST_PAUSE, 0
+        pause, unclear, told = _FIRST_PAUSE, 0, False
         while True:
+            asked = time.monotonic()
             try:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
-                return await self._patiently(query, handle.id)
+                answer = await self._patiently(query, handle.id)
+                self._outage.is_over()
+                return answer
             except WorkflowQueryFailedError as error:
                 if BETWEEN_STEPS in str(error) and await self._is_closed(key):
                     # It will stay between these steps.
@@ -258,7 +263,8 @@ class SessionCalls:
                 stuck = await self._stuck(handle.id, error)
                 if stuck is not None:
                     raise stuck from error
-                self._check_passing(error, key)
+                self._check_passing(error, key, asked, told=told)
+                told = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
@@ -285,14 +291,21 @@ class SessionCalls:
         is_refused = error.status == RPCStatusCode.FAILED_PRECONDITION
         return await why_stuck(self._client, workflow_id) if is_refused else None
 
-    def _check_passing(self, error: RPCError, key: SessionKey) -> None:
-        """Raise what a query failed with, unless another one may succeed."""
+    def _check_passing(self, error: RPCError, key: SessionKey, asked: float, *, told: bool) -> None:
+        """Raise what a query failed with, unless another one may succeed; say why one is needed, unless that is told.
+
+        Raises:
+            ConnectionFailed: The server is away, and has been for a while.
+        """
         if error.status == RPCStatusCode.NOT_FOUND:
             raise missing(key) from error
         if error.status not in _NO_WORKER and not _is_cut_off(error):
             raise error
         # Whoever follows a run follows it through a restart of its worker, or of the server.
-        _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
+        if error.status == RPCStatusCode.UNAVAILABLE or _is_cut_off(error):
+            self._outage.lasts(asked)
+        elif not told:
+            _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
 
 
 def closed_name(error: WorkflowQueryRejectedError) -> str:

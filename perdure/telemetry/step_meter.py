@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from temporalio import activity
@@ -18,12 +21,30 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.session import ModelOutput
 from perdure.telemetry.step import Step, observed
 
-__all__ = ["HTTP_DURATION", "StepMeter", "error_name", "input_tokens", "output_tokens"]
+__all__ = ["HTTP_DURATION", "StepMeter", "error_name", "input_tokens", "output_tokens", "steps_at_work"]
 
 HTTP_DURATION = "perdure_http_request_duration"
 """Histogram: how long the HTTP API takes until a response begins."""
 
 _NAME = re.compile(r"[A-Za-z_][\w.]{0,63}")
+
+
+_at_work: dict[int, Step] = {}
+
+
+def steps_at_work() -> list[str]:
+    """Return what this process's workers are at: the model calls, tools and functions, in words."""
+    named = (f"{step.name} of {step.agent}" for step in list(_at_work.values()) if step.kind is not None)
+    return [f"{name} ({count})" if count > 1 else name for name, count in Counter(named).items()]
+
+
+@contextmanager
+def _noted(step: Step) -> Generator[None]:
+    _at_work[id(step)] = step
+    try:
+        yield
+    finally:
+        _at_work.pop(id(step), None)
 
 
 class StepMeter(Interceptor):
@@ -36,7 +57,7 @@ class StepMeter(Interceptor):
 
 class _Counting(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        with observed() as step:
+        with observed() as step, _noted(step):
             try:
                 result = await super().execute_activity(input)
             except asyncio.CancelledError:

@@ -172,7 +172,11 @@ async def test_a_second_signal_ends_a_worker_at_once(
     await eventually((tmp_path / "waiting").exists)
     worker.send(signal.SIGTERM)
     await becomes(f"http://127.0.0.1:{port}", "/readyz", 503)
-    assert await worker.end(second) == -second
+    said = await worker.read_until("Ctrl-C again ends at once")
+    assert "perdure: ending; waits up to 600 s for wait_here of clerk; Ctrl-C again ends at once" in said
+    worker.send(second)
+    await worker.read_until("perdure: ended at once; what ran is run again, by its retries")
+    assert await worker.ended() == -second
 
 
 @pytest.mark.server

@@ -79,26 +79,28 @@ async def save_artifact(
 
 
 @router.get(_NAME + "/versions/metadata", response_model=list[ArtifactVersion])
-async def list_version_metadata(artifacts: ArtifactsOf, artifact_name: Segment) -> Response:
+async def list_artifact_version_metadata(artifacts: ArtifactsOf, artifact_name: Segment) -> Response:
     """Return type, time and metadata of each version, oldest first."""
     found = await artifacts.service.list_artifact_versions(**artifacts.who, filename=artifact_name)
     return Response(f"[{','.join(map(_json, found))}]", media_type="application/json")
 
 
 @router.get(_NAME + "/versions/{version_id}/metadata", response_model=ArtifactVersion)
-async def get_version_metadata(artifacts: ArtifactsOf, artifact_name: Segment, version_id: Segment) -> Response:
+async def get_artifact_version_metadata(
+    artifacts: ArtifactsOf, artifact_name: Segment, version_id: Segment
+) -> Response:
     """Return type, time and metadata of a version, or of the `latest`."""
     return await _described(artifacts, artifact_name, _number(version_id))
 
 
 @router.get(_NAME + "/versions/{version_id}", response_model=types.Part)
-async def get_version(artifacts: ArtifactsOf, artifact_name: Segment, version_id: Segment) -> Response:
+async def get_artifact_version(artifacts: ArtifactsOf, artifact_name: Segment, version_id: Segment) -> Response:
     """Return a version, or the `latest`."""
     return await _content(artifacts, artifact_name, _number(version_id))
 
 
 @router.get(_NAME + "/versions")
-async def list_versions(artifacts: ArtifactsOf, artifact_name: Segment) -> list[int]:
+async def list_artifact_versions(artifacts: ArtifactsOf, artifact_name: Segment) -> list[int]:
     """Return the numbers of an artifact's versions, oldest first."""
     return await artifacts.service.list_versions(**artifacts.who, filename=artifact_name)
 

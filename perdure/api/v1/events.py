@@ -55,7 +55,7 @@ async def list_events(
 
 
 @router.get(SESSION + "/events/stream", response_class=StreamingResponse)
-async def attach(
+async def follow_events(
     where: WhereOf,
     backend: BackendOf,
     standing: StandingOf,

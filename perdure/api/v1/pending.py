@@ -84,7 +84,7 @@ async def list_pending_of_session(where: WhereOf, backend: BackendOf) -> Pending
 
 @router.post(SESSION + "/pending/{call_id}/answer")
 @answers
-async def answer(
+async def answer_call(
     where: WhereOf,
     call_id: Segment,
     backend: BackendOf,

@@ -40,7 +40,7 @@ async def get_app_plan(app_name: Segment, backend: BackendOf) -> Response:
 
 
 @router.get(INVOCATION + "/plan", response_model=PinnedPlan)
-async def get_plan(where: WhereOf, invocation_id: Segment, backend: BackendOf) -> Response:
+async def get_plan_of_invocation(where: WhereOf, invocation_id: Segment, backend: BackendOf) -> Response:
     """Return the plan that an invocation is pinned to, and how the app's plan of today differs from it."""
     async with backend.patience():
         plan = await where.runner.plan(**where.key.arguments, invocation_id=invocation_id)
@@ -58,7 +58,7 @@ async def get_plan(where: WhereOf, invocation_id: Segment, backend: BackendOf) -
 
 
 @router.get(SESSION + "/explain")
-async def explain(
+async def explain_session(
     where: WhereOf,
     backend: BackendOf,
     since: Annotated[int, Query(ge=0)] = 0,

@@ -34,7 +34,7 @@ async def list_invocations(where: WhereOf, backend: BackendOf) -> InvocationList
 
 
 @router.post(SESSION + "/invocations", status_code=201)
-async def start(
+async def start_invocation(
     where: WhereOf,
     body: StartBody,
     response: Response,
@@ -70,7 +70,7 @@ async def get_invocation(where: WhereOf, invocation_id: Segment, backend: Backen
 
 
 @router.post(INVOCATION + "/resume")
-async def resume(
+async def resume_invocation(
     where: WhereOf,
     invocation_id: Segment,
     backend: BackendOf,
@@ -98,7 +98,9 @@ async def resume(
 
 
 @router.post(INVOCATION + "/stop")
-async def stop(where: WhereOf, invocation_id: Segment, backend: BackendOf, body: StopBody | None = None) -> Taken:
+async def stop_invocation(
+    where: WhereOf, invocation_id: Segment, backend: BackendOf, body: StopBody | None = None
+) -> Taken:
     """Stop an invocation; returns when what it ran is cancelled. One that is stopped already stays so."""
     async with backend.patience():
         return Taken.of(

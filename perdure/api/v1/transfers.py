@@ -34,15 +34,21 @@ _BODY: dict[str, Any] = {
     }
 }
 
+_EXPORT = {
+    "type": "string",
+    "format": "binary",
+    "description": "A line of JSON for the session, then one for each event (docs/export-import.md).",
+}
+
 router = APIRouter()
 
 
 @router.get(
     SESSION + "/export",
     response_class=StreamingResponse,
-    responses={200: {"content": {_LINES: {}}, "description": "The lines."}},
+    responses={200: {"content": {_LINES: {"schema": _EXPORT}}, "description": "The lines."}},
 )
-async def export(
+async def export_session(
     where: WhereOf,
     backend: BackendOf,
     journal: Annotated[

@@ -14,9 +14,10 @@ import click
 from perdure.cli.api import DEFAULT_PORT, api_options, check_installed, listening, url_of, warn_of
 from perdure.cli.artifacts import default_storage, storage_options
 from perdure.cli.dev.orders import Order
+from perdure.cli.ending import stop_on_signal
 from perdure.cli.exits import ExitCode
 from perdure.cli.help.grouped import GroupedCommand
-from perdure.cli.options import Connection, connection_options, log_options, stop_on_signal
+from perdure.cli.options import Connection, connection_options, log_options
 from perdure.cli.output import say
 from perdure.cli.streaming import dev_addresses, stream_listener
 from perdure.cli.telemetry import grace_option, telemetry_options
@@ -113,18 +114,18 @@ def _keep_beside(data: Path | None, options: dict[str, Any]) -> None:
 
 async def _dev(served: InPlace | Reloading, order: Order, ui_port: int | None, data: Path | None) -> int:
     from perdure.serving.reaching import reach
+    from perdure.serving.server_watch import server_watched
 
-    stop = stop_on_signal()
+    stop = stop_on_signal(waits=lambda: "")
     config = order.connection.config().resolve()
     async with AsyncExitStack() as stack:
         api, tokens = _listen_for_api(order.options, stack), _listen_for_streams(order.options, config, stack)
         await stack.enter_async_context(served)
         loaded = await served.load(replace(order, api=api.listener, streams=tokens.listener))
-        _, server = await reach(config, stack, ui_port=ui_port, data=data)
+        client, server = await reach(config, stack, ui_port=ui_port, data=data)
         _greet(config, server, data, loaded, api, tokens, order.options)
-        async with _while_it_lives(server, stop):
+        async with _while_it_lives(server, stop) if server is not None else server_watched(client, stop.set):
             await served.serve(server.ui_url if server is not None else None, stop)
-        say("perdure: ending", err=True)
     return ExitCode.FINISHED
 
 
@@ -224,15 +225,12 @@ def _greet(
 
 
 @asynccontextmanager
-async def _while_it_lives(server: DevServer | None, stop: asyncio.Event) -> AsyncGenerator[None]:
-    """Set `stop` if the server that was started here ends before the block does.
+async def _while_it_lives(server: DevServer, stop: asyncio.Event) -> AsyncGenerator[None]:
+    """Set `stop` if a server that was started here ends before the block does.
 
     Raises:
         ConnectionFailed: It has ended.
     """
-    if server is None:
-        yield
-        return
     watch = asyncio.create_task(server.ended())
     watch.add_done_callback(lambda _: stop.set())
     try:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.cli.dev.orders import End, Loaded, Order, Refused, Retire, Serve, Serving
+from perdure.cli.ending import stop_on_signal
 from perdure.cli.exits import ExitCode, leave
-from perdure.cli.options import stop_on_signal
 from perdure.errors import DefinitionError, PerdureError
 from perdure.serving.event_loop import run_serving
 
@@ -182,12 +182,12 @@ def serve_in_process(order: Order, front: Connection, _: object) -> None:
 
 
 async def _serve(order: Order, connection: Connection) -> int:
-    from perdure.cli.dev.serving import Ends, load, own_files, serve
+    from perdure.cli.dev.serving import Ends, load, own_files, say_what_ends, serve
     from perdure.compiler.loading import trace_of
     from perdure.serving.read_files import Reads
 
     front = Link(connection, lambda: os._exit(ExitCode.FAILED))
-    stop = stop_on_signal()
+    stop = stop_on_signal(lambda: say_what_ends(order.options))
     reads = Reads()
     try:
         apps, loaded = load(order, reads)

@@ -14,9 +14,10 @@ from perdure.agents.broken import BrokenApp
 from perdure.cli.api import api_config
 from perdure.cli.api import serve as serve_api
 from perdure.cli.dev.orders import Loaded, ServedApp
+from perdure.cli.output import say
 from perdure.cli.streaming import stream_key
 from perdure.cli.telemetry import telemetry
-from perdure.cli.worker import worker_config
+from perdure.cli.worker import what_ends, worker_config
 from perdure.compiler.loading_all import load_apps
 from perdure.compiler.registry import register
 from perdure.config import connect
@@ -110,6 +111,13 @@ def _files() -> Iterator[Path]:
         file = getattr(module, "__file__", None)
         if file and file.endswith(".py") and is_of_app(file):
             yield Path(file).resolve()
+
+
+def say_what_ends(options: dict[str, Any]) -> None:
+    """Say which steps are waited for as the process ends, if there are any."""
+    waits = what_ends(worker_config(options).graceful_shutdown_timeout)
+    if waits:
+        say(f"perdure: ending{waits}", err=True)
 
 
 async def serve(
