@@ -363,6 +363,18 @@ def state_event(change: StateChangeInput, time: float) -> Event:
     )
 
 
+def refused_signal(name: str, why: str, event_id: str, time: float) -> Event:
+    """Return the event that says why a signal was not taken. It has no content, so no model sees it."""
+    return Event(
+        id=event_id,
+        timestamp=time,
+        author=USER,
+        invocation_id=f"p-{event_id}",
+        error_code="SIGNAL_REFUSED",
+        error_message=f"the signal {name[:100]!r} was not taken: {why[:1000]}",
+    )
+
+
 def is_state_event(event: Event) -> bool:
     """Return whether an event is a user's change of the session's state: it says nothing."""
     return event.author == USER and event.content is None

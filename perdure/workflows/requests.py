@@ -30,6 +30,7 @@ from perdure.rules.model_calls import is_at_limit
 from perdure.rules.repeats import find_repeated
 from perdure.views.pages import invocation_view
 from perdure.workflows.first_journal import Arrival
+from perdure.workflows.request_parsing import parsed
 from perdure.workflows.requests_ahead import Ahead
 from perdure.workflows.run.limits import RunLimits
 from perdure.workflows.run.log import new_invocation_id, user_event
@@ -40,6 +41,10 @@ _FULL = (
     "the session's log has outgrown what Temporal holds in one run; export it and go on in a new session, or give the"
     " workers an external payload storage"
 )
+
+
+_TOLD_SIGNALS = 100
+"""Refused signals of which a run tells by events; somebody may send them without end."""
 
 
 class refusing:
@@ -66,6 +71,7 @@ class SessionRequests:
         self._ahead = Ahead()
         self._early: list[tuple[str, Sequence[RawValue]]] = []
         self._waits = TurnWaits()
+        self._refused = 0
 
     def take_early(self) -> None:
         """Take what was signalled before the journal was there."""
@@ -157,8 +163,9 @@ class SessionRequests:
             self._log.append(AnswerAccepted(event=event, request_id=answer.request_id, streaming=answer.streaming))
         return invocation.id
 
-    async def resume(self, request: InvocationInput) -> InvocationResult:
+    async def resume(self, sent: RawValue) -> InvocationResult:
         """Accept a resume; one that is finished, or waits for answers, is only reported."""
+        request = parsed(sent, InvocationInput)
         projection = await self._ready()
         with refusing():
             repeated = find_repeated(projection, request)
@@ -177,15 +184,17 @@ class SessionRequests:
             )
         return self._result(invocation.id, offset)
 
-    def check_resume(self, request: InvocationInput) -> None:
+    def check_resume(self, sent: RawValue) -> None:
         """Refuse a resume that could not be accepted."""
+        request = parsed(sent, InvocationInput)
         if self._arrival.complete:
             with refusing():
                 if find_repeated(self._log.projection, request) is None:
                     intake.check_resume(self._log.projection, request)
 
-    async def stop(self, request: InvocationInput) -> InvocationResult:
+    async def stop(self, sent: RawValue) -> InvocationResult:
         """Stop an invocation; returns when its activities are cancelled and it is settled."""
+        request = parsed(sent, InvocationInput)
         projection = await self._ready()
         offset = len(projection.events)
         with refusing():
@@ -193,14 +202,16 @@ class SessionRequests:
         await self._turns.stop(invocation, request.reason)
         return self._result(request.invocation_id, offset)
 
-    def check_stop(self, request: InvocationInput) -> None:
+    def check_stop(self, sent: RawValue) -> None:
         """Refuse a stop that could not be accepted."""
+        request = parsed(sent, InvocationInput)
         if self._arrival.complete:
             with refusing():
                 intake.check_stop(self._log.projection, request)
 
-    async def wait(self, request: InvocationInput) -> InvocationResult:
+    async def wait(self, sent: RawValue) -> InvocationResult:
         """Return when an invocation has given up the turn; while it has not, if the run hands over to the next one."""
+        request = parsed(sent, InvocationInput)
         with self._waits.waiting():
             projection = await self._ready()
             offset = len(projection.events)
@@ -209,8 +220,9 @@ class SessionRequests:
             await self._waits.until_settled(invocation)
         return self._result(invocation.id, offset)
 
-    def check_wait(self, request: InvocationInput) -> None:
+    def check_wait(self, sent: RawValue) -> None:
         """Refuse to wait for an invocation that is not there, or if too many wait."""
+        request = parsed(sent, InvocationInput)
         with refusing():
             self._waits.check()
             if self._arrival.complete:
@@ -237,7 +249,7 @@ class SessionRequests:
             intake.check_state(self._log.projection, change.state_delta)
 
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
-        """Accept an answer from whatever can only signal; what does not fit is dropped with a log line."""
+        """Accept an answer from whatever can only signal; what does not fit leaves an event that says so."""
         if not self._arrival.complete and name != SEND_AHEAD:
             self._early.append((name, args))
             return
@@ -252,3 +264,15 @@ class SessionRequests:
         except (PerdureError, ValueError, TypeError, RuntimeError, KeyError) as error:
             # The reason's text could quote the value.
             self._logger.warning("signal dropped", signal=name, reason=type(error).__name__)
+            if name != SEND_AHEAD:
+                self._tell_refused(name, error)
+
+    def _tell_refused(self, name: str, error: Exception) -> None:
+        """Log an event that says why a signal was not taken: who can only signal has no other answer."""
+        if self._refused >= _TOLD_SIGNALS or self._limits.full:
+            return
+        self._refused += 1
+        why = str(error) if isinstance(error, PerdureError) else "its argument cannot be read as JSON"
+        # Of the journal's length, since to draw an id would give others to what comes behind it.
+        id = f"signal-{len(self._log.projection.entries)}"
+        self._log.append(StateChanged(event=intake.refused_signal(name, why, id, workflow.time())))

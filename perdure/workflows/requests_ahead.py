@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
+from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from perdure.errors import InvalidMessage
 from perdure.messages.large_requests import NOT_HERE, RequestsAhead, SentAhead
-from perdure.rules.intake import check_sent
+from perdure.workflows.request_parsing import parsed
 
-_R = TypeVar("_R")
+_R = TypeVar("_R", bound=BaseModel)
 
 _MAX_NAME_BYTES = 200
 
@@ -57,30 +58,10 @@ class Ahead:
         return request, name is not None
 
     def _read(self, sent: RawValue, kind: type[_R]) -> tuple[_R, str | None]:
-        request = _parsed(sent, kind, SentAhead)
+        request = parsed(sent, kind, SentAhead)
         if not isinstance(request, SentAhead):
             return request, None
         found = self._requests.find(request.sent_ahead)
         if found is None:
             raise ApplicationError("the request is not here; send it again", type=NOT_HERE, non_retryable=True)
-        return cast(_R, _parsed(found, kind)), request.sent_ahead
-
-
-def _parsed(sent: RawValue, kind: type[_R], *others: type[SentAhead]) -> _R | SentAhead:
-    union: Any = kind
-    for other in others:
-        union |= other
-    try:
-        check_sent(sent.payload.data)
-        request = workflow.payload_converter().from_payload(sent.payload, union)
-    except InvalidMessage as error:
-        raise ApplicationError(str(error), type=InvalidMessage.__name__, non_retryable=True) from None
-    except (RuntimeError, ValueError) as error:
-        # Its text could quote the value.
-        why = f"{type(error).__name__}: the request is no {kind.__name__}"
-        raise ApplicationError(why, type=InvalidMessage.__name__, non_retryable=True) from None
-    if not isinstance(request, (kind, *others)):
-        # Of a payload that is no JSON.
-        why = f"the request is no {kind.__name__}, but {type(request).__name__}"
-        raise ApplicationError(why, type=InvalidMessage.__name__, non_retryable=True)
-    return request
+        return parsed(found, kind), request.sent_ahead

@@ -18,7 +18,6 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.session import (
     EffectsPage,
     EventsPage,
-    InvocationInput,
     InvocationResult,
     JournalPage,
     JournalReference,
@@ -161,31 +160,31 @@ class SessionWorkflow:
         self._requests.check_answer(sent)
 
     @workflow.update(name=messages.RESUME)
-    async def resume(self, request: InvocationInput) -> InvocationResult:
+    async def resume(self, sent: RawValue) -> InvocationResult:
         """Accept a resume; one that is finished, or waits for answers, is only reported."""
-        return await self._requests.resume(request)
+        return await self._requests.resume(sent)
 
     @resume.validator
-    def _check_resume(self, request: InvocationInput) -> None:
-        self._requests.check_resume(request)
+    def _check_resume(self, sent: RawValue) -> None:
+        self._requests.check_resume(sent)
 
     @workflow.update(name=messages.STOP)
-    async def stop(self, request: InvocationInput) -> InvocationResult:
+    async def stop(self, sent: RawValue) -> InvocationResult:
         """Stop an invocation; returns when its activities are cancelled and it is settled."""
-        return await self._requests.stop(request)
+        return await self._requests.stop(sent)
 
     @stop.validator
-    def _check_stop(self, request: InvocationInput) -> None:
-        self._requests.check_stop(request)
+    def _check_stop(self, sent: RawValue) -> None:
+        self._requests.check_stop(sent)
 
     @workflow.update(name=messages.WAIT)
-    async def wait(self, request: InvocationInput) -> InvocationResult:
+    async def wait(self, sent: RawValue) -> InvocationResult:
         """Return when an invocation has given up the turn; while it has not, if the run hands over to the next one."""
-        return await self._requests.wait(request)
+        return await self._requests.wait(sent)
 
     @wait.validator
-    def _check_wait(self, request: InvocationInput) -> None:
-        self._requests.check_wait(request)
+    def _check_wait(self, sent: RawValue) -> None:
+        self._requests.check_wait(sent)
 
     @workflow.update(name=CHANGE_STATE)
     async def change_state(self, sent: RawValue) -> StateChangeResult:
@@ -209,7 +208,7 @@ class SessionWorkflow:
     # Dynamic, since one handler of that name would fail the workflow task for a signal with too few or many arguments.
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
-        """Accept an answer from whatever can only signal; what does not fit is dropped with a log line."""
+        """Accept an answer from whatever can only signal; what does not fit leaves an event that says so."""
         self._requests.signalled(name, args)
 
     # Queries.

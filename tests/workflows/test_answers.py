@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 from typing import Any
 
 import pytest
 from google.genai import types
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import RawValue
 
 from perdure.agents import LongRunningFunctionTool, ParallelAgent
@@ -223,9 +224,50 @@ async def test_a_signal_answers_and_what_does_not_fit_is_dropped(
         assert len(dropped) == len(garbage) + 1
         assert not [record for record in caplog.records if "s3cret" in str(record.__dict__)]
         events = await user.events()
+        told = [event.error_message or "" for event in events if event.error_code == "SIGNAL_REFUSED"]
+        assert len(told) == len(garbage) + 1
+        assert 'was not taken: the signal takes {"id": CALL_ID, "response": {…}}' in told[0]
         assert responses(events, "pick")[1:] == [{"n": 1}]
         assert responses(events, "tell")[1:] == [{"result": "three"}]
         assert (await user.view()).status == "idle"
+
+
+@pytest.mark.parametrize(
+    ("update", "argument", "told"),
+    [
+        ("send_message", {"foo": "s3cret"}, 'a message is {"content": .*; content: Field required'),
+        ("send_message", "s3cret", "a message is .*; it: Input should be an object"),
+        ("send_message", {"content": {"parts": [{"txt": "s3cret"}]}}, "content.parts.0.txt: Extra inputs"),
+        ("respond", {"content": 5}, 'an answer is {"content": .*"functionResponse".*; content: Input should be'),
+        ("resume", {}, 'named by {"invocation_id": INVOCATION_ID}; invocation_id: Field required'),
+        ("stop", "s3cret", "named by .*; it: Input should be an object"),
+        ("wait", None, "named by .*, in JSON; this is NoneType"),
+        ("change_state", {"x": "s3cret"}, 'a change of state is .*"state_delta".*; state_delta: Field required'),
+    ],
+    ids=str,
+)
+async def test_an_update_of_another_shape_is_told_what_the_message_is_like(
+    client: Client, app_name: str, update: str, argument: Any, told: str
+) -> None:
+    """As `temporal workflow update` shows it; nothing is quoted."""
+    async with serving(client, make_app(app_name, agent("clerk", [text("x")]))) as user:
+        await user.create()
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await user.workflow.execute_update(update, argument)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+        assert re.search(told, str(caught.value.cause)), str(caught.value.cause)
+        assert "s3cret" not in str(caught.value.cause)
+        assert "pydantic" not in str(caught.value.cause)
+
+
+async def test_signals_without_end_leave_no_events_without_end(client: Client, app_name: str) -> None:
+    async with serving(client, make_app(app_name, agent("clerk", [text("x")]))) as user:
+        await user.create()
+        for _ in range(120):
+            await user.signal("no")
+        await user.run("a")
+        told = [event for event in await user.events() if event.error_code == "SIGNAL_REFUSED"]
+        assert len(told) == 100
+        assert len({event.id for event in told}) == 100
 
 
 def _payload(encoding: bytes, data: bytes) -> RawValue:
