@@ -275,6 +275,9 @@ def take_output(agent: object, event: Event, node: NodeRun) -> Event:
     if node.answers and isinstance(agent, LlmAgent):
         _wrapper.process_llm_agent_output(agent, _Deltas(event), event)
     changed.node_info.path = node.path
+    if event.partial:
+        # Of one that is logged the workflow says so.
+        changed.isolation_scope = node.scope
     if changed.output is not None:
         changed.node_info.output_for = [node.path, *node.output_for]
         if node.output_branch is not None and not event.get_function_responses():

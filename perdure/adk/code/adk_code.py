@@ -13,7 +13,7 @@ from google.adk.events.event import Event as AdkEvent
 
 from perdure.adk import internals
 from perdure.adk.code.code_sessions import CodeSession
-from perdure.adk.events import to_adk
+from perdure.adk.events import from_adk, to_adk
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.step_contexts import StepContexts
 from perdure.adk.supported import runs_itself
@@ -77,7 +77,8 @@ class AdkCode(Code):
         begin = past.length if whole else past.places.begin
         key = f"{at.invocation_id}:{at.run}:code"
         early = replace(session, projection=past.seen_with(begin, at, session))
-        step, context = await contexts.begin(owner, early, agent, key, sessions=CodeSession)
+        streams = session.projection.invocations[at.invocation_id].streaming
+        step, context = await contexts.begin(owner, early, agent, key, streams=streams, sessions=CodeSession)
         if whole:
             await contexts.show_credentials(at, session, step)
         if past.run.state is not None:
@@ -108,12 +109,21 @@ class AdkCode(Code):
                 f"the code of agent {self.agent.name!r} yielded {type(event).__name__!r}, where google.adk takes an"
                 " Event"
             )
+        event.author = event.author or self.agent.name
         return event
 
-    async def keep(self, event: AdkEvent) -> None:
+    async def part(self, event: AdkEvent) -> Event:
+        """Return a part of an event, as plugins want it."""
+        return from_adk(await self._contexts.seen(self.context, event))
+
+    async def keep(self, event: AdkEvent, id: str) -> None:
         """Log an event, as plugins want it."""
-        event.author = event.author or self.agent.name
-        await self.session.log(await self._contexts.seen(self.context, event))
+        await self.session.log(await self._contexts.seen(self.context, event), id)
+
+    @property
+    def held(self) -> int:
+        """How many events it has logged that no step has returned yet."""
+        return len(self.session.logged)
 
     @property
     def holds(self) -> int:
