@@ -11,7 +11,7 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
 
-from perdure.adk import internals
+from perdure.adk import graph_internals, internals
 from perdure.adk.code.code_sessions import CodeSession
 from perdure.adk.events import from_adk, to_adk
 from perdure.adk.registry import AdkRegistry
@@ -20,6 +20,7 @@ from perdure.adk.supported import runs_itself
 from perdure.errors import EffectFailed
 from perdure.journal.entries import FailureCaught
 from perdure.journal.events import Event
+from perdure.journal.node_runs import ends_node
 from perdure.journal.projection import Projection
 from perdure.steps.base import Place, Snapshot, StepOutput
 from perdure.steps.code.agent_code import Code
@@ -51,6 +52,8 @@ class AdkCode(Code):
     ) -> None:
         self.agent = agent
         self.context = context
+        self._has_output = False
+        """Of a node of a graph: it has given what it gives."""
         self.session = session
         self._at = at
         self._contexts = contexts
@@ -88,6 +91,7 @@ class AdkCode(Code):
             return await contexts.state(at, replace(session, projection=projection))
 
         code = cls(owner, contexts, agent, context, step, registry)
+        code._has_output = any(map(ends_node, past.run.own))
         code.log = PlayedLog(at, step, begin, state)
         return code
 
@@ -114,11 +118,14 @@ class AdkCode(Code):
 
     async def part(self, event: AdkEvent) -> Event:
         """Return a part of an event, as plugins want it."""
-        return from_adk(await self._contexts.seen(self.context, event))
+        return from_adk(await self._contexts.said(self._at, self.session, self.context, event))
 
     async def keep(self, event: AdkEvent, id: str) -> None:
         """Log an event, as plugins want it."""
-        await self.session.log(await self._contexts.seen(self.context, event), id)
+        began = self.session.began
+        if began is not None and began.node is not None and self.session.node is self.agent and not self._has_output:
+            self._has_output = graph_internals.promote(self.agent, event, began.node)
+        await self.session.log(await self._contexts.said(self._at, self.session, self.context, event), id)
 
     @property
     def held(self) -> int:

@@ -24,7 +24,7 @@ from perdure.adk.code.adk_code import AdkCode, AdkRun
 from perdure.adk.graphs import is_leaf
 from perdure.adk.step_contexts import StepContexts
 from perdure.journal.events import Event
-from perdure.journal.node_runs import NodeRun
+from perdure.journal.node_runs import NodeRun, ends_node, path_of
 from perdure.journal.runs import AgentRun
 from perdure.messages.step_log import NextAgent
 from perdure.steps.base import Place, StepOutput
@@ -32,7 +32,7 @@ from perdure.steps.code.code_runs import PATIENCE_LOGGED_SECONDS, PATIENCE_SHOWN
 from perdure.steps.code.past import Past
 from perdure.streams.drafts import Drafts
 
-__all__ = ["GraphRun", "RunSync", "ends_node", "path_of"]
+__all__ = ["GraphRun", "RunSync"]
 
 RunSync = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 """Runs a function that is not async, with its arguments."""
@@ -42,6 +42,11 @@ _PATIENCE_SECONDS = 240.0
 
 _PATIENCE_BESIDE_SECONDS = 30.0
 """As long at the most, where agents that the workflow runs may end beside them: only the next step sees that."""
+
+_UNNAMED = (
+    "run_node({name}) was called where Perdure did not find in the code that it is: let the tool name the function that"
+    " calls it, as a global, a variable around it, or a method of an object that it names; a callback cannot run nodes"
+)
 
 _AskKey = tuple[str, int]
 """The path of an agent's node, and which run of its agent: google.adk may try a node again."""
@@ -333,11 +338,6 @@ def _stays(actions: EventActions) -> EventActions:
     return actions.model_copy(update={"transfer_to_agent": None})
 
 
-def path_of(event: Event) -> str:
-    """Return the node's path that an event tells; empty if it tells none."""
-    return str((event.node_info or {}).get("path") or "")
-
-
 def _node_path(event: AdkEvent) -> str:
     """Return the path of the node that says an event; empty if none does."""
     return getattr(event, "node_info").path or ""  # noqa: B009 -- not in 1.x
@@ -346,12 +346,6 @@ def _node_path(event: AdkEvent) -> str:
 def _has_ended(run: AgentRun) -> bool:
     """Return whether an agent's run has; a log from elsewhere may tell so by its output only."""
     return run.ended or any(map(ends_node, run.log))
-
-
-def ends_node(event: Event) -> bool:
-    """Return whether an event has what a node gives."""
-    message = (event.node_info or {}).get("messageAsOutput")
-    return bool(message or event.output is not None or event.actions.route is not None)
 
 
 def _tells(events: Sequence[Event]) -> bool:
@@ -372,7 +366,11 @@ def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:
 
 async def _route(node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
     code = running.get()
-    return await (code.run_node(node, runner, path, run) if isinstance(code, GraphRun) else run())
+    if isinstance(code, GraphRun):
+        return await code.run_node(node, runner, path, run)
+    if not graph_internals.may_run(runner):
+        raise RuntimeError(_UNNAMED.format(name=node.name))
+    return await run()
 
 
 if internals.MAJOR >= 2:
