@@ -34,6 +34,7 @@ from perdure.temporal.payloads import BoundedFailureConverterWithEncodedAttribut
 if TYPE_CHECKING:
     from perdure.artifacts.service import ArtifactService
     from perdure.credentials.store import CredentialStore
+    from perdure.notices.settings import NoticeSettings
 
 __all__ = ["DEFAULT_ADDRESS", "DEFAULT_NAMESPACE", "ConnectionConfig", "WorkerConfig", "connect"]
 
@@ -232,6 +233,10 @@ class WorkerConfig:
     """Sees every text that the worker writes into a history (what tools and models return, what errors say), and each
     log line, and returns it without what nobody should read; give it to clients, too (`ConnectionConfig`). With
     it nobody hears what models write before it is complete. Default: the client's, or none."""
+    notices: NoticeSettings | None = field(default=None, repr=False)
+    """Who is told outside of Perdure, by a webhook or e-mail, when a call waits or is due, or an invocation fails:
+    `perdure.notices.settings.read_settings` reads a file of that. The same for every worker of an app. Default:
+    nobody."""
     identity: str | None = None
     """Name of the worker in the Temporal UI. Default: process id and host."""
     debug: bool = False

@@ -19,6 +19,7 @@ from perdure.activities.claims import ClaimDesk
 from perdure.activities.journal_cache import JournalActivity, JournalCache
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
+from perdure.activities.notices import NoticeActivities
 from perdure.activities.plan import PlanActivities, SearchAttributes
 from perdure.activities.tools import ToolActivity
 from perdure.agents.adk_app import AnyApp
@@ -42,6 +43,7 @@ from perdure.temporal.any_worker import Detours
 from perdure.temporal.payloads import adapt
 from perdure.temporal.query_guard import GuardedRunner
 from perdure.workflows.claims import ClaimsWorkflow
+from perdure.workflows.notice_workflow import NoticeWorkflow
 from perdure.workflows.session import SessionWorkflow
 from perdure.workflows.shared_state import SharedStateWorkflow
 
@@ -166,13 +168,14 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
     """Build the worker of one app, whose agents' steps are done by `steps`."""
     client, config, journals = shared.client, shared.config, shared.journals
     rollout = Rollout(attempts=config.missing_code_attempts, pause=config.missing_code_pause)
-    plan = PlanActivities(registry, client, shared.attributes)
+    plan = PlanActivities(registry, client, shared.attributes, notices=config.notices is not None)
+    notices = NoticeActivities(registry.plan.app, client, config.notices)
     kept = JournalActivity(journals)
     tools = ToolActivity(steps, journals, ClaimDesk(client, journals), rollout, results)
     return Worker(
         client,
         task_queue=registry.plan.app,
-        workflows=[SessionWorkflow, SharedStateWorkflow, ClaimsWorkflow],
+        workflows=[SessionWorkflow, SharedStateWorkflow, ClaimsWorkflow, NoticeWorkflow],
         activities=[
             plan.load_plan,
             plan.share_state,
@@ -182,6 +185,8 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
             CallbackActivity(steps, journals, rollout, shared.streams).call,
             tools.keep_result,
             tools.run,
+            notices.notify,
+            notices.send,
         ],
         workflow_runner=GuardedRunner(),
         interceptors=[StepMeter(), Detours(), LostWorkers(client)],

@@ -43,12 +43,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "adk": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "credentials", "streams"}
     | {"programs.fast_api", "programs.runner"},
+    "notices": _PURE,
     "activities": _PURE
     | {"steps", "agents", "compiler", "models", "artifacts", "streams", "telemetry.step", "temporal"}
-    | {"recovery.slices", "sessions.shared_state"},
+    | {"recovery.slices", "sessions", "notices"},
     "workflows": _PURE | {"temporal"},
     "sessions": _PURE | {"recovery", "temporal", "streams", "credentials"},
-    "config": frozenset({"artifacts", "credentials", "temporal.payloads"}),
+    "config": frozenset({"artifacts", "credentials", "notices", "temporal.payloads"}),
     "client": _PURE | {"sessions", "config", "streams", "credentials", "temporal.payloads"},
     "serving": frozenset({"config"}),
     "encryption": frozenset({"serving.http_server", "serving.sockets", "temporal.payloads"}),

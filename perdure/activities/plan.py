@@ -39,10 +39,13 @@ _PASSING = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED
 class PlanActivities:
     """Loads an app's plan, and writes shared state."""
 
-    def __init__(self, registry: AnyRegistry, client: Client, search_attributes: SearchAttributes) -> None:
+    def __init__(
+        self, registry: AnyRegistry, client: Client, search_attributes: SearchAttributes, *, notices: bool = False
+    ) -> None:
         self._registry = registry
         self._client = client
         self._search_attributes = search_attributes
+        self._notices = notices
 
     @activity.defn(name=LOAD_PLAN)
     async def load_plan(self, request: LoadPlanInput) -> LoadPlanOutput | None:
@@ -79,6 +82,7 @@ class PlanActivities:
             plan=None if request.known == plan.digest else plan,
             shared=shared,
             search_attributes=search_attributes,
+            notices=self._notices,
         )
 
     @activity.defn(name=SHARE_STATE)

@@ -19,6 +19,7 @@ from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
 from perdure.cli.listings import effects, events, pending, sessions
 from perdure.cli.new.command import new
+from perdure.cli.notify import notify
 from perdure.cli.output import say, show_refusal
 from perdure.cli.plans import plan
 from perdure.cli.prove import prove
@@ -59,7 +60,7 @@ _TURNS = (run, respond, resume, stop)
 _VIEWS = (events, effects, sessions, session, pending, explain, apps)
 _FILES = (artifacts, export, import_, plan, replay, prove)
 _LIGHT = (*_TURNS, *_VIEWS, export)
-_COMMANDS = (new, dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec)
+_COMMANDS = (new, dev, worker, api, execute, check, doctor, *_TURNS, *_VIEWS, *_FILES, keys, api_keys, codec, notify)
 for _command in _COMMANDS:
     main.add_command(_command)
 

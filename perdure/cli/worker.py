@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from perdure.agents.adk_app import AnyApp
     from perdure.config import WorkerConfig
     from perdure.logs import Level
+    from perdure.notices.settings import NoticeSettings
 
 
 def worker_options(command: Command) -> Command:
@@ -41,6 +43,13 @@ def worker_options(command: Command) -> Command:
             type=click.FloatRange(min=0.1),
             metavar="SECONDS",
             help="How long a session waits for the worker that has it in memory.  [default: 2]",
+        ),
+        click.option(
+            "--notify",
+            envvar="PERDURE_NOTIFY",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="TOML file that says who is told of what waits and fails, by webhook or e-mail.  [default: nobody]",
         ),
         listen_option,
         click.option("--deployment", metavar="NAME", help="Deployment that this worker is a version of."),
@@ -134,7 +143,7 @@ def worker_config(options: dict[str, Any]) -> WorkerConfig:
     """Return a worker's settings.
 
     Raises:
-        DefinitionError: Some do not go together.
+        DefinitionError: Some do not go together, or the file of `--notify` is wrong.
         click.BadParameter: Where artifacts or credentials are kept cannot be loaded.
     """
     from perdure.config import WorkerConfig
@@ -149,9 +158,18 @@ def worker_config(options: dict[str, Any]) -> WorkerConfig:
         "versioning": options["versioning"],
         "sticky_timeout": _seconds(options["sticky_timeout"]),
         "graceful_shutdown_timeout": _seconds(options["grace"]),
+        "notices": _notices(options["notify"]),
         **open_storage(options),
     }
     return WorkerConfig(**{field: value for field, value in given.items() if value is not None})
+
+
+def _notices(path: Path | None) -> NoticeSettings | None:
+    if path is None:
+        return None
+    from perdure.notices.settings import read_settings
+
+    return read_settings(path)
 
 
 def _seconds(given: float | None) -> timedelta | None:

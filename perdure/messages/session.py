@@ -94,6 +94,8 @@ class SessionInput(_Message):
     """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
     search_attributes: bool = False
     """An earlier run found that Perdure's search attributes exist in this namespace."""
+    notices: bool = Field(default=False, exclude_if=unsaid)
+    """An earlier run was told to have people told of what waits and fails."""
     trial: Trial | None = None
 
 
@@ -298,6 +300,8 @@ class LoadPlanOutput(_Message):
     """`user:` and `app:` keys, where the plan's code can touch them."""
     search_attributes: bool = False
     """Whether Perdure's search attributes exist in this namespace."""
+    notices: bool = Field(default=False, exclude_if=unsaid)
+    """Whether the worker was given settings of notices."""
 
 
 class LoadJournalInput(_Message):

@@ -33,6 +33,7 @@ from perdure.messages.shared_state import CHANGE_STATE, StateChangeResult
 from perdure.rules.intake import check_ids
 from perdure.workflows.deadlines import Deadlines
 from perdure.workflows.first_journal import Arrival
+from perdure.workflows.notices import Notices
 from perdure.workflows.queries import SessionQueries
 from perdure.workflows.requests import SessionRequests, refusing
 from perdure.workflows.run.limits import RunLimits
@@ -61,10 +62,12 @@ class SessionWorkflow:
         self._limits = RunLimits(self._trial)
         self._log = self._arrival.log
         self._visibility = Visibility(self._key, enabled=start.search_attributes)
+        self._notices = Notices(self._log, logger, enabled=start.notices)
         self._turns = Turns(
             self._log,
             user_id=self._key.user,
             visibility=self._visibility,
+            notices=self._notices,
             limits=self._limits,
             inherited=self._arrival.inherited,
             logger=logger,
@@ -87,6 +90,7 @@ class SessionWorkflow:
             for invocation in list(self._log.projection.invocations.values()):
                 if invocation.status == "running":
                     self._log.stop(invocation.id, f"the session's workflow was {self._interrupted}")
+        self._notices.watch()
         self._requests.take_early()
 
     @workflow.run
@@ -109,12 +113,13 @@ class SessionWorkflow:
             await self._turns.stop_all(_CANCELLED)
         # What was sent meanwhile has its turn in the next run.
         self._requests.end_waits()
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        await workflow.wait_condition(lambda: workflow.all_handlers_finished() and self._notices.handed_on)
         journal, carried = await self._hand_over()
         start = SessionInput(
             journal=journal,
             carried=carried,
             search_attributes=self._visibility.enabled,
+            notices=self._notices.enabled,
             trial=self._trial,
         )
         projection = self._log.projection

@@ -26,6 +26,7 @@ from perdure.trajectories.checks import agent_of_import
 from perdure.workflows.agents.callbacks import begin_turn, end_turn
 from perdure.workflows.agents.invocation import LiveInvocation
 from perdure.workflows.agents.scope import Carrier, Scope
+from perdure.workflows.notices import Notices
 from perdure.workflows.run.activities import Activities, keep_journal
 from perdure.workflows.run.limits import RunLimits
 from perdure.workflows.run.log import SessionLog
@@ -41,6 +42,7 @@ class Turns:
         *,
         user_id: str,
         visibility: Visibility,
+        notices: Notices,
         limits: RunLimits,
         inherited: int,
         logger: BoundLogger,
@@ -51,6 +53,7 @@ class Turns:
         self._limits = limits
         self._user_id = user_id
         self._visibility = visibility
+        self._notices = notices
         self._reenter = trial is not None and trial.reenter
         self._activities = Activities(trial, limits)
         self._carrier = Carrier(inherited)
@@ -136,7 +139,7 @@ class Turns:
             shared = projection.imported_shared | loaded.shared
             if shared != projection.shared_state():
                 self._log.append(SharedStateRead(state=shared))
-        self._visibility.enabled = loaded.search_attributes
+        self._take_over(loaded)
         plan = projection.plans[loaded.digest]
         agent = projection.agent_for(plan, invocation)
         scope, step, failed = self._scope(plan, invocation), StepLog(), None
@@ -200,12 +203,17 @@ class Turns:
             self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
         return loaded
 
+    def _take_over(self, loaded: LoadPlanOutput) -> None:
+        """Take over what the worker that loaded a plan says of its server, and of its settings."""
+        self._visibility.enabled = loaded.search_attributes
+        self._notices.enabled = loaded.notices
+
     async def _pin(self, invocation: Invocation) -> bool:
         """Pin an imported invocation to the app's plan; returns whether it goes on. One that does not fit it fails."""
         loaded = await self._load_plan()
         if invocation.status != "queued":
             return False
-        self._visibility.enabled = loaded.search_attributes
+        self._take_over(loaded)
         projection = self._log.projection
         try:
             agent = agent_of_import(projection, projection.plans[loaded.digest], invocation)

@@ -31,20 +31,21 @@ EXAMPLES = 2
 NEVER_ENDS = ("/events/stream",)
 """Streams that last as long as the client stays; they are asked for sessions that are not there."""
 
-CHECKS: list[Any] = [
-    getattr(general, "not_a_server_error"),  # noqa: B009 -- untyped
-    *(
-        getattr(of_documents, name)
-        for name in (
-            "status_code_conformance",
-            "content_type_conformance",
-            "response_headers_conformance",
-            "response_schema_conformance",
-            "ignored_auth",
-            "unsupported_method",
-        )
-    ),
+CONFORMANCE: list[Any] = [
+    getattr(of_documents, name)
+    for name in (
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_headers_conformance",
+        "response_schema_conformance",
+        "ignored_auth",
+        "unsupported_method",
+    )
 ]
+NO_SERVER_ERROR: Any = getattr(general, "not_a_server_error")  # noqa: B009 -- untyped
+
+TELLS_BY_503 = "/readyz"
+"""Its answer where Temporal is late, as it may be while other tests run: in the document, and no fault of ours."""
 
 
 @dataclass
@@ -114,7 +115,8 @@ def fuzz(place: Place, operation: Any, mode: schemathesis.GenerationMode) -> Non
         place.steer(operation.method, operation.path, case.path_parameters, chance)
         place.steer_body(case.body, chance)
         response = case.call(headers=headers, timeout=20)
-        case.validate_response(response, checks=CHECKS, headers=headers)
+        checks = CONFORMANCE if operation.path == TELLS_BY_503 else [NO_SERVER_ERROR, *CONFORMANCE]
+        case.validate_response(response, checks=checks, headers=headers)
 
     send()
 

@@ -14,7 +14,7 @@ from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.attribution import answer_metadata
 from perdure.api.base.backend import BackendOf, KeyOf, Segment
 from perdure.api.pages.reading import read_call
-from perdure.api.pages.rendering import SESSION, PageRoute, chat_path, session_path
+from perdure.api.pages.rendering import SESSION, PageRoute, chat_path
 from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
 from perdure.api.pages.showing import Look, show, show_call
 from perdure.errors import (
@@ -25,6 +25,7 @@ from perdure.errors import (
     InvocationRunning,
     NotResumable,
 )
+from perdure.messages.addresses import session_path
 from perdure.messages.keys import SessionKey
 from perdure.views.forms.answers import WHY, read_answer
 from perdure.views.forms.fields import NotFilledIn

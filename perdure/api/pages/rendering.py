@@ -21,6 +21,7 @@ from temporalio.service import RPCError
 from perdure.api.base.statuses import status_and_detail
 from perdure.api.pages import shown
 from perdure.errors import PerdureError
+from perdure.messages.addresses import path_below, session_path
 from perdure.messages.keys import SessionKey
 from perdure.rules.failures import reference
 
@@ -112,14 +113,9 @@ def _key(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
-def session_path(key: SessionKey, *rest: str) -> str:
-    """Return the path of a session's page, or of what lies below it."""
-    return _path("/inbox", key, *rest)
-
-
 def chat_path(key: SessionKey, *rest: str) -> str:
     """Return the path of a session's chat, or of what lies below it."""
-    return _path(CHATS, key, *rest)
+    return path_below(CHATS, key, *rest)
 
 
 def call_name(key: SessionKey, call_id: str) -> str:
@@ -129,12 +125,7 @@ def call_name(key: SessionKey, call_id: str) -> str:
 
 def stream_path(key: SessionKey) -> str:
     """Return the path of a session's stream of events."""
-    return _path("/v1", key, "events", "stream")
-
-
-def _path(base: str, key: SessionKey, *rest: str) -> str:
-    parts = ("apps", key.app, "users", key.user, "sessions", key.session, *rest)
-    return "/".join((base, *(quote(part, safe="") for part in parts)))
+    return path_below("/v1", key, "events", "stream")
 
 
 def temporal_link(base: str | None, namespace: str, key: SessionKey) -> str | None:

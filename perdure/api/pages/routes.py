@@ -14,9 +14,10 @@ from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.backend import BackendOf, KeyOf, Segment
 from perdure.api.pages import chat, files, forms, showing, together
 from perdure.api.pages.reading import read_inbox
-from perdure.api.pages.rendering import SESSION, PageRoute, page, session_path, static_file
+from perdure.api.pages.rendering import SESSION, PageRoute, page, static_file
 from perdure.api.pages.showing import SAID, Look, show_call
 from perdure.api.pages.views import add_view
+from perdure.messages.addresses import session_path
 from perdure.messages.keys import SessionKey
 from perdure.sessions.pending import Wanted
 

@@ -27,6 +27,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "sticky_timeout",
         "grace",
     ),
+    "Telling people": ("notify",),
     "Streaming and deployment": ("stream_listen", "deployment", "build_id", "versioning"),
     "Connection to Temporal": ("namespace", "profile", "config_file", "payload_storage", "grpc_compression"),
     "Secrets and what is kept of them": ("credentials", "payload_codec", "encryption_keys", "redact"),

@@ -16,6 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 from perdure.errors import EffectFailed
 from perdure.journal.entries import Failure, ToolOutput
 from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
+from perdure.messages.notices import NOTIFY, NotifyInput
 from perdure.messages.oversized_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import (
@@ -333,6 +334,17 @@ async def keep_journal(part: JournalPage) -> None:
         start_to_close_timeout=timedelta(seconds=30),
         retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
         summary="journal",
+    )
+
+
+async def notify(request: NotifyInput) -> None:
+    """Have people told of something; returns when that is on its way, which does not wait for who is told."""
+    await workflow.execute_activity(
+        NOTIFY,
+        request,
+        start_to_close_timeout=timedelta(seconds=30),
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
+        summary=request.happened,
     )
 
 

@@ -41,6 +41,8 @@ class SessionLog:
         """Told of each agent event as it is logged."""
         self.plan_listener: Callable[[], None] | None = None
         """Told when a plan has come that is new to the session."""
+        self.settle_listener: Callable[[InvocationSettled], None] | None = None
+        """Told when an invocation gives up the turn, or ends without one."""
 
     def append(self, entry: Entry) -> None:
         """Append one entry."""
@@ -51,6 +53,8 @@ class SessionLog:
             self._tell(self.projection.events[known:])
         if isinstance(entry, PlanLoaded) and self.plan_listener is not None:
             self.plan_listener()
+        if isinstance(entry, InvocationSettled) and self.settle_listener is not None:
+            self.settle_listener(entry)
 
     def _add(self, entry: Entry) -> None:
         count(entry, self.projection)
