@@ -132,6 +132,9 @@ def built(node: Any) -> Any:
     if known is None or known() is not node:
         key = id(node)
         copy = graph_internals.build_node(node)
+        if copy is node:
+            # Kept for itself, it would be there for ever.
+            return node
         _BUILT[key] = (ref(node, lambda gone: _forget(key, gone)), copy)
     return copy
 
