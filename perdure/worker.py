@@ -182,7 +182,7 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
             kept.keep_journal,
             kept.load_journal,
             ModelActivity(steps, journals, rollout, shared.streams).call,
-            CallbackActivity(steps, journals, rollout).call,
+            CallbackActivity(steps, journals, rollout, shared.streams).call,
             tools.keep_result,
             tools.run,
             notices.notify,

@@ -17,17 +17,20 @@ from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
 from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
 from perdure.messages.step_log import StepLog
-from perdure.steps.base import CodeFailed, Place, Steps
+from perdure.steps.base import CodeFailed, Place, Snapshot, Steps
+from perdure.streams.drafts import Drafts
+from perdure.streams.hub import TokenHub
 from perdure.telemetry.step import tell
 
 
 class CallbackActivity:
     """Runs the callbacks of one app's agents."""
 
-    def __init__(self, steps: Steps, journals: JournalCache, rollout: Rollout) -> None:
+    def __init__(self, steps: Steps, journals: JournalCache, rollout: Rollout, streams: TokenHub | None = None) -> None:
         self._steps = steps
         self._journals = journals
         self._rollout = rollout
+        self._streams = streams
 
     @activity.defn(name=CALL_BACK)
     async def call(self, call: CallbackInput) -> StepLog:
@@ -47,7 +50,8 @@ class CallbackActivity:
                 if call.which == "authorize":
                     output = await self._steps.authorize(at, snapshot, call.requests)
                 else:
-                    output = await self._steps.callback(at, snapshot, call.which, call.event)
+                    drafts = self._drafts(at, snapshot)
+                    output = await self._steps.callback(at, snapshot, call.which, call.event, drafts)
             except NotRegistered as error:
                 raise not_registered(error, self._rollout) from error
             except CodeFailed as error:
@@ -58,3 +62,11 @@ class CallbackActivity:
         log = step_log(output)
         check_size(log, f"what {CALLBACK_NAMES[call.which]} of agent {call.agent!r} left")
         return log
+
+    def _drafts(self, at: Place, session: Snapshot) -> Drafts | None:
+        """Return what the step writes for those who follow; what a tool's agent says is the tool's result."""
+        if self._streams is None or at.scope:
+            return None
+        info = activity.info()
+        offset = len(session.projection.events)
+        return Drafts(self._streams, info.workflow_id or "", at.invocation_id, offset, info.attempt)

@@ -20,8 +20,8 @@ from google.adk.tools.base_toolset import BaseToolset
 from google.genai import types
 
 from perdure.adk import internals
-from perdure.adk.graphs import function_of, is_graph, points_of, runs_node, shape_of, tool_of
-from perdure.adk.node_tools import agents_run_by, function_of_tool, runs_nodes
+from perdure.adk.graphs import builds_agents, function_of, is_graph, points_of, runs_node, shape_of, tool_of
+from perdure.adk.node_tools import agents_run_by, code_of_tool, function_of_tool, runs_nodes
 from perdure.adk.pinning import plain_values
 from perdure.adk.supported import (
     Problem,
@@ -65,6 +65,8 @@ _MODEL_CALLBACKS = (
     *("before_model_callback", "after_model_callback", "on_model_error_callback"),
     *("before_tool_callback", "after_tool_callback", "on_tool_error_callback"),
 )
+_BUILDS_AGENTS = "it names a class of agents: one that it builds and gives to run_node runs within its step"
+_BUILD_OUTSIDE = "build the agent where the code is loaded, and name it: then each of its steps is recorded"
 _REMEMBERING = frozenset({"LoadMemoryTool", "PreloadMemoryTool"})
 
 
@@ -252,8 +254,9 @@ class _Look:
         self.seen.parts.append(Part(name=graph.name, path=path, kind=type(graph).__name__))
         for node in points_of(graph):
             at = f"{path}/{node.name}"
-            self.seen.parts.append(Part(name=node.name, path=at, kind=type(node).__name__.lstrip("_")))
             code = function_of(node) or function_of_tool(tool_of(node))
+            part = Part(name=node.name, path=at, kind=type(node).__name__.lstrip("_"))
+            self.seen.parts.append(self._building(part, code))
             if code is not None and self.closely:
                 self.seen.code.append(UserCode("node", f"node {node.name!r} of graph {path!r}", code))
         return CustomNode(
@@ -298,6 +301,7 @@ class _Look:
             part = self._read(agent, given, part)
         if runs_nodes(given):
             inner = {"runs_nodes": True}
+            part = self._building(part, code_of_tool(given))
         self.seen.parts.insert(at, part)
         if isinstance(given, BaseToolset) or part.verdict == "refused":
             return None
@@ -305,6 +309,13 @@ class _Look:
         plan = ToolPlan(name=name, kind=kind, declaration=types.FunctionDeclaration(name=name), options=_ONCE, **inner)
         durability = durability_of(given)
         return plan if durability is None else _durable(plan, durability)
+
+    def _building(self, part: Part, function: Any) -> Part:
+        """Return the part of code that runs nodes: coarser where it may build agents for that."""
+        if part.verdict == "durable" and self.closely and builds_agents(function):
+            coarser = {"verdict": "coarser", "reason": _BUILDS_AGENTS, "remedy": _BUILD_OUTSIDE}
+            return part.model_copy(update=coarser)
+        return part
 
     def _read(self, agent: LlmAgent, given: object, part: Part) -> Part:
         """Read what a tool does, as far as its source tells."""

@@ -196,6 +196,11 @@ def route_nodes(route: Callable[[Any, Any, str, Callable[[], Awaitable[Any]]], A
     setattr(runner, "_execute_node", execute_node)  # noqa: B010 -- pyright
 
 
+def may_run(runner: Any) -> bool:
+    """Return whether what a node says is heard by anybody."""
+    return runner._parent_ctx._invocation_context._event_queue is not None
+
+
 def is_replayed(runner: Any) -> bool:
     """Return whether google.adk passes over a node that has ended: not of those that a tool runs itself."""
     return runner._parent_ctx._workflow_scheduler is not None
@@ -275,11 +280,31 @@ def take_output(agent: object, event: Event, node: NodeRun) -> Event:
     if node.answers and isinstance(agent, LlmAgent):
         _wrapper.process_llm_agent_output(agent, _Deltas(event), event)
     changed.node_info.path = node.path
+    if event.partial:
+        # Of one that is logged the workflow says so.
+        changed.isolation_scope = node.scope
     if changed.output is not None:
         changed.node_info.output_for = [node.path, *node.output_for]
         if node.output_branch is not None and not event.get_function_responses():
             event.branch = node.output_branch or None
     return event
+
+
+def promote(agent: object, event: Event, node: NodeRun) -> bool:
+    """Make what a remote agent answers its node's output; returns whether it was that. ADK: `RemoteA2aAgent._run_impl`.
+
+    Args:
+        agent: The agent that is the node.
+        event: What it says.
+        node: The node.
+    """
+    promoting = getattr(agent, "_promote_response_to_output", None)
+    if promoting is None:
+        return False
+    changed: Any = event
+    # It takes those for its own which say so.
+    changed.node_info.path = node.path
+    return bool(promoting(event, node.path))
 
 
 def as_logged(event: Event) -> Event:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 from weakref import ref
@@ -11,6 +10,7 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.tools.base_tool import BaseTool
 
 from perdure.adk import graph_internals, internals
+from perdure.adk.named_values import reached
 from perdure.plan.graph_shapes import GraphEdge, GraphPoint, GraphShape
 
 if internals.MAJOR >= 2:
@@ -21,8 +21,13 @@ else:
     FunctionNode: Any = None
     Workflow: Any = None
 
+RUN_NODE = "run_node"
+"""The name of the method of contexts that runs a node."""
+
 __all__ = [
+    "RUN_NODE",
     "agents_of",
+    "builds_agents",
     "built",
     "fields_of",
     "function_of",
@@ -98,13 +103,18 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _run_by(function: Callable[..., Any]) -> list[Any]:
-    """Return the nodes that a function's code names: `ctx.run_node(agent)` runs them as google.adk builds them."""
-    try:
-        variables = inspect.getclosurevars(inspect.unwrap(function))
-    except (TypeError, ValueError):
-        return []
-    named = [*variables.globals.values(), *variables.nonlocals.values()]
+    """Return the nodes that code names which runs nodes: a function's, or what it calls."""
+    named = [value for one in reached(function) if RUN_NODE in one.names for value in one.values]
     return [built(node) for node in values_in(named, BaseNode)]
+
+
+def builds_agents(function: Any) -> bool:
+    """Return whether code that runs nodes may build agents itself: it names a class of them."""
+    found = list(reached(function))
+    values = (value for one in found for value in one.values)
+    return any(RUN_NODE in one.names for one in found) and any(
+        isinstance(value, type) and issubclass(value, BaseAgent) for value in values
+    )
 
 
 _BUILT: dict[int, tuple[ref[Any], Any]] = {}
@@ -122,6 +132,9 @@ def built(node: Any) -> Any:
     if known is None or known() is not node:
         key = id(node)
         copy = graph_internals.build_node(node)
+        if copy is node:
+            # Kept for itself, it would be there for ever.
+            return node
         _BUILT[key] = (ref(node, lambda gone: _forget(key, gone)), copy)
     return copy
 

@@ -53,6 +53,7 @@ from perdure.steps.base import (
 from perdure.steps.code.past import Past
 from perdure.steps.code.suspended_code import SuspendedCode
 from perdure.steps.user_code import CodeRunner
+from perdure.streams.drafts import Drafts
 from perdure.streams.hub import Piece, Writer
 
 _MOST_SHARED = 200
@@ -107,20 +108,23 @@ class AdkSteps:
             raise ModelFailed(text, await self._contexts.left(at, agent, step, error), retryable=again) from error
         return await self._contexts.output(at, step, context)
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
+    async def callback(
+        self,
+        at: Place,
+        session: Snapshot,
+        which: Callback,
+        event: Event | None = None,
+        drafts: Drafts | None = None,
+    ) -> StepOutput:
         """Run the callbacks before or after an agent, those of plugins first; or those of plugins around a turn.
 
         Or have plugins look at an `event` that the workflow made.
         """
         if event is not None:
             return await self._code.run_async(self._show(at, session, event))
-        running = {
-            "begin": self._begin_turn,
-            "end": self._end_turn,
-            "run": self._suspended.run,
-            "graph": self._suspended.run,
-            "tool": self._suspended.run,
-        }.get(which)
+        if which in ("run", "graph", "tool"):
+            return await self._code.run_async(self._suspended.run(at, session, drafts))
+        running = {"begin": self._begin_turn, "end": self._end_turn}.get(which)
         return await self._code.run_async(running(at, session) if running else self._call_back(at, session, which))
 
     async def _begin_code(self, at: Place, session: Snapshot, past: Past) -> AdkRun:

@@ -109,7 +109,7 @@ def problem_of_agent(
         in_node: The first of those above it runs as a node of a graph.
     """
     if is_remote(agent):
-        return _problem_of_remote(agent, as_node=as_node)
+        return _problem_of_remote(agent)
     if any(_overrides(agent, name, _class_of(agent) or BaseAgent) for name in _RUN_AS_NODE):
         return Problem(f"{type(agent).__name__} runs as a node of a graph, {_NOT_YET}", "override _run_async_impl")
     if is_custom(agent):
@@ -170,9 +170,7 @@ def mode_of(agent: BaseAgent) -> Literal["task", "single_turn"] | None:
     return "task" if mode == "task" else "single_turn" if mode == "single_turn" else None
 
 
-def _problem_of_remote(agent: BaseAgent, *, as_node: bool) -> Problem | None:
-    if as_node:
-        return Problem(f"a remote agent as a node of a graph {_NOT_YET}", "make it a sub-agent of an LlmAgent")
+def _problem_of_remote(agent: BaseAgent) -> Problem | None:
     mode = mode_of(agent)
     if mode is not None:
         return Problem(f"mode={mode!r} of a remote agent {_NOT_YET}", "leave it out, and have it transferred to")

@@ -1,13 +1,14 @@
-"""`NodeRun`: what an agent's run has of the graph whose node the agent is."""
+"""`NodeRun`: what an agent's run has of the graph whose node the agent is; and what events tell of nodes."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.journal.compact_json import unsaid
+from perdure.journal.events import Event
 from perdure.plan.contents import types
 
-__all__ = ["NodeRun"]
+__all__ = ["NodeRun", "ends_node", "path_of"]
 
 
 class NodeRun(BaseModel):
@@ -27,3 +28,14 @@ class NodeRun(BaseModel):
     """Its isolation scope."""
     answers: bool = Field(default=False, exclude_if=unsaid)
     """What its model says is the node's output."""
+
+
+def path_of(event: Event) -> str:
+    """Return the node's path that an event tells; empty if it tells none."""
+    return str((event.node_info or {}).get("path") or "")
+
+
+def ends_node(event: Event) -> bool:
+    """Return whether an event has what a node gives."""
+    message = (event.node_info or {}).get("messageAsOutput")
+    return bool(message or event.output is not None or event.actions.route is not None)

@@ -23,6 +23,7 @@ from perdure.messages.step_log import CodeFailure, NextAgent, NextCall
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.prompt import PromptMemo
+from perdure.streams.drafts import Drafts
 from perdure.streams.hub import Writer
 
 
@@ -198,11 +199,18 @@ class Steps(Protocol):
         """
         ...
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
+    async def callback(
+        self,
+        at: Place,
+        session: Snapshot,
+        which: Callback,
+        event: Event | None = None,
+        drafts: Drafts | None = None,
+    ) -> StepOutput:
         """Run the callbacks before or after an agent, or those around a turn, of which `at` names the first agent.
 
         Or have plugins look at an `event` that is to be logged; returns it as they want it. Or run a custom agent's
-        code, up to where it waits for sub-agents that have not run.
+        code, up to where it waits for sub-agents that have not run; `drafts` get the parts of what it says.
 
         Raises:
             NotRegistered: This process lacks the agent.

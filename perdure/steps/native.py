@@ -18,6 +18,7 @@ from perdure.steps.model_call import ModelCalls
 from perdure.steps.tool_call import ToolCalls
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner
+from perdure.streams.drafts import Drafts
 from perdure.streams.hub import Writer
 
 
@@ -46,7 +47,14 @@ class NativeSteps:
         """Ask an agent's model."""
         return await self._models.call(at, session, call, writer)
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
+    async def callback(
+        self,
+        at: Place,
+        session: Snapshot,
+        which: Callback,
+        event: Event | None = None,
+        drafts: Drafts | None = None,
+    ) -> StepOutput:
         """Run a custom agent's code. Perdure's own agents have no callbacks, so that of a plan is one of other code.
 
         Raises:
@@ -54,7 +62,7 @@ class NativeSteps:
             NotRegistered: This process lacks the agent, or it is asked for a callback.
         """
         if which == "run":
-            return await self._code.run_async(self._suspended.run(at, session))
+            return await self._code.run_async(self._suspended.run(at, session, drafts))
         raise self._registry.missing(f"agent {at.agent!r} has no callback {which!r}")
 
     async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:

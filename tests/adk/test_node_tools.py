@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.apps.app import App
 from google.adk.runners import InMemoryRunner
 from google.adk.tools import LongRunningFunctionTool, ToolContext
+from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from perdure.adk.compile import look_at
 from perdure.adk.internals import MAJOR
 from perdure.journal.events import Event
 from tests.adk.support import agent, call, make_app, say
@@ -48,6 +50,20 @@ class Ask(BaseNode):
             yield given
             return
         yield RequestInput(interrupt_id="q", message="Which roof?")
+
+
+class Office:
+    """Has an agent and a function that a tool of its own runs."""
+
+    def __init__(self) -> None:
+        self.clerk = agent("clerk", say("filed"))
+
+    async def file(self, what: str, tool_context: ToolContext) -> str:
+        """File something."""
+        return await self._go(what, tool_context)
+
+    async def _go(self, what: str, context: ToolContext) -> str:
+        return await context.run_node(self.clerk, what)
 
 
 Build = Callable[[list[str]], LlmAgent]
@@ -135,6 +151,30 @@ def nodes(ran: list[str]) -> LlmAgent:
     return agent("root", call("consult", what="roof"), say("done"), tools=[consult])
 
 
+def methods(ran: list[str]) -> LlmAgent:
+    """An object's method, which runs an agent of the object's by another one."""
+    return agent("root", call("file", what="it"), say("done"), tools=[Office().file])
+
+
+class Filing(BaseTool):
+    """A tool of the app's own class, whose helper is an object that it has."""
+
+    def __init__(self, office: Office) -> None:
+        super().__init__(name="filing", description="Files.")
+        self.office = office
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        return types.FunctionDeclaration(name="filing")
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        return await self.office.file(args["what"], tool_context)
+
+
+def objects(ran: list[str]) -> LlmAgent:
+    """A tool that has an object that has the agent."""
+    return agent("root", call("filing", what="it"), say("done"), tools=[Filing(Office())])
+
+
 def shown(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what counts of events, and of those of nodes their place, too; not ids, not times."""
     told: list[dict[str, Any]] = []
@@ -169,7 +209,9 @@ async def by_adk(root: LlmAgent, *parts: types.Part) -> list[dict[str, Any]]:
     return shown([event.model_dump(mode="json", by_alias=True, exclude_none=True) for event in kept.events])
 
 
-@pytest.mark.parametrize("build", [agents, functions, graph, shared, nodes], ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    "build", [agents, functions, graph, shared, nodes, methods, objects], ids=lambda build: build.__name__
+)
 @pytest.mark.parametrize("resumable", [False, True])
 async def test_a_tool_that_runs_nodes_logs_what_it_does_by_google_adk(
     client: Client, app_name: str, suspended: str, build: Build, resumable: bool
@@ -263,3 +305,51 @@ async def test_a_tool_is_told_what_an_agent_failed_of_and_a_resume_tries_that_ag
         assert again.status == "finished", again.failures
         responses = [one.response for event in await user.events() for one in event.get_function_responses()]
     assert {"result": "mended"} in responses
+
+
+async def test_a_call_that_nothing_names_fails_before_it_runs_anything(client: Client, app_name: str) -> None:
+    ran: list[str] = []
+
+    def look() -> str:
+        ran.append("look")
+        return "seen"
+
+    async def hidden(tool_context: ToolContext) -> str:
+        """Run a node by a name that no code has."""
+        return await getattr(tool_context, "_".join(("run", "node")))(look)
+
+    root = agent("root", call("hidden"), say("done"), tools=[hidden])
+    async with serving(client, make_app(app_name, root)) as user:
+        await user.create()
+        view = await user.run("go")
+    assert view.status == "failed"
+    assert "run_node(look) was called where Perdure did not find" in view.failures[0].cause
+    assert "let the tool name the function" in view.failures[0].cause
+    assert ran == []
+
+
+def test_check_says_which_code_may_build_agents_that_it_runs() -> None:
+    clerk = agent("clerk", say("filed"))
+
+    async def builds(tool_context: ToolContext) -> str:
+        """Build one."""
+        return await tool_context.run_node(LlmAgent(name="new"))
+
+    async def names(tool_context: ToolContext) -> str:
+        """Name one."""
+        return await tool_context.run_node(clerk)
+
+    @node(rerun_on_resume=True)
+    async def within(ctx: Context, node_input: str) -> str:
+        return await ctx.run_node(LlmAgent(name="new"))
+
+    seen = look_at(make_app("shop", agent("root", tools=[builds, names])))
+    assert {part.name: part.verdict for part in seen.parts} == {
+        "root": "durable",
+        "builds": "coarser",
+        "names": "durable",
+        "clerk": "durable",
+    }
+    graph = look_at(make_app("shop", cast(Any, Workflow(name="flow", edges=[("START", within)]))))
+    assert [part.verdict for part in graph.parts] == ["durable", "coarser"]
+    assert "runs within its step" in (graph.parts[1].reason or "")

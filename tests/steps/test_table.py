@@ -23,6 +23,7 @@ from perdure.messages.step_log import NextCall
 from perdure.steps.base import Callback, ModelCall, Place, Snapshot, StepOutput, ToolCall
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner
+from perdure.streams.drafts import Drafts
 from perdure.streams.hub import TokenHub, Writer
 from perdure.temporal.payloads import adapt
 from perdure.worker import SharedByWorkers, worker_with_steps
@@ -57,7 +58,14 @@ class TableSteps:
         assert session.projection.events[-1].content is not None
         return StepOutput(events=(self._take("model", at.agent, str(call.index)),))
 
-    async def callback(self, at: Place, session: Snapshot, which: Callback, event: Event | None = None) -> StepOutput:
+    async def callback(
+        self,
+        at: Place,
+        session: Snapshot,
+        which: Callback,
+        event: Event | None = None,
+        drafts: Drafts | None = None,
+    ) -> StepOutput:
         return self._take(which, at.agent, which)
 
     async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:

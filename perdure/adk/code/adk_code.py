@@ -11,15 +11,16 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
 
-from perdure.adk import internals
+from perdure.adk import graph_internals, internals
 from perdure.adk.code.code_sessions import CodeSession
-from perdure.adk.events import to_adk
+from perdure.adk.events import from_adk, to_adk
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.step_contexts import StepContexts
 from perdure.adk.supported import runs_itself
 from perdure.errors import EffectFailed
 from perdure.journal.entries import FailureCaught
 from perdure.journal.events import Event
+from perdure.journal.node_runs import ends_node
 from perdure.journal.projection import Projection
 from perdure.steps.base import Place, Snapshot, StepOutput
 from perdure.steps.code.agent_code import Code
@@ -51,6 +52,8 @@ class AdkCode(Code):
     ) -> None:
         self.agent = agent
         self.context = context
+        self._has_output = False
+        """Of a node of a graph: it has given what it gives."""
         self.session = session
         self._at = at
         self._contexts = contexts
@@ -77,7 +80,8 @@ class AdkCode(Code):
         begin = past.length if whole else past.places.begin
         key = f"{at.invocation_id}:{at.run}:code"
         early = replace(session, projection=past.seen_with(begin, at, session))
-        step, context = await contexts.begin(owner, early, agent, key, sessions=CodeSession)
+        streams = session.projection.invocations[at.invocation_id].streaming
+        step, context = await contexts.begin(owner, early, agent, key, streams=streams, sessions=CodeSession)
         if whole:
             await contexts.show_credentials(at, session, step)
         if past.run.state is not None:
@@ -87,6 +91,7 @@ class AdkCode(Code):
             return await contexts.state(at, replace(session, projection=projection))
 
         code = cls(owner, contexts, agent, context, step, registry)
+        code._has_output = any(map(ends_node, past.run.own))
         code.log = PlayedLog(at, step, begin, state)
         return code
 
@@ -108,12 +113,24 @@ class AdkCode(Code):
                 f"the code of agent {self.agent.name!r} yielded {type(event).__name__!r}, where google.adk takes an"
                 " Event"
             )
+        event.author = event.author or self.agent.name
         return event
 
-    async def keep(self, event: AdkEvent) -> None:
+    async def part(self, event: AdkEvent) -> Event:
+        """Return a part of an event, as plugins want it."""
+        return from_adk(await self._contexts.said(self._at, self.session, self.context, event))
+
+    async def keep(self, event: AdkEvent, id: str) -> None:
         """Log an event, as plugins want it."""
-        event.author = event.author or self.agent.name
-        await self.session.log(await self._contexts.seen(self.context, event))
+        began = self.session.began
+        if began is not None and began.node is not None and self.session.node is self.agent and not self._has_output:
+            self._has_output = graph_internals.promote(self.agent, event, began.node)
+        await self.session.log(await self._contexts.said(self._at, self.session, self.context, event), id)
+
+    @property
+    def held(self) -> int:
+        """How many events it has logged that no step has returned yet."""
+        return len(self.session.logged)
 
     @property
     def holds(self) -> int:

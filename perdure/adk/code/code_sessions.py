@@ -29,9 +29,11 @@ class CodeSession(StepSession):
             return event
         return await self.log(event)
 
-    async def log(self, event: AdkEvent) -> AdkEvent:
-        """Log an event."""
+    async def log(self, event: AdkEvent, id: str = "") -> AdkEvent:
+        """Log an event; under an id, if it is given."""
         logged = await super().append_event(self.session, event)
+        if id:
+            self.logged[-1] = self.logged[-1].model_copy(update={"id": id})
         self.held_bytes += payload_size(self.logged[-1])
         return logged
 

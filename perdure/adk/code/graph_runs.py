@@ -24,14 +24,15 @@ from perdure.adk.code.adk_code import AdkCode, AdkRun
 from perdure.adk.graphs import is_leaf
 from perdure.adk.step_contexts import StepContexts
 from perdure.journal.events import Event
-from perdure.journal.node_runs import NodeRun
+from perdure.journal.node_runs import NodeRun, ends_node, path_of
 from perdure.journal.runs import AgentRun
 from perdure.messages.step_log import NextAgent
 from perdure.steps.base import Place, StepOutput
-from perdure.steps.code.code_runs import TURNS, running
+from perdure.steps.code.code_runs import PATIENCE_LOGGED_SECONDS, PATIENCE_SHOWN_SECONDS, TURNS, running
 from perdure.steps.code.past import Past
+from perdure.streams.drafts import Drafts
 
-__all__ = ["GraphRun", "RunSync", "ends_node", "path_of"]
+__all__ = ["GraphRun", "RunSync"]
 
 RunSync = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 """Runs a function that is not async, with its arguments."""
@@ -41,6 +42,11 @@ _PATIENCE_SECONDS = 240.0
 
 _PATIENCE_BESIDE_SECONDS = 30.0
 """As long at the most, where agents that the workflow runs may end beside them: only the next step sees that."""
+
+_UNNAMED = (
+    "run_node({name}) was called where Perdure did not find in the code that it is: let the tool name the function that"
+    " calls it, as a global, a variable around it, or a method of an object that it names; a callback cannot run nodes"
+)
 
 _AskKey = tuple[str, int]
 """The path of an agent's node, and which run of its agent: google.adk may try a node again."""
@@ -79,13 +85,18 @@ class GraphRun(AdkRun):
         self._done: list[str] = []
         self._empty_steps = 0
 
-    async def go_on(self, past: Past) -> StepOutput:
+    async def go_on(self, past: Past, drafts: Drafts | None = None) -> StepOutput:
         """Let the graph run until a node ends, or it waits for nothing but agents; returns what it has logged since.
+
+        Args:
+            past: What the journal tells of its run.
+            drafts: Get the parts of what nodes say; the last ones, until the next step.
 
         Raises:
             CodeFailed: A node failed.
         """
         self._past = past
+        self._parts.drafts = drafts
         if self._task is None:
             self._begin(past)
         assert self._task is not None, "it has begun"
@@ -97,8 +108,7 @@ class GraphRun(AdkRun):
             if run is not None and (run.ended or run.failure is not None):
                 del self._agents[key]
                 asked.over.set_result(run)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._until_news(self._task), self._patience())
+        await self._until_news(self._task)
         return await self._output()
 
     def _begin(self, past: Past) -> None:
@@ -109,6 +119,7 @@ class GraphRun(AdkRun):
         self._passed = {path_of(event) for event in past.places.marks}
         self._own, self._checkpoints = len(past.run.own), past.run.checkpoints
         self._hold_back(past, logged)
+        self._parts.begin(past, {self._place(path): len(events) for path, events in logged.items()})
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(lambda _: self._changed.set())
 
@@ -132,13 +143,21 @@ class GraphRun(AdkRun):
         if event is not None:
             self.code.session.session.events.append(event)
 
+    def _place(self, path: str) -> str:
+        """Return where a node's events come from, since the graph's last begin."""
+        return f"{self._checkpoints}:{path}"
+
     def _patience(self) -> float:
+        if self.code.holds:
+            return PATIENCE_SHOWN_SECONDS if self._parts.waits else PATIENCE_LOGGED_SECONDS
         if not self._agents:
             return _PATIENCE_SECONDS
         # No more doublings than it takes: there may be thousands of such steps.
         return min(2.0 ** min(self._empty_steps, 10), _PATIENCE_BESIDE_SECONDS)
 
     async def _until_news(self, task: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while not task.done():
             self._changed.clear()
             if self._news() or not self._works():
@@ -147,8 +166,12 @@ class GraphRun(AdkRun):
                     await asyncio.sleep(0)
                 if self._news() or (self._agents and not self._works()):
                     return
+            left = began + self._patience() - loop.time()
+            if left <= 0:
+                return
             if not self._changed.is_set():
-                await self._changed.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), left)
 
     def _news(self) -> bool:
         return any(one not in self._news_told for one in [*self._gates, *self._agents])
@@ -173,6 +196,7 @@ class GraphRun(AdkRun):
         self._told = (self._own, self._checkpoints)
         self._empty_steps = 0 if self.code.holds or done or told else self._empty_steps + 1
         output = await self.code.output()
+        self._parts.waits = False
         return replace(output, agents=agents, failed=self._failure(), done=done, goes_on=goes_on)
 
     def _again(self, error: BaseException) -> tuple[int, ...]:
@@ -207,10 +231,20 @@ class GraphRun(AdkRun):
     async def _take(self, event: object) -> None:
         """Log an event of a node, unless it is an agent's, or logged already."""
         assert isinstance(event, AdkEvent), "google.adk has looked"
-        if event.partial or event.id in self._given or self._is_bookkeeping(event) or await self._is_known(event):
+        path = _node_path(event)
+        if event.partial:
+            if not self._known.get(path):
+                part = await self.code.part(event)
+                self._parts.show(part, self._place(path), before=self.code.held)
+                self._changed.set()
             return
+        if event.id in self._given or self._is_bookkeeping(event) or await self._is_known(event):
+            return
+        id = self._parts.logged(event.author, self._place(path))
         event = await self._contexts.seen(self.code.context, event)
-        await self.code.session.log(graph_internals.as_logged(event))
+        await self.code.session.log(graph_internals.as_logged(event), id)
+        # What it says is shown before it has ended.
+        self._changed.set()
 
     def _is_bookkeeping(self, event: AdkEvent) -> bool:
         """Return whether an event says only what the journal knows: of a resumable app.
@@ -225,7 +259,7 @@ class GraphRun(AdkRun):
         return any(run.node is not None and run.node.path == path for run in self._past.run.children)
 
     async def _is_known(self, event: AdkEvent) -> bool:
-        known = self._known.get(getattr(event, "node_info").path or "")  # noqa: B009 -- not in 1.x
+        known = self._known.get(_node_path(event))
         if known:
             self._show_held(known.pop(0).id)
             return True
@@ -304,20 +338,14 @@ def _stays(actions: EventActions) -> EventActions:
     return actions.model_copy(update={"transfer_to_agent": None})
 
 
-def path_of(event: Event) -> str:
-    """Return the node's path that an event tells; empty if it tells none."""
-    return str((event.node_info or {}).get("path") or "")
+def _node_path(event: AdkEvent) -> str:
+    """Return the path of the node that says an event; empty if none does."""
+    return getattr(event, "node_info").path or ""  # noqa: B009 -- not in 1.x
 
 
 def _has_ended(run: AgentRun) -> bool:
     """Return whether an agent's run has; a log from elsewhere may tell so by its output only."""
     return run.ended or any(map(ends_node, run.log))
-
-
-def ends_node(event: Event) -> bool:
-    """Return whether an event has what a node gives."""
-    message = (event.node_info or {}).get("messageAsOutput")
-    return bool(message or event.output is not None or event.actions.route is not None)
 
 
 def _tells(events: Sequence[Event]) -> bool:
@@ -338,7 +366,11 @@ def _of_last_attempt(events: Sequence[Event]) -> Sequence[Event]:
 
 async def _route(node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
     code = running.get()
-    return await (code.run_node(node, runner, path, run) if isinstance(code, GraphRun) else run())
+    if isinstance(code, GraphRun):
+        return await code.run_node(node, runner, path, run)
+    if not graph_internals.may_run(runner):
+        raise RuntimeError(_UNNAMED.format(name=node.name))
+    return await run()
 
 
 if internals.MAJOR >= 2:

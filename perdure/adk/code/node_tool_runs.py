@@ -13,11 +13,12 @@ from google.adk.agents.invocation_context import InvocationContext
 
 from perdure.adk import graph_internals
 from perdure.adk.code.adk_code import AdkCode
-from perdure.adk.code.graph_runs import GraphRun, RunSync, ends_node, path_of
+from perdure.adk.code.graph_runs import GraphRun, RunSync
 from perdure.adk.graphs import is_leaf
 from perdure.adk.session_service import StepSession
 from perdure.adk.step_contexts import StepContexts
 from perdure.journal.events import USER, Event, ToolConfirmation
+from perdure.journal.node_runs import ends_node, path_of
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, parse_confirmation
 from perdure.journal.tool_output import ToolOutput
 from perdure.plan.nodes import CustomNode

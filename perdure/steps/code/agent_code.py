@@ -35,12 +35,26 @@ class Code(ABC):
         """
 
     @abstractmethod
-    async def keep(self, event: Any) -> None:
-        """Log an event of its own, which it sees from here on."""
+    async def part(self, event: Any) -> Event:
+        """Return a part of an event (`partial`) that it yielded, as those who follow are shown it."""
+
+    @abstractmethod
+    async def keep(self, event: Any, id: str) -> None:
+        """Log an event of its own, which it sees from here on.
+
+        Args:
+            event: The event.
+            id: What its id in the log is to be; empty if that is nothing to anybody.
+        """
 
     def hides(self, event: Any) -> bool:
         """Return whether nobody is shown an event of its own, not even the code itself."""
         return False
+
+    @property
+    @abstractmethod
+    def held(self) -> int:
+        """How many events it has logged that no step has returned yet."""
 
     @property
     @abstractmethod

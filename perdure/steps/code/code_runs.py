@@ -19,7 +19,9 @@ from perdure.steps.base import CodeFailed, Place, StepOutput
 from perdure.steps.code.agent_code import Code
 from perdure.steps.code.failures import Failures
 from perdure.steps.code.own_tasks import OwnTasks
+from perdure.steps.code.parts import Parts
 from perdure.steps.code.past import Answer, Key, Past, call_key, run_key
+from perdure.streams.drafts import Drafts
 
 _GRACE_SECONDS = 5.0
 """What code that is ended gets to clean up."""
@@ -33,8 +35,11 @@ _PATIENCE_SECONDS = 3600.0
 _PATIENCE_BESIDE_SECONDS = 30.0
 """As long at the most, where something that the workflow runs may end beside it: only the next step sees that."""
 
-_PATIENCE_LOGGED_SECONDS = 2.0
+PATIENCE_LOGGED_SECONDS = 2.0
 """As long, where it has logged what others wait to see."""
+
+PATIENCE_SHOWN_SECONDS = 0.2
+"""As long, where parts of what it says behind that are to be shown."""
 
 _LOOK_SECONDS = 15.0
 """How often a step looks whether the code is still at work."""
@@ -92,6 +97,7 @@ class CodeRun(Generic[CodeT]):
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
+        self._parts = Parts(at)
         self._full: asyncio.Future[None] | None = None
         """Done once a step has returned what the code has logged: it waits for that."""
         code.is_known = self._is_known
@@ -106,14 +112,20 @@ class CodeRun(Generic[CodeT]):
         """Return whether the journal has what the code has logged, and no more of it."""
         return (len(past.run.own), past.run.checkpoints) == self._told
 
-    async def go_on(self, past: Past) -> StepOutput:
+    async def go_on(self, past: Past, drafts: Drafts | None = None) -> StepOutput:
         """Let the code run until it waits for something new, or ends; returns what it has logged since.
+
+        Args:
+            past: What the journal tells of its run.
+            drafts: Get the parts of what it says; the last ones, until the next step.
 
         Raises:
             CodeFailed: It raised.
         """
         self._past, self._forgets = past, False
+        self._parts.drafts = drafts
         if self._task is None:
+            self._parts.begin(past, {})
             self._past_own, self._past_over = list(past.run.own), set(past.over)
             self._checkpoints = past.run.checkpoints
             self._task = asyncio.create_task(self._run())
@@ -150,7 +162,7 @@ class CodeRun(Generic[CodeT]):
 
     def _patience(self) -> float:
         if self.code.holds:
-            return _PATIENCE_LOGGED_SECONDS
+            return PATIENCE_SHOWN_SECONDS if self._parts.waits else PATIENCE_LOGGED_SECONDS
         # No more doublings than it takes: there may be thousands of such steps.
         beside = min(2.0 ** min(self._empty_steps, 10), _PATIENCE_BESIDE_SECONDS)
         return beside if self._asked else _PATIENCE_SECONDS
@@ -185,6 +197,7 @@ class CodeRun(Generic[CodeT]):
             self._full.set_result(None)
             self._full = None
         output = await self.code.output()
+        self._parts.waits = False
         if not self.suspended:
             self._let_go()
         return replace(output, agents=agents, calls=calls, failed=self._failure(), goes_on=goes_on, wakes_in=wakes_in)
@@ -230,6 +243,8 @@ class CodeRun(Generic[CodeT]):
             self._error = error
         except (SystemExit, KeyboardInterrupt) as error:
             self._error = RuntimeError(f"the code asked the process to exit: {error_text(error)}")
+        finally:
+            self._parts.end()
 
     def _events(self) -> AsyncGenerator[object, None]:
         return self.code.events()
@@ -241,11 +256,21 @@ class CodeRun(Generic[CodeT]):
             # Behind its `yield` the code may look for it in the session, before it asks for the next.
             await self._show(self._past.places.of_event.get(taken.id, 0))
             return
-        if taken.partial or await self._is_known(taken):
+        if taken.partial:
+            await self._tell(taken)
             return
-        await self.code.keep(taken)
+        id = self._parts.logged(taken.author, str(self._checkpoints))
+        if await self._is_known(taken):
+            return
+        await self.code.keep(taken, id)
         if self.code.holds > _MOST_HELD_BYTES:
             await self._until_returned()
+
+    async def _tell(self, event: Any) -> None:
+        """Show a part of an event, unless it was shown before the code ran from its top again."""
+        if not self._retraces:
+            self._parts.show(await self.code.part(event), str(self._checkpoints), before=self.code.held)
+            self._changed.set()
 
     async def _until_returned(self) -> None:
         """Wait until a step has returned what the code has logged: there is no room for more."""

@@ -89,12 +89,22 @@ class NativeCode(Code):
         """Return whether nobody is shown an event."""
         return is_hidden(self._plan, event)
 
-    async def keep(self, event: Event) -> None:
+    async def part(self, event: Event) -> Event:
+        """Return a part of an event."""
+        return event
+
+    async def keep(self, event: Event, id: str) -> None:
         """Log an event."""
+        event = event.model_copy(update={"id": id}) if id else event
         self._held.append(event)
         self._held_bytes += payload_size(event)
         if not self.hides(event):
             self._session.grow([event], self._session.state | event.actions.state_delta)
+
+    @property
+    def held(self) -> int:
+        """How many events it has logged that no step has returned yet."""
+        return len(self._held)
 
     @property
     def holds(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from perdure.steps.base import Place, Snapshot, StepOutput
 from perdure.steps.code.past import Past
+from perdure.streams.drafts import Drafts
 
 _MOST_KEPT = 200
 """Agents whose code is kept suspended, in one process, beside those whose code is at work."""
@@ -25,8 +26,8 @@ class Suspendable(Protocol):
         """Return whether the journal has what the code has logged, and no more of it."""
         ...
 
-    async def go_on(self, past: Past) -> StepOutput:
-        """Let the code run on."""
+    async def go_on(self, past: Past, drafts: Drafts | None = None) -> StepOutput:
+        """Let the code run on; `drafts` get the parts of what it says."""
         ...
 
     async def close(self) -> None:
@@ -47,8 +48,8 @@ class SuspendedCode:
         self._kept: OrderedDict[tuple[Any, ...], Suspendable] = OrderedDict()
         self._at_work: dict[tuple[Any, ...], Suspendable] = {}
 
-    async def run(self, at: Place, session: Snapshot) -> StepOutput:
-        """Run an agent's code up to where it waits for something new, or to its end.
+    async def run(self, at: Place, session: Snapshot, drafts: Drafts | None = None) -> StepOutput:
+        """Run an agent's code up to where it waits for something new, or to its end; `drafts` as in `Steps`.
 
         Raises:
             CodeFailed: It raised.
@@ -64,7 +65,7 @@ class SuspendedCode:
         if code is None:
             code = await self._begin(at, session, past)
         try:
-            output = await code.go_on(past)
+            output = await code.go_on(past, drafts)
         except BaseException:
             await code.close()
             raise

@@ -186,13 +186,17 @@ class CodeSteps:
         )
 
     def _left_open(self) -> list[str]:
-        """Return the calls that its code made and that the user has still to answer, where the app waits for that."""
+        """Return the calls that its code made and that the user has still to answer, where the app waits for that.
+
+        Graphs wait in any app, so a node of one does.
+        """
         scope, agents = self._scope, self._scope.plan.nodes.keys() - {self._node.name}
+        waits = scope.plan.resumable or self._run.node is not None
         return [
             id
             for id, call in scope.projection.calls.items()
             # Its events may have another author; so have those of agents that the code itself runs.
-            if scope.plan.resumable and call.answer != "logged" and call.pending.agent not in agents
+            if waits and call.answer != "logged" and call.pending.agent not in agents
             if call.pending.invocation_id == scope.invocation.id
         ]
 
