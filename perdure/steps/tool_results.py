@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
+from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.errors import ArtifactError
@@ -27,7 +28,6 @@ from perdure.rules.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
 from perdure.rules.large_results import BEGINNING_LENGTH, NO_STORE, as_text, in_words, shortened
 from perdure.rules.tool_responses import told_beside
 from perdure.steps.base import Place, ToolCall
-from perdure.steps.plain_values import NotPlain, to_plain
 from perdure.steps.user_code import CodeRunner
 
 _log = get_logger("perdure.worker")
