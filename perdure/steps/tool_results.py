@@ -38,6 +38,9 @@ _RESERVE_BYTES = 1_000
 _BEGINNING_BYTES = 30_000
 """What a shortened result takes at the most, so that what the tool did beside it must leave as much."""
 
+_OF_THE_SESSION = frozenset({"agent_state", "end_of_agent", "compaction", "rewind_before_invocation_id"})
+"""Actions that say where agents stand, and which events count: a tool's response with one could hide itself."""
+
 _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
 
@@ -192,6 +195,8 @@ class _Given:
         for name in EventActions.model_fields:
             try:
                 given = to_plain(getattr(context.actions, name, None))
+                if given is not None and name in _OF_THE_SESSION:
+                    raise NotPlain("it is the session's to say")
                 if given is not None and name != "state_delta":
                     fields[name] = getattr(EventActions.model_validate({name: given}), name)
             except (NotPlain, ValidationError) as error:
