@@ -72,6 +72,8 @@ def test_a_group_in_a_group_without_end_is_told() -> None:
 def test_an_activity_that_failed_without_a_text_is_told_by_its_type() -> None:
     """Perdure's own sentences need no type, unless they say nothing."""
     assert failure_text("ValueError", "") == "ValueError"
+    # What the SDK makes of no text.
+    assert failure_text("ValueError", "Application error") == "ValueError"
     assert failure_text("ModelError", "") == "ModelError"
     assert failure_text("ModelError", "it refused") == "it refused"
     assert failure_text(None, "words") == "words"

@@ -70,6 +70,7 @@ class ClaimDesk:
         claim = Claim(
             key=call.idempotency_key,
             start=_start(call),
+            again=call.again is not None,
             tool=call.tool,
             args=_digest(call),
             at=round(time.time(), 3),

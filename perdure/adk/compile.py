@@ -41,6 +41,7 @@ from perdure.agents.adk_app import AdkApp
 from perdure.agents.durable import Durability, durability_of
 from perdure.compiler.check.findings import Part, Seen, UserCode
 from perdure.compiler.check.hazards import coarser_tool
+from perdure.compiler.plan_values import check_values
 from perdure.errors import DefinitionError
 from perdure.plan.graph_shapes import GraphShape
 from perdure.plan.nodes import (
@@ -81,7 +82,7 @@ def compile_adk_app(app: AdkApp) -> Plan:
     if refused is not None or plan is None:
         assert refused is not None, "what has no plan has a reason"
         raise DefinitionError(f"{refused.reason}; {refused.remedy}" if refused.remedy else refused.reason)
-    return plan
+    return check_values(plan)
 
 
 def look_at(app: AdkApp) -> Seen:

@@ -11,8 +11,8 @@ from google.adk.events.event import Event as AdkEvent
 from google.adk.events.event_actions import EventActions as AdkActions
 from pydantic import BaseModel
 
+from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.journal.events import Event, EventActions
-from perdure.steps.plain_values import NotPlain, to_plain
 
 _MOST_KEPT = 20_000
 """Events that are kept as ADK's, over all sessions of a process: to make them is most of a long session's steps."""

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from perdure.agents.expiry import AnswerError, AnswerWith, FailInvocation, OnExpiry
+from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.errors import DefinitionError
 from perdure.plan.nodes import Expiry
 
@@ -34,17 +33,19 @@ def plan_expiry(where: str, expires_in: timedelta | None, on_expiry: OnExpiry | 
         )
     match on_expiry or AnswerError(f"Nobody answered within {expires_in}, so the call has expired."):
         case AnswerWith(value):
-            try:
-                answer = to_jsonable_python(value, by_alias=True)
-            except (PydanticSerializationError, ValueError) as error:
-                raise DefinitionError(
-                    f"{where}: the value of AnswerWith is no JSON ({error}); use plain data"
-                ) from error
-            return Expiry(after=expires_in, how="answer", answer=answer)
+            return Expiry(after=expires_in, how="answer", answer=_plain(where, "AnswerWith", value))
         case AnswerError(message):
-            return Expiry(after=expires_in, how="answer", answer={"error": message})
+            return Expiry(after=expires_in, how="answer", answer={"error": _plain(where, "AnswerError", message)})
         case FailInvocation():
             return Expiry(after=expires_in, how="fail")
+
+
+def _plain(where: str, of: str, value: Any) -> Any:
+    """Return the value of an outcome as JSON, as what tools return becomes it."""
+    try:
+        return to_plain(value)
+    except NotPlain as error:
+        raise DefinitionError(f"{where}: the value of {of} is no JSON: {error}") from error
 
 
 def check_reminder(

@@ -59,11 +59,16 @@ def function_name(function: Callable[..., Any]) -> str:
     """Return the name of a function, or of the class of another callable, as ADK names tools."""
     if isinstance(function, functools.partial):
         return function_name(function.func)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- of anything
-    return getattr(function, "__name__", None) or type(function).__name__
+    name = getattr(function, "__name__", None)
+    return name if name and isinstance(name, str) else type(function).__name__
 
 
 def function_doc(function: Callable[..., Any]) -> str:
     """Return a function's docstring without its indentation; empty if it has none."""
+    if isinstance(function, functools.partial) and "__doc__" not in vars(function):
+        # Otherwise it would be that of all partials.
+        return function_doc(function.func)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- of anything
+    function = cast("Callable[..., Any]", function)
     doc = function.__doc__
     if not doc and not inspect.isroutine(function):
         doc = type(function).__call__.__doc__
@@ -89,6 +94,7 @@ def read_signature(function: Callable[..., Any], where: str) -> Signature:
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise DefinitionError(f"{where} is a generator, but a tool gives one result; return a list instead")
     found = _parameters(function, where)
+    _check_by_name(function, found, where)
     _check_bound(target, found, where)
     for parameter in found.values():
         _check_kind(parameter, where)
@@ -108,6 +114,7 @@ def read_interest(function: Callable[..., Any], where: str, offered: Signature) 
         DefinitionError: It needs an argument that the tool does not have.
     """
     found = _parameters(function, where)
+    _check_by_name(function, found, where)
     context = _context_parameter(found, _namespace(_target(function)))
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {name: parameter for name, parameter in found.items() if parameter.kind not in variadic}
@@ -197,10 +204,16 @@ def _parameters(function: Callable[..., Any], where: str) -> Mapping[str, inspec
         # A plain one: what `functools.update_wrapper` wrote into it would hide what is bound.
         function = cast(Any, functools.partial(function.func, *function.args, **function.keywords))
     try:
-        found = inspect.signature(function).parameters
+        found = inspect.signature(_unbound_call(function)).parameters
     except (ValueError, TypeError) as error:
         raise DefinitionError(f"{where} has no signature to declare ({error}); write a function around it") from error
     return {name: parameter for name, parameter in found.items() if name not in bound}
+
+
+def _unbound_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function, or an object's `__call__` without a `self`, which `inspect` would leave out all the same."""
+    call = inspect.getattr_static(type(function), "__call__", None)
+    return function.__call__ if isinstance(call, staticmethod | classmethod) else function
 
 
 def _target(function: Callable[..., Any]) -> Any:
@@ -229,6 +242,32 @@ def _check_bound(target: Any, found: Mapping[str, inspect.Parameter], where: str
             f"{where}: {target.__qualname__} is a method without its object, which no model can give; make the object,"
             f" and give its method: {target.__qualname__.replace('.', '().')}"
         )
+
+
+def _check_by_name(function: Callable[..., Any], found: Mapping[str, inspect.Parameter], where: str) -> None:
+    """Refuse what says that it has parameters of these names, and cannot be called by them."""
+    if isinstance(function, functools.partial):
+        if not function.args:
+            _check_by_name(function.func, found, where)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- of anything
+        return
+    if not hasattr(function, "__wrapped__"):
+        return
+    if callable(getattr(function, "register", None)):
+        raise DefinitionError(
+            f"{where} chooses by the type of its first argument (singledispatch), which has no name there, but a model"
+            " names its arguments; write a function around it"
+        )
+    if not inspect.isfunction(function.__func__ if inspect.ismethod(function) else function):
+        return
+    own = inspect.signature(function, follow_wrapped=False).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values()):
+        return
+    for name in found:
+        if name not in own:
+            raise DefinitionError(
+                f"{where}: its decorator takes no argument {name!r}, but a model names its arguments; give what it"
+                " returns the parameters *args, **kwargs"
+            )
 
 
 def _check_kind(parameter: inspect.Parameter, where: str) -> None:

@@ -18,6 +18,7 @@ from perdure.agents.placeholders import required_keys
 from perdure.agents.tools import activity_options, as_tool
 from perdure.agents.validation import check_agent_name, check_tool_name
 from perdure.compiler.custom_agents import check_custom_agent
+from perdure.compiler.plan_values import check_values
 from perdure.errors import DefinitionError, DefinitionWarning
 from perdure.models.base import BaseLlm
 from perdure.models.registry import LLMRegistry
@@ -68,7 +69,7 @@ def compile_app(app: App) -> Plan:
         if isinstance(node, LoopNode):
             _check_loop(node)
     _check_instructions(plan)
-    return plan
+    return check_values(plan)
 
 
 def _check_tree(root: BaseAgent) -> list[BaseAgent]:

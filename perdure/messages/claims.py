@@ -43,6 +43,8 @@ class Claim(_Message):
     """The call's idempotency key."""
     start: str = ""
     """Which of the call's starts: a person may let it start after an approval, or again."""
+    again: bool = False
+    """A person was asked about a start before it, and lets it start again: knowing of that, unlike who approves it."""
     tool: str
     args: str
     """Digest of the arguments."""
@@ -130,7 +132,7 @@ class Claims:
             # Either it was started, or it belongs to a history that another one has taken the place of.
             self._lost.pop(claim.key, None)
             return ClaimResult(verdict="started", key=claim.key, at=(found or claim).at)
-        lost = None if claim.start else self._same_tool(claim)
+        lost = None if claim.again else self._same_tool(claim)
         if lost is not None:
             del self._lost[lost.key]
             claim = claim.model_copy(update={"verdict": "lost", "lost": lost.key})

@@ -40,8 +40,14 @@ def public_text(cause: str, reference: str | None = None) -> str:
     return kind if reference is None else f"{kind} (reference {reference})"
 
 
+_NO_MESSAGE = "Application error"
+"""What Temporal's SDK gives as the message of a failure that has none."""
+
+
 def error_text(kind: str | None, message: str) -> str:
-    """Return an error's text, of its type and its message."""
+    """Return an error's text, of its type and its message; the type alone if it said nothing."""
+    if kind and message == _NO_MESSAGE:
+        message = ""
     return message if not kind or (message and kind in _SENTENCES) else typed_text(kind, message)
 
 

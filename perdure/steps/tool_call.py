@@ -10,6 +10,7 @@ from pydantic import validate_call
 
 from perdure.agents.agent_tool import AgentTool
 from perdure.agents.artifacts import SessionArtifacts
+from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from perdure.artifacts.service import ArtifactService
 from perdure.compiler.registry import NotRegistered, Registry
@@ -20,7 +21,6 @@ from perdure.plan.nodes import SET_MODEL_RESPONSE
 from perdure.rules.in_doubt import Reconciled
 from perdure.steps.agent_tools import AgentToolCalls
 from perdure.steps.base import Place, StepRefused, ToolCall
-from perdure.steps.plain_values import NotPlain, to_plain
 from perdure.steps.structured_answers import AnswerCalls
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
+from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.errors import ArtifactError
@@ -27,7 +28,6 @@ from perdure.rules.bounds import MAX_RESULT_VALUES, MAX_STATE_KEYS, excess
 from perdure.rules.large_results import BEGINNING_LENGTH, NO_STORE, as_text, in_words, shortened
 from perdure.rules.tool_responses import told_beside
 from perdure.steps.base import Place, ToolCall
-from perdure.steps.plain_values import NotPlain, to_plain
 from perdure.steps.user_code import CodeRunner
 
 _log = get_logger("perdure.worker")
@@ -37,6 +37,9 @@ _RESERVE_BYTES = 1_000
 
 _BEGINNING_BYTES = 30_000
 """What a shortened result takes at the most, so that what the tool did beside it must leave as much."""
+
+_OF_THE_SESSION = frozenset({"agent_state", "end_of_agent", "compaction", "rewind_before_invocation_id"})
+"""Actions that say where agents stand, and which events count: a tool's response with one could hide itself."""
 
 _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
@@ -192,6 +195,8 @@ class _Given:
         for name in EventActions.model_fields:
             try:
                 given = to_plain(getattr(context.actions, name, None))
+                if given is not None and name in _OF_THE_SESSION:
+                    raise NotPlain("it is the session's to say")
                 if given is not None and name != "state_delta":
                     fields[name] = getattr(EventActions.model_validate({name: given}), name)
             except (NotPlain, ValidationError) as error:

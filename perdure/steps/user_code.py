@@ -69,9 +69,7 @@ class CodeRunner:
         if inspect.iscoroutinefunction(fn):
             return await self.run_async(fn(*args, **kwargs))
         result = await _finish(self._in_thread(functools.partial(fn, *args, **kwargs)))
-        if inspect.isawaitable(result):
-            return await self.run_async(_as_coroutine(result))
-        return result
+        return await self.run_async(_as_coroutine(result)) if _is_awaitable(result) else result
 
     async def run_until(self, end: float, fn: Callable[..., _T], /, *args: Any) -> _T:
         """Run a function that is not async, as `run` does, but wait until a time of `time.monotonic` only.
@@ -225,6 +223,14 @@ async def _finish(
         future.add_done_callback(_ignored)
         raise TimeoutError("it took longer than there was time left")
     return future.result()
+
+
+def _is_awaitable(result: Any) -> bool:
+    try:
+        return inspect.isawaitable(result)
+    except Exception:
+        # Its own code answers, which may raise: the function has returned all the same.
+        return False
 
 
 def _ignored(future: asyncio.Future[Any]) -> None:

@@ -179,6 +179,11 @@ def test_two_agents_of_one_name_are_refused() -> None:
         plan_of(llm("root", sub_agents=[llm("left", sub_agents=[llm("twin")]), llm("right", sub_agents=[llm("twin")])]))
 
 
+def test_a_text_that_no_plan_can_hold_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="agent 'leaf': description has half of a character"):
+        plan_of(llm("root", sub_agents=[llm("leaf", description="\ud83d")]))
+
+
 def test_an_agent_without_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LlmAgent, "_default_model", "", raising=False)
     with pytest.raises(DefinitionError, match="agent 'root': it has no model"):

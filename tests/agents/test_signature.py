@@ -426,11 +426,59 @@ class Shelf:
         """Look on the shelf."""
         return query, more
 
+    @functools.lru_cache  # noqa: B019 -- there is one shelf
+    def kept(self, query: str, **more: Any) -> Any:
+        return query, more
+
+    again = functools.partialmethod(find, n=1)
+
+    @functools.singledispatchmethod
+    def chosen(self, query: object) -> Any:
+        return query
+
+
+class Static:
+    @staticmethod
+    def __call__(query: str, **more: Any) -> Any:
+        return query, more
+
+
+class OfClass:
+    @classmethod
+    def __call__(cls, query: str, **more: Any) -> Any:
+        return query, more
+
+
+class Anything:
+    """Has every attribute that it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__sig") or name == "__wrapped__":
+            raise AttributeError(name)
+        return lambda: name
+
+    def __call__(self, query: str, **more: Any) -> Any:
+        return query, more
+
+
+@functools.singledispatch
+def chosen(query: object, n: int = 1) -> Any:
+    """Choose."""
+    return query, n
+
 
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
+
+    return wrapper
+
+
+def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(value: Any) -> Any:
+        return function(value)
 
     return wrapper
 
@@ -447,7 +495,13 @@ def keyed(key: str, query: str, **more: Any) -> Any:
         (Shelf.made, "made", {"n": 1}),
         (Shelf.plain, "plain", {"n": 1, "self": 2, "cls": 3, "key": 4}),
         (Shelf(), "Shelf", {"n": 1}),
+        (Shelf().kept, "kept", {"n": 1}),
+        (Shelf().again, "find", None),
+        (Static(), "Static", {"n": 1}),
+        (OfClass(), "OfClass", {"n": 1}),
+        (Anything(), "Anything", {"n": 1}),
         (traced(plain), "plain", None),
+        (traced(Shelf().find), "find", {"n": 1}),
         (functools.partial(keyed, "secret"), "keyed", {"n": 1, "used": "secret"}),
         (functools.partial(keyed, key="secret"), "keyed", {"n": 1, "used": "secret"}),
         (functools.update_wrapper(functools.partial(keyed, key="secret"), keyed), "keyed", {"n": 1, "used": "secret"}),
@@ -464,6 +518,21 @@ def test_whatever_can_be_called_is_called_with_what_is_left_to_the_model(
     assert query == "x"
     wanted: dict[str, Any] = expected or {}
     assert {key: more[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("function", "doc"),
+    [
+        (functools.partial(keyed, "secret"), "Look by key."),
+        (functools.partial(functools.partial(keyed, "secret"), n=1), "Look by key."),
+        (functools.partial(Shelf()), "Look on the shelf."),
+        (functools.partial(chosen, 1), "Choose."),
+        (functools.partial(plain), ""),
+    ],
+)
+def test_a_model_is_told_what_a_partial_does(function: Any, doc: str) -> None:
+    """Not what `partial` is."""
+    assert FunctionTool(function).description == doc
 
 
 CONTEXTS = [
@@ -547,6 +616,10 @@ class Connection:
         (FunctionTool(unnamed), r"parameter '\*values' takes arguments without names"),
         (tool_of(Literal["a", b"b"]), r"parameter 'x' .*JSON has no bytes"),
         (FunctionTool(Shelf.find), r"Shelf.find is a method without its object.*: Shelf\(\).find"),
+        (FunctionTool(chosen), r"chooses by the type of its first argument .*; write a function around it"),
+        (FunctionTool(functools.partial(chosen, n=2)), r"chooses by the type of its first argument"),
+        (FunctionTool(Shelf().chosen), r"chooses by the type of its first argument"),
+        (FunctionTool(renaming(plain)), r"its decorator takes no argument 'query'"),
         (FunctionTool(overlapping), r"tool 'overlapping' .*overlaps with parameter 'lang'"),
     ],
 )

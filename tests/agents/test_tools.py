@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections.abc import AsyncGenerator, Callable
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -12,6 +13,7 @@ import pytest
 from pydantic import BaseModel, Field
 from temporalio.common import RetryPolicy
 
+from perdure.agents.expiry import AnswerError, AnswerWith, OnExpiry
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool, State, ToolContext, exit_loop, transfer_to_agent
 from perdure.errors import DefinitionError, InvalidArguments
 from perdure.journal.events import EventActions, ToolConfirmation
@@ -409,3 +411,34 @@ def test_an_at_most_once_tool_has_one_attempt_and_alone_may_reconcile() -> None:
             FunctionTool(anything, at_most_once=True, retry=RetryPolicy(maximum_attempts=attempts))
     with pytest.raises(DefinitionError, match="'anything': reconcile is for a tool that runs at most once"):
         FunctionTool(anything, reconcile=look_up)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ({"when": date(2026, 1, 2), 1: b"\xff"}, {"when": "2026-01-02", "1": "_w=="}),
+        (math.nan, "NaN"),
+        ([math.inf, {"a": -math.inf}], ["Infinity", {"a": "-Infinity"}]),
+        (Address(city="Bern"), {"city": "Bern", "zip_code": None}),
+    ],
+)
+def test_the_value_of_a_deadline_is_written_as_a_result_is(value: Any, plain: Any) -> None:
+    """As it stands in a plan, so that no number of it becomes null on the way."""
+    tool = LongRunningFunctionTool(search, expires_in=timedelta(days=1), on_expiry=AnswerWith(value))
+    expiry = ToolPlan.model_validate_json(tool.plan().model_dump_json()).expiry
+    assert expiry is not None
+    assert expiry.answer == plain
+
+
+@pytest.mark.parametrize(
+    ("on_expiry", "message"),
+    [
+        (AnswerWith("\ud83d"), "the value of AnswerWith is no JSON: it has a text with half of a character"),
+        (AnswerWith({"a": [object()]}), r"AnswerWith is no JSON: at \['a'\]\[0\] it is an object of type object"),
+        (AnswerWith({1: 1, "1": 2}), "AnswerWith is no JSON: it has two keys that are '1' as texts"),
+        (AnswerError("\ud83d"), "the value of AnswerError is no JSON"),
+    ],
+)
+def test_a_deadline_whose_value_is_no_json_is_refused(on_expiry: OnExpiry, message: str) -> None:
+    with pytest.raises(DefinitionError, match=f"tool 'search': .*{message}"):
+        LongRunningFunctionTool(search, expires_in=timedelta(days=1), on_expiry=on_expiry)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from google.genai import types
+from pydantic import Field
 
 from perdure.agents.custom import BaseAgent, InvocationContext, ReadonlyContext
 from perdure.agents.definitions import (
@@ -24,6 +26,9 @@ from perdure.errors import DefinitionError, DefinitionWarning
 from perdure.journal.events import Event
 from perdure.models.scripted import ScriptedModel
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, ParallelNode, Plan, SequentialNode
+
+HALF = "\ud83d"
+"""Of a pair of surrogates: no JSON has it."""
 
 
 class Relay(BaseAgent):
@@ -53,6 +58,11 @@ class Odd(SequentialAgent):
 
 
 def search(query: str) -> str:
+    """Search."""
+    return query
+
+
+def described(query: Annotated[str, Field(description=HALF)]) -> str:
     """Search."""
     return query
 
@@ -215,6 +225,17 @@ def circle() -> BaseAgent:
         (
             lambda: llm("root", generate_content_config=types.GenerateContentConfig(response_schema=Event)),
             r"agent 'root': generate_content_config cannot be written as JSON",
+        ),
+        (lambda: llm("root", instruction=f"Hi {HALF}"), r"agent 'root': instruction has half of a character"),
+        (lambda: llm("root", llm("leaf", output_key=HALF)), r"agent 'leaf': output_key has half of a character"),
+        (lambda: llm("root", tools=[described]), r"agent 'root': tools\[0\]\.declaration\..*\.description has half of"),
+        (
+            lambda: llm("root", generate_content_config=types.GenerateContentConfig(temperature=math.nan)),
+            r"agent 'root': generate_content_config.temperature has the number nan",
+        ),
+        (
+            lambda: llm("root", generate_content_config=types.GenerateContentConfig(labels={"a": HALF})),
+            r"agent 'root': generate_content_config.labels.a has half of a character",
         ),
         (lambda: Relay(name="relay", helper=llm("x")), r"'relay' holds agent 'x' in its field 'helper'"),
         (lambda: Relay(name="relay", helpers={"a": [llm("x")]}), r"'relay' holds agent 'x' in its field 'helpers'"),

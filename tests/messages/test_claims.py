@@ -8,7 +8,9 @@ from perdure.journal.entries import payload_size
 from perdure.messages.claims import Claim, ClaimInput, ClaimResult, Claims, ClaimsInput, claims_id
 
 
-def ask(claims: Claims, key: str, run: str = "r1", known: tuple[str, ...] | None = None, **fields: str) -> ClaimResult:
+def ask(
+    claims: Claims, key: str, run: str = "r1", known: tuple[str, ...] | None = None, **fields: str | bool
+) -> ClaimResult:
     given = {"tool": "pay", "args": "x", "token": f"{run}/{key}", "key": key, "at": float(len(claims)), **fields}
     return claims.claim(ClaimInput(claim=Claim.model_validate(given), run_id=run, known=known))
 
@@ -54,6 +56,16 @@ def test_a_run_that_lacks_a_start_is_told_of_it_once(carried: bool) -> None:
     assert ask(claims, "s", "r3", ("n", "o", "p", "q")).verdict == "first"
     assert ask(claims, "t", "r3", tool="book") == ClaimResult(verdict="lost", key="c", at=2.0)
     assert ask(claims, "u", "r4", ("a", "b", "c"), args="3") == ClaimResult(verdict="lost", key="q", at=6.0)
+
+
+@pytest.mark.parametrize("start", ["", "approved", "approved/authorized"])
+def test_who_approves_a_call_is_told_of_a_lost_start_and_who_repeats_it_was(start: str) -> None:
+    """An approval is asked for each call; it says nothing of one that the log has lost."""
+    claims = Claims(ClaimsInput())
+    assert ask(claims, "a", start=start).verdict == "first"
+    assert ask(claims, "b", "r2", (), start=start).verdict == "lost"
+    assert ask(claims, "b", "r2", start=f"{start}/q/1", again=True, token="b").verdict == "first"
+    assert ask(claims, "c", "r3", (), start=f"{start}/q/2", again=True).verdict == "first"
 
 
 def test_a_run_that_another_has_taken_the_place_of_starts_nothing() -> None:

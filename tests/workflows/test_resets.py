@@ -11,10 +11,12 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError
 
-from perdure.agents import FunctionTool, ToolContext
+from perdure.agents import AgentTool, FunctionTool, ParallelAgent, ToolContext
+from perdure.agents.custom import BaseAgent
+from perdure.client import Runner
 from perdure.journal.events import REQUEST_RECONCILE, USER, Event, user_content
 from perdure.messages.claims import claims_id
-from perdure.messages.session import InvocationView
+from perdure.messages.session import InvocationView, Trial
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.rules.in_doubt import Reconciled
@@ -152,6 +154,63 @@ async def test_no_reset_starts_a_call_a_second_time(
         found = await asyncio.gather(*(check(*point) for point in await each_point(first, prepare)))
     assert len(found) >= 4 * messages
     assert any("{'paid': 'before'}" in told for told in found)
+
+
+def _alone(tool: FunctionTool) -> BaseAgent:
+    return agent("clerk", OwnIds(SCRIPT), [tool])
+
+
+def _in_a_tool(tool: FunctionTool) -> BaseAgent:
+    inner = agent("inner", OwnIds([calls("pay", amount=5), text("paid")]), [tool])
+    return agent("clerk", [calls("inner", request="pay"), text("done")], [AgentTool(inner)])
+
+
+def _beside_another(tool: FunctionTool) -> BaseAgent:
+    other = agent("other", [calls("look"), text("looked")], [named(lambda: "seen", "look")])
+    return ParallelAgent(name="both", sub_agents=[agent("clerk", OwnIds(SCRIPT), [tool]), other])
+
+
+PLACES: dict[str, tuple[Callable[[FunctionTool], BaseAgent], dict[str, Any]]] = {
+    "in an agent that a tool runs": (_in_a_tool, {}),
+    "in one of two agents at once": (_beside_another, {}),
+    "behind a person's word": (_alone, {"require_confirmation": True}),
+    "in runs of a few steps": (_alone, {}),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_no_reset_starts_a_call_again_wherever_its_tool_stands(client: Client, app_name: str, place: str) -> None:
+    """A reset may begin with the first of many runs, too, whose journal knows nothing of what came later."""
+    made, options = PLACES[place]
+    effects = Effects()
+    app = make_app(app_name, made(effects.tool(**options)))
+    trial = Trial(steps_per_run=1 if "runs" in place else None)
+
+    async def through(user: User, statuses: list[str]) -> None:
+        while "waiting" in statuses:
+            for name, call_id in (await user.pending()).items():
+                happened = {"happened": True, "result": {"paid": "before"}}
+                await user.answered({call_id: happened if name == REQUEST_RECONCILE else {"confirmed": True}})
+            statuses = await at_rest(user)
+        assert set(statuses) == {"finished"}
+
+    async def prepare(user: User) -> None:
+        user.runner = Runner(app_name, client, trial=trial)
+        await through(user, [(await user.run("a")).status])
+
+    async def check(user: User, run_id: str, event: int) -> None:
+        session = str(user.who["session_id"])
+        assert effects.of(session) == 1
+        first = (await user.histories())[0]
+        task = next(each.event_id for each in first.events if each.HasField("workflow_task_completed_event_attributes"))
+        oldest = first.events[0].workflow_execution_started_event_attributes.original_execution_run_id
+        await reset(user, *((oldest, task) if "runs" in place else (run_id, event)))
+        await through(user, await at_rest(user))
+        assert effects.of(session) == 1, event
+
+    async with serving(client, app) as first:
+        found = await each_point(first, prepare)
+        await asyncio.gather(*(check(*point) for point in found))
 
 
 async def test_an_answer_that_a_reset_brings_again_starts_nothing(client: Client, app_name: str) -> None:

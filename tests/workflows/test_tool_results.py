@@ -59,6 +59,16 @@ class _Broken(Mapping[str, Any]):
         return 1
 
 
+class _Classless:
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("it has no class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None:
+        raise AttributeError
+
+
 def _cycle() -> Any:
     ring: list[Any] = []
     ring.append(ring)
@@ -102,6 +112,7 @@ ODD_RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "equal keys": (lambda: {1: 1, "1": 2}, "two keys that are '1' as texts"),
     "cycle": (_cycle, "holds itself"),
     "half a character": (lambda: _HALF, "half of a character"),
+    "without a class": (_Classless, "cannot be read: RuntimeError: it has no class"),
     "broken": (_Broken, "RuntimeError: the connection is closed"),
     "broken iterator": (lambda: map(int, ["x"]), "cannot be read: ValueError"),
     "iterator of another function": (_nothing_more, "RuntimeError: the cursor is closed"),
@@ -117,6 +128,15 @@ ODD_WRITES: dict[str, tuple[Callable[[ToolContext], Any], str]] = {
     "state that is none": (_set_action("state_delta", [1]), "no mapping, but list"),
     "an action of another type": (_set_action("transfer_to_agent", {"a": 1}), "transfer_to_agent was not kept"),
     "an action of an object": (_set_action("agent_state", object()), "agent_state was not kept"),
+    **{
+        f"the session's {name}": (_set_action(name, value), f"{name} was not kept: it is the session's to say")
+        for name, value in (
+            ("agent_state", {"current_sub_agent": "b"}),
+            ("end_of_agent", True),
+            ("compaction", {"a": 1}),
+            ("rewind_before_invocation_id", "e-1"),
+        )
+    },
     "an artifact's version": (_put_into("artifact_delta", "a.txt", "latest"), "artifact_delta was not kept"),
     "an artifact that nobody awaited": (_forget, "artifact 'map.png' was not saved"),
 }

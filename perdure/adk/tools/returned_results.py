@@ -13,9 +13,9 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk.events import actions_of, plain_state
 from perdure.adk.tools.agent_tools import restore
+from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.journal.entries import payload_size
 from perdure.journal.tool_output import ToolOutput
-from perdure.steps.plain_values import NotPlain, to_plain
 
 MAX_KEPT_BYTES = 200_000
 """What is kept travels in the error of the step, beside what that says."""

@@ -13,9 +13,9 @@ from google.genai import types
 
 from perdure.adk.events import plain_state
 from perdure.adk.session_service import StepSession
+from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.journal.tool_output import ToolOutput
 from perdure.rules.tool_responses import told_beside
-from perdure.steps.plain_values import NotPlain, to_plain
 from perdure.steps.tool_results import cannot_be_told
 
 __all__ = ["as_result", "make_plain"]

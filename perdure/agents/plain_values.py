@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import email.message
 import functools
-import io
+import http.cookies
 import math
 import operator
 from collections import UserString, deque
@@ -21,6 +22,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from perdure.agents.model_dumps import OneName, dump, is_model
 from perdure.journal.nesting import MAX_LEVELS
 
 _T = TypeVar("_T")
@@ -37,6 +39,10 @@ _REMEDY = "return plain data, such as texts, numbers, lists and dictionaries, or
 _SEQUENCES = (Sequence, Set, deque, KeysView, ValuesView, ItemsView)
 _IN_MEMORY = (list, tuple, set, frozenset, deque)
 _PATH_LENGTH = 200
+
+_ELEMENT = ("tag", "attrib", "text", "tail", "__len__")
+"""Of the standard library's elements, and of those of others that are like them: a list of their children alone."""
+_READERS = ("readline", "iter_content")
 
 
 class NotPlain(ValueError):
@@ -118,8 +124,9 @@ class _Writer:
 
     def _object(self, value: Any) -> Any:
         kind = cast("type[Any]", type(value))
-        if hasattr(kind, "__pydantic_serializer__"):
+        if is_model(kind):
             return self._model(value)
+        self._check_holds_all(value, kind)
         if isinstance(value, Mapping):
             items = cast(Mapping[Any, Any], value).items()
             return self._items(items if isinstance(value, dict) else self._bounded(items))
@@ -131,11 +138,20 @@ class _Writer:
             return self._items(
                 (field.name, getattr(cast(Any, value), field.name)) for field in dataclasses.fields(kind)
             )
-        if isinstance(value, io.IOBase):
-            self.refuse("is an open file; return what it holds")
         if isinstance(value, Iterator):
             return self._list(self._bounded(cast(Iterator[Any], value)))
         return self._other(value, kind)
+
+    def _check_holds_all(self, value: Any, kind: type[Any]) -> None:
+        """Refuse what looks like a mapping or a list, and has its content elsewhere."""
+        if isinstance(value, email.message.Message) and value.get_payload():
+            self.refuse("is an e-mail, of which a mapping is the headers alone; return its text, value.as_string()")
+        if isinstance(value, http.cookies.Morsel):
+            self.refuse("is a cookie, of which a mapping is the attributes alone; return its value")
+        if all(hasattr(kind, name) for name in _ELEMENT):
+            self.refuse("is an XML element; return its text, as xml.etree.ElementTree.tostring(…, 'unicode') writes it")
+        if any(hasattr(kind, name) for name in _READERS):
+            self.refuse("is an open file, or a response that is read like one; return what it holds")
 
     def _items(self, items: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
         written: dict[str, Any] = {}
@@ -177,15 +193,10 @@ class _Writer:
 
     def _model(self, value: Any) -> Any:
         """Write a pydantic model, or pydantic's dataclass, by its own serializer."""
-        serializer = cast(Any, type(value)).__pydantic_serializer__
-        config: Mapping[str, Any] = getattr(value, "model_config", {})
-        # As Python values: pydantic's JSON has bytes as UTF-8 where they happen to be that, and drops equal keys.
-        dumped: Any = serializer.to_python(value, mode="python", by_alias=True)
-        if _entries(dumped) < _entries(serializer.to_python(value, mode="python", by_alias=False)):
+        try:
+            dumped = dump(value, self.write)
+        except OneName:
             self.refuse("has two fields that are written under one name; give each an alias of its own")
-        if "ser_json_bytes" in config or not _loses(dumped):
-            written: Any = serializer.to_python(value, mode="json", by_alias=True, fallback=self.write)
-            dumped = _with_numbers(written, dumped)
         if isinstance(dumped, dict):
             return self._items(cast("dict[Any, Any]", dumped).items())
         return self.write(dumped)
@@ -246,42 +257,6 @@ def _as_sequence(value: Any, kind: type[Any]) -> Iterator[Any] | None:
     if hasattr(kind, "__len__") and hasattr(kind, "__getitem__"):
         return (value[index] for index in range(len(value)))
     return iter(value) if hasattr(kind, "__iter__") else None
-
-
-def _loses(dumped: Any) -> bool:
-    """Return whether pydantic's JSON of a model would depend on bytes' values, or keep one of two keys."""
-    if isinstance(dumped, bytes | bytearray):
-        return True
-    if isinstance(dumped, Mapping):
-        items = cast(Mapping[Any, Any], dumped)
-        texts = {key if isinstance(key, str) else str(key) for key in items}
-        return len(texts) < len(items) or any(map(_loses, items.values()))
-    if isinstance(dumped, list | tuple | set | frozenset | deque):
-        return any(map(_loses, cast(Iterable[Any], dumped)))
-    return False
-
-
-def _entries(dumped: Any) -> int:
-    """Return how many entries the mappings of a dumped model have; of two with one name pydantic keeps the last."""
-    if isinstance(dumped, Mapping):
-        items = cast(Mapping[Any, Any], dumped)
-        return len(items) + sum(map(_entries, items.values()))
-    return sum(map(_entries, cast(Iterable[Any], dumped))) if isinstance(dumped, _IN_MEMORY) else 0
-
-
-def _with_numbers(written: Any, dumped: Any) -> Any:
-    """Return pydantic's JSON of a model with the numbers that it has as null, where it knows no type of a field."""
-    if written is None:
-        return dumped if isinstance(dumped, float) and not math.isfinite(dumped) else None
-    if isinstance(written, dict) and isinstance(dumped, Mapping):
-        found, values = cast("dict[Any, Any]", written), cast(Mapping[Any, Any], dumped).values()
-        if len(found) == len(values):
-            return {key: _with_numbers(one, other) for (key, one), other in zip(found.items(), values, strict=True)}
-    elif isinstance(written, list) and isinstance(dumped, _IN_MEMORY):
-        items, others = cast("list[Any]", written), cast("Sequence[Any]", dumped)
-        if len(items) == len(others):
-            return [_with_numbers(one, other) for one, other in zip(items, others, strict=True)]
-    return cast(Any, written)
 
 
 def _is_plain(value: Any) -> bool:

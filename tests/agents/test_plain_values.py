@@ -7,7 +7,10 @@ import collections
 import dataclasses
 import datetime
 import decimal
+import email
 import enum
+import http.client
+import http.cookies
 import io
 import ipaddress
 import itertools
@@ -21,14 +24,17 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import Mock
+from xml.dom import minidom
+from xml.etree import ElementTree
 
 import pydantic
+import pydantic.dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
-from perdure.steps.plain_values import MAX_ITEMS, NotPlain, to_plain
+from perdure.agents.plain_values import MAX_ITEMS, NotPlain, to_plain
 
 _HALF = "\ud83d"
 
@@ -187,9 +193,87 @@ class _EndlessKeys:
         return key
 
 
+class _Told(pydantic.BaseModel):
+    """Calls of its serializers are counted."""
+
+    calls: typing.ClassVar[list[str]] = []
+    more: Any = None
+
+    @pydantic.computed_field
+    @property
+    def seen(self) -> int:
+        _Told.calls.append("computed")
+        return 1
+
+
+class _Always(_Told):
+    @pydantic.model_serializer
+    def _write(self) -> dict[Any, Any]:
+        _Told.calls.append("always")
+        return {"raw": b"\xff", "mean": math.nan, 1: self.more}
+
+
+class _Wrapped(_Told):
+    @pydantic.model_serializer(mode="wrap")
+    def _write(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        _Told.calls.append("wrapped")
+        return {"all": handler(self)}
+
+
+class _ForJson(_Told):
+    @pydantic.model_serializer(when_used="json")
+    def _write(self) -> str:
+        _Told.calls.append("json")
+        return "for JSON"
+
+
+class _ByMode(_Told):
+    @pydantic.field_serializer("more")
+    def _write(self, more: Any, info: pydantic.FieldSerializationInfo) -> Any:
+        _Told.calls.append(info.mode)
+        return more
+
+
+@pydantic.dataclasses.dataclass
+class _ToldToo:
+    more: Any
+
+    @pydantic.field_serializer("more")
+    def _write(self, more: Any) -> Any:
+        _Told.calls.append("field")
+        return more
+
+
 class _Hex(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(ser_json_bytes="hex")
     raw: bytes
+
+
+class _Likewise:
+    """As lxml's elements."""
+
+    tag = text = tail = "a"
+    attrib: typing.ClassVar[dict[str, str]] = {}
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError
+
+
+class _Response:
+    """As of the library requests: it gives its bytes in pieces, without its status."""
+
+    def iter_content(self) -> Iterator[bytes]:
+        yield b"piece"
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.iter_content()
+
+
+def _headers() -> http.client.HTTPMessage:
+    return http.client.parse_headers(io.BytesIO(b"Retry-After: 3\r\n\r\n"))
 
 
 def _row() -> sqlite3.Row:
@@ -256,6 +340,7 @@ TABLE: dict[str, tuple[Any, Any]] = {
     "text of a class": (collections.UserString("abc"), "abc"),
     "model with serializers": (_Custom(when=_DAY), {"when": "day 2", "secret": "**********"}),
     "model that says how": (_Hex(raw=b"\xff"), {"raw": "ff"}),
+    "headers of a response": (_headers(), {"Retry-After": "3"}),
     "dates": ([_TIME, _DAY, datetime.timedelta(hours=1)], ["2026-01-02T03:04:00Z", "2026-01-02", "PT1H"]),
     "decimal": (decimal.Decimal("1.20"), "1.20"),
     "path": (pathlib.PurePosixPath("/a/b"), "/a/b"),
@@ -300,6 +385,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "exception": (ValueError("x"), "of type ValueError"),
     "mock": (Mock(), "of type Mock"),
     "file": ([io.StringIO("a")], r"at \[0\] it is an open file"),
+    "element": ([ElementTree.fromstring("<a>1<b/></a>")], r"at \[0\] it is an XML element; return its text"),
+    "element of another library": (_Likewise(), "it is an XML element"),
+    "tree": (ElementTree.ElementTree(ElementTree.fromstring("<a>1</a>")), "of type ElementTree"),
+    "document": (minidom.parseString("<a>1</a>"), "of type Document"),
+    "e-mail": (email.message_from_string("To: ann\n\nHello"), "it is an e-mail, .* return its text"),
+    "cookies": (http.cookies.SimpleCookie("a=1"), r"at \['a'\] it is a cookie"),
+    "response that is read": (_Response(), "it is an open file, or a response"),
     "equal keys": ({"a": {1: 1, "1": 2}}, r"at \['a'\] it has two keys that are '1' as texts"),
     "equal keys in a model": (_Model(more={True: 1, "true": 2}), "two keys that are 'true'"),
     "key of an object": ({object(): 1}, "it has a key of type object"),
@@ -310,6 +402,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "key that Python reads no more": ({10**5000: 1}, "it has a key of type int"),
     "half a character": ({"a": _HALF}, r"at \['a'\] it has a text with half of a character"),
     "half a character as a key": ({_HALF: 1}, "half of a character"),
+    "half a character as a key in a model": (_ByMode(more={_HALF: 1}), "half of a character"),
     "cycle": (_cycle(), "holds itself"),
     "cycle through a model": (_model_cycle(), "holds itself"),
     "too deep": (_nested(10_000), "more than 150 lists and objects within each other"),
@@ -329,6 +422,26 @@ def test_what_json_cannot_hold_is_refused_with_its_place(name: str) -> None:
     value, message = REFUSED[name]
     with pytest.raises(NotPlain, match=message):
         to_plain(value)
+
+
+ONCE: dict[str, tuple[Any, Any, list[str]]] = {
+    "computed": (_Told(more=b"\xff"), {"more": "_w==", "seen": 1}, ["computed"]),
+    "always": (_Always(more=1), {"raw": "_w==", "mean": "NaN", "1": 1}, ["always"]),
+    "wrapped": (_Wrapped(more=b"\xff"), {"all": {"more": "_w==", "seen": 1}}, ["wrapped", "computed"]),
+    "for json": (_ForJson(more=1), "for JSON", ["json"]),
+    "by mode": (_ByMode(more=1), {"more": 1, "seen": 1}, ["json", "computed"]),
+    "for json, within another": (_Told(more=[_ForJson()]), {"more": ["for JSON"], "seen": 1}, ["json", "computed"]),
+    "dataclass": (_ToldToo(more=math.inf), {"more": "Infinity"}, ["field"]),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_a_model_is_written_once(name: str) -> None:
+    """Its serializers and properties are a user's code, which may cost, or count."""
+    value, expected, calls = ONCE[name]
+    _Told.calls.clear()
+    assert to_plain(value) == expected
+    assert _Told.calls == calls
 
 
 _LEAVES = (
