@@ -238,7 +238,8 @@ class SessionCalls:
             asked = time.monotonic()
             try:
                 query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
-                answer = await self._patiently(query, handle.id)
+                async with asyncio.timeout(self._outage.patience):
+                    answer = await self._patiently(query, handle.id)
                 self._outage.is_over()
                 return answer
             except WorkflowQueryFailedError as error:
@@ -259,6 +260,8 @@ class SessionCalls:
                     raise
                 condition = None
                 continue
+            except TimeoutError:
+                self._outage.lasts(asked)
             except RPCError as error:
                 stuck = await self._stuck(handle.id, error)
                 if stuck is not None:

@@ -7,7 +7,7 @@ import time
 from perdure.errors import ConnectionFailed
 from perdure.logs import get_logger
 
-_AWAY = 15.0
+_AWAY = 25.0
 """Seconds. Temporal's client has asked for some ten of them again by itself by the time that it says so."""
 
 _logger = get_logger("perdure.client")
@@ -24,6 +24,11 @@ class Outage:
     def is_over(self) -> None:
         """Note that the server has answered."""
         self._since = None
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds for which the next request may still be waited for; `None` while the server answers."""
+        return None if self._since is None else max(0.0, self._since + _AWAY - time.monotonic())
 
     def lasts(self, asked: float) -> None:
         """Note that a request has failed since the server is away.

@@ -48,7 +48,7 @@ async def check_unharmed(user: User) -> None:
         (SEND_MESSAGE, {"content": {"parts": TEXTS["content"]["parts"][: MAX_PARTS + 1]}}, "1,001 parts"),
         (SEND_MESSAGE, {"content": {"parts": [{"text": "x"}]}, "state_delta": KEYS}, "10,001 keys"),
         (SEND_MESSAGE, LISTS, "lists and objects"),
-        (SEND_MESSAGE, ["no", "message"], "is no MessageInput"),
+        (SEND_MESSAGE, ["no", "message"], "a message is "),
         (RESPOND, ANSWERS, "lists and objects"),
         (RESPOND, {"content": {"parts": ANSWERS["content"]["parts"][:2_000]}}, "2,000 parts"),
         (CHANGE_STATE, {"state_delta": KEYS, "request_id": "r"}, "10,001 keys"),

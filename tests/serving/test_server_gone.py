@@ -65,7 +65,7 @@ async def test_workers_and_commands_say_so_once_and_end_and_the_api_waits(place:
     gone = time.monotonic()
     said = {name: await process.read_until(ENDED) for name, process in (("worker", worker), ("run", run))}
     assert [await worker.ended(), await run.ended()] == [69, 69]
-    assert time.monotonic() - gone < 45, "on a busy machine"
+    assert time.monotonic() - gone < 50, "on a busy machine"
     told_by_api = await api.read_until(GONE)
     for name, output in (*said.items(), ("api", told_by_api)):
         assert output.count(GONE) == 1, (name, output)

@@ -43,7 +43,7 @@ async def agent_card(app_name: Segment, request: Request, backend: BackendOf) ->
 
 
 @router.post("")
-@router.post("/")
+@router.post("/", name="ask_with_slash")
 async def ask(
     app_name: Segment, request: Request, backend: BackendOf, identity: IdentityOf, standing: StandingOf, user: UserOf
 ) -> Response:
