@@ -22,7 +22,7 @@ LONG = os.environ.get("PERDURE_PROVE") == "long"
 CONFIG = ProofConfig(at_once=4, most_cuts=None if LONG else 4)
 """Cut points of a mode that are tried of each tree, spread evenly; the long profile has all."""
 PROFILE = settings(
-    max_examples=150 if LONG else 4,
+    max_examples=150 if LONG else 3,
     deadline=None,
     derandomize=not LONG,
     # Each example takes seconds, so it is not made smaller.
