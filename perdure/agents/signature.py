@@ -211,9 +211,15 @@ def _parameters(function: Callable[..., Any], where: str) -> Mapping[str, inspec
 
 
 def _unbound_call(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function, or an object's `__call__` without a `self`, which `inspect` would leave out all the same."""
+    """Return a function, or an object's `__call__`.
+
+    `inspect` would leave out the first parameter of one without a `self`, and from Python 3.13 on asks the object for a
+    signature, which one with a `__getattr__` for everything has.
+    """
     call = inspect.getattr_static(type(function), "__call__", None)
-    return function.__call__ if isinstance(call, staticmethod | classmethod) else function
+    told = any(inspect.getattr_static(function, name, None) is not None for name in ("__signature__", "__wrapped__"))
+    own = isinstance(call, staticmethod | classmethod) or (inspect.isfunction(call) and not told)
+    return function.__call__ if own else function
 
 
 def _target(function: Callable[..., Any]) -> Any:
