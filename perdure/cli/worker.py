@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from perdure.notices.settings import NoticeSettings
 
 
+_NAMED = 5
+"""Steps that are named of those that an end waits for."""
+
+
 def worker_options(command: Command) -> Command:
     """Give a command the options of a worker; `worker_config` reads them."""
     options: list[Callable[[Command], Command]] = [
@@ -136,10 +140,6 @@ def what_ends(grace: timedelta) -> str:
     steps = steps_at_work()
     named = ", ".join(steps[:_NAMED]) + (f" and {len(steps) - _NAMED} more" if len(steps) > _NAMED else "")
     return f"; waits up to {grace.total_seconds():g} s for {named}" if steps else ""
-
-
-_NAMED = 5
-"""Steps that are named."""
 
 
 def check_worker(options: dict[str, Any]) -> None:

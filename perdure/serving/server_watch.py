@@ -6,20 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
-from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from perdure.errors import ConnectionFailed
 from perdure.logs import get_logger
+from perdure.serving.health import Pulse
 
 _EACH = 5.0
 _SOON = 1.0
 """Seconds between two looks, while all is well and while it is not."""
-
-_TIMEOUT = timedelta(seconds=3)
 
 PATIENCE = 15.0
 """Seconds that the server may be away before a worker ends: with ten for what runs to end, within half a minute."""
@@ -54,20 +50,17 @@ async def server_watched(client: Client, gone: Callable[[], None] | None = None)
 
 async def _watch(client: Client, gone: Callable[[], None] | None) -> float:
     """Return for how long the server has been away, when `gone` has been called."""
-    since: float | None = None
+    pulse, since = Pulse(client, writes=None), None
     while True:
         await asyncio.sleep(_EACH if since is None else _SOON)
         asked = time.monotonic()
-        try:
-            await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_TIMEOUT)
-        except RPCError:
-            if since is None:
-                since = asked
-                _logger.error(f"Temporal does not answer at {_target(client)}; asking again")
-        else:
-            if since is not None:
-                _logger.warning(f"Temporal answers again at {_target(client)}")
+        answers = await pulse.beats()
+        if not answers and since is None:
+            since = asked
+            _logger.error(f"Temporal does not answer at {_target(client)}; asking again")
+        elif answers and since is not None:
             since = None
+            _logger.warning(f"Temporal answers again at {_target(client)}")
         away = time.monotonic() - since if since is not None else 0.0
         if gone is not None and away >= PATIENCE:
             gone()

@@ -260,13 +260,8 @@ class SessionCalls:
                     raise
                 condition = None
                 continue
-            except TimeoutError:
-                self._outage.lasts(asked)
-            except RPCError as error:
-                stuck = await self._stuck(handle.id, error)
-                if stuck is not None:
-                    raise stuck from error
-                self._check_passing(error, key, asked, told=told)
+            except (RPCError, TimeoutError) as error:
+                await self._check_passing(error, key, asked, told=told)
                 told = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
@@ -294,12 +289,21 @@ class SessionCalls:
         is_refused = error.status == RPCStatusCode.FAILED_PRECONDITION
         return await why_stuck(self._client, workflow_id) if is_refused else None
 
-    def _check_passing(self, error: RPCError, key: SessionKey, asked: float, *, told: bool) -> None:
+    async def _check_passing(
+        self, error: RPCError | TimeoutError, key: SessionKey, asked: float, *, told: bool
+    ) -> None:
         """Raise what a query failed with, unless another one may succeed; say why one is needed, unless that is told.
 
         Raises:
             ConnectionFailed: The server is away, and has been for a while.
+            SessionStuck: The session does not go on.
         """
+        if isinstance(error, TimeoutError):
+            self._outage.lasts(asked)
+            return
+        stuck = await self._stuck(key.workflow_id, error)
+        if stuck is not None:
+            raise stuck from error
         if error.status == RPCStatusCode.NOT_FOUND:
             raise missing(key) from error
         if error.status not in _NO_WORKER and not _is_cut_off(error):

@@ -89,9 +89,11 @@ function freshId() {
 // Messages that are on their way, oldest first. The box is free meanwhile: who types goes on.
 const outgoing = [];
 
+const unsaid = () => [...outgoing.map((fields) => fields.get("message")), box.value].filter(Boolean).join("\n");
+
 // What a reload finds in the box.
 function keepDraft() {
-  const text = [...outgoing.map((fields) => fields.get("message")), box.value].filter(Boolean).join("\n");
+  const text = unsaid();
   if (text) sessionStorage.setItem(draft, text);
   else sessionStorage.removeItem(draft);
 }
@@ -125,9 +127,9 @@ async function sendOutgoing() {
 // Sent again as it is, a message is the same message; with more in it, it is another one.
 function takeBack(reason) {
   if (outgoing.length === 1 && !box.value) composer.elements.request_id.value = outgoing[0].get("request_id");
-  keepDraft();
-  box.value = sessionStorage.getItem(draft);
+  box.value = unsaid();
   outgoing.length = 0;
+  keepDraft();
   unsent.textContent = `The message was not sent. ${reason} It is kept here; send it again.`;
   unsent.hidden = false;
 }
