@@ -1,5 +1,8 @@
 """People are told of what waits in google.adk's apps, as in Perdure's own."""
 
+# google.adk 2 calls its composite agents deprecated.
+# pyright: reportDeprecated=false
+
 from __future__ import annotations
 
 import json
