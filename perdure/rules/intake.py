@@ -18,6 +18,7 @@ from perdure.errors import (
     MixedInvocations,
     NotResumable,
     QueueFull,
+    quoted,
 )
 from perdure.journal.credentials import parse_credential, unwrapped
 from perdure.journal.entries import AnswerAccepted, MessageAccepted
@@ -102,7 +103,8 @@ def check_ids(key: SessionKey) -> None:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
         if name in (".", "..") or name.startswith("__"):
             raise InvalidMessage(
-                f"{name!r} is no {what} id: '.', '..' and what begins with two underscores are reserved; take another"
+                f"{quoted(name)} is no {what} id: '.', '..' and what begins with two underscores are reserved; take"
+                " another"
             )
 
 
@@ -204,16 +206,20 @@ def check_answer(projection: Projection, answer: AnswerInput) -> list[Call]:
 def _check_response(projection: Projection, response: types.FunctionResponse) -> Call:
     call = projection.calls.get(response.id or "")
     if call is None:
-        raise CallNotFound(f"the session made no long-running call {response.id!r}; see its pending calls")
+        raise CallNotFound(f"the session made no long-running call {quoted(response.id)}; see its pending calls")
     if call.answer != "open" and not _takes_more(projection, call, response.response or {}):
-        raise CallAnswered(f"call {response.id!r} of {call.pending.name!r} is answered already; the first answer wins")
+        raise CallAnswered(
+            f"call {quoted(response.id)} of {quoted(call.pending.name)} is answered already; the first answer wins"
+        )
     if not projection.takes_answers(call.pending.invocation_id):
         raise CallAnswered(
-            f"call {response.id!r} of {call.pending.name!r} takes no answer any more: invocation"
-            f" {call.pending.invocation_id!r} has finished"
+            f"call {quoted(response.id)} of {quoted(call.pending.name)} takes no answer any more: invocation"
+            f" {quoted(call.pending.invocation_id)} has finished"
         )
     if response.name and response.name != call.pending.name:
-        raise InvalidMessage(f"call {response.id!r} is one of {call.pending.name!r}, not of {response.name!r}")
+        raise InvalidMessage(
+            f"call {quoted(response.id)} is one of {quoted(call.pending.name)}, not of {quoted(response.name)}"
+        )
     if call.pending.name == REQUEST_CONFIRMATION:
         parse_confirmation(response.response or {})
     if call.pending.name == REQUEST_CREDENTIAL:
@@ -260,7 +266,7 @@ def find_invocation(projection: Projection, request: InvocationInput) -> Invocat
     """
     invocation = projection.invocations.get(request.invocation_id)
     if invocation is None:
-        raise InvocationNotFound(f"the session has no invocation {request.invocation_id!r}")
+        raise InvocationNotFound(f"the session has no invocation {quoted(request.invocation_id)}")
     return invocation
 
 
@@ -275,11 +281,11 @@ def check_resume(projection: Projection, request: InvocationInput) -> Invocation
     invocation = find_invocation(projection, request)
     if not projection.is_resumable(invocation):
         raise NotResumable(
-            f"invocation {invocation.id!r} cannot be resumed: the app is not resumable;"
+            f"invocation {quoted(invocation.id)} cannot be resumed: the app is not resumable;"
             " send a new message, or set ResumabilityConfig(is_resumable=True)"
         )
     if invocation.status in ("running", "queued"):
-        raise InvocationRunning(f"invocation {invocation.id!r} is {invocation.status} already; follow it instead")
+        raise InvocationRunning(f"invocation {quoted(invocation.id)} is {invocation.status} already; follow it instead")
     return invocation
 
 
@@ -292,7 +298,7 @@ def check_stop(projection: Projection, request: InvocationInput) -> Invocation:
     """
     invocation = find_invocation(projection, request)
     if invocation.status == "finished":
-        raise InvocationFinished(f"invocation {invocation.id!r} has finished; there is nothing to stop")
+        raise InvocationFinished(f"invocation {quoted(invocation.id)} has finished; there is nothing to stop")
     return invocation
 
 
@@ -325,7 +331,7 @@ def decision(pending: Iterable[PendingCall], call_id: str, *, approve: bool, pay
     """
     name = next((call.name for call in pending if call.id == call_id), REQUEST_CONFIRMATION)
     if name != REQUEST_CONFIRMATION:
-        raise InvalidMessage(f"call {call_id!r} is one of {name!r}, not an approval; give a response")
+        raise InvalidMessage(f"call {quoted(call_id)} is one of {quoted(name)}, not an approval; give a response")
     made: dict[str, Any] = {"confirmed": approve}
     return made if payload is None else {**made, "payload": payload}
 
