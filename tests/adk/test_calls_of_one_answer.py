@@ -206,7 +206,7 @@ ELSEWHERE = {
 
 if MAJOR < 2:
     # Its loop comes to a script's end without waiting once; a model's answer takes its time.
-    ELSEWHERE |= {("agent", kind): "google.adk 1 ends an agent first whose model waits for nothing" for kind in KINDS}
+    ELSEWHERE.update((("agent", kind), "google.adk 1 ends an agent first whose model does not wait") for kind in KINDS)
 
 PAIRS = [kinds for kinds in itertools.product(KINDS, repeat=2) if kinds not in ELSEWHERE]
 
