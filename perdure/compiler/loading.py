@@ -65,6 +65,7 @@ def load_app(target: str) -> AnyApp:
     Raises:
         DefinitionError: Nothing is there, or it is no app. An error of the imported code itself is raised as it is.
     """
+    keep_quiet()
     path = Path(target).resolve()
     if path.is_dir():
         app = _from_folder(path)
@@ -192,7 +193,6 @@ def _import(name: str, folder: Path) -> ModuleType:
     """Import a module with a folder on the module search path, where it stays: the module is imported again later."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    keep_quiet()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

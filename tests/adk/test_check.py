@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +32,8 @@ from perdure.agents.durable import durable
 from perdure.compiler.check.findings import Part
 from perdure.errors import DefinitionError
 from tests.adk.support import agent, make_app, say
+
+_EXAMPLES = Path(__file__).parents[2] / "examples" / "agents"
 
 
 class Custom(BaseAgent):
@@ -319,3 +324,13 @@ def test_callbacks_are_noted_with_their_agent() -> None:
         ("callback", "before_agent_callback of agent 'clerk'"),
         ("callback", "before_model_callback of agent 'clerk'"),
     ]
+
+
+@pytest.mark.parametrize("target", [".", "picker", "picker/agent.py", "picker.agent:app"])
+def test_google_adk_warns_of_nothing_that_perdure_asks_for(target: str) -> None:
+    """However an app is named; without ResumabilityConfig no app is durable."""
+    command = [sys.executable, "-m", "perdure", "check", target]
+    done = subprocess.run(command, cwd=_EXAMPLES, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "picker: 4 durable" in done.stdout
+    assert "ResumabilityConfig" not in done.stderr
