@@ -18,6 +18,7 @@ from perdure.errors import (
     MixedInvocations,
     NotResumable,
     QueueFull,
+    RequestRefused,
     quoted,
 )
 from perdure.journal.credentials import parse_credential, unwrapped
@@ -36,7 +37,7 @@ from perdure.journal.projection import Call, Invocation, Projection, response_in
 from perdure.journal.questions import parse_confirmation, parse_verdict
 from perdure.journal.tasks import OpenTask
 from perdure.messages.keys import SessionKey
-from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
+from perdure.messages.session import FUNCTION_RESPONSE, AnswerInput, InvocationInput, MessageInput
 from perdure.messages.shared_state import StateChangeInput
 from perdure.plan.contents import types
 from perdure.rules.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_json, check_keys
@@ -50,6 +51,9 @@ _SAID_BY_USERS = frozenset(
 
 TOOL_FAILED = "perdure_tool_failed"
 """Key of the metadata of the session's answer to a long-running call whose tool failed."""
+
+MAX_TOLD_SIGNALS = 100
+"""Refused signals of which a run tells by events; somebody may send them without end."""
 
 _EXPIRED = "expired"
 """Key of the metadata of the session's answer to a call at its deadline."""
@@ -351,6 +355,16 @@ def parse_signal(value: Any) -> AnswerInput:
     return AnswerInput(content=types.Content(role="user", parts=parts))
 
 
+def check_signal(name: str, arguments: int) -> None:
+    """Check that a signal is the one that brings answers.
+
+    Raises:
+        InvalidMessage: It is another one, or has not one argument.
+    """
+    if name != FUNCTION_RESPONSE or arguments != 1:
+        raise InvalidMessage(f"the session takes the signal {FUNCTION_RESPONSE} with one argument")
+
+
 def response_part(call_id: str, response: Any, name: str | None = None) -> types.Part:
     """Return the part that answers a call; anything but an object is wrapped."""
     function_response = types.FunctionResponse(id=call_id, name=name, response=wrap_result(response))
@@ -369,8 +383,17 @@ def state_event(change: StateChangeInput, time: float) -> Event:
     )
 
 
-def refused_signal(name: str, why: str, event_id: str, time: float) -> Event:
-    """Return the event that says why a signal was not taken. It has no content, so no model sees it."""
+def refused_signal(name: str, error: Exception, entries: int, time: float) -> Event:
+    """Return the event that says why a signal was not taken. It has no content, so no model sees it.
+
+    Args:
+        name: The signal.
+        error: What its check raised; all but a refusal says that it could not be read.
+        entries: Length of the journal. The id is of that: to draw one would give others to what comes behind it.
+        time: When it came.
+    """
+    why = str(error) if isinstance(error, RequestRefused) else "its argument cannot be read as JSON"
+    event_id = f"signal-{entries}"
     return Event(
         id=event_id,
         timestamp=time,
