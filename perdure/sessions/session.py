@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowQueryRejectedError
+from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -23,7 +22,6 @@ from perdure.errors import (
     InvocationRunning,
     SessionExists,
     SessionNotFound,
-    SessionUnreadable,
 )
 from perdure.journal.credentials import unwrapped
 from perdure.journal.entries import Entry
@@ -65,7 +63,7 @@ from perdure.messages.shared_state import (
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.rules.intake import check_ids, response_part
-from perdure.sessions.calls import SessionCalls, check_sendable, closed_name
+from perdure.sessions.calls import SessionCalls, SessionClosed, check_sendable
 from perdure.sessions.lifecycle import Lifecycle, missing
 from perdure.sessions.listing import ListedSession, listed
 from perdure.sessions.log_reader import LogReader
@@ -79,9 +77,6 @@ from perdure.sessions.transfers import (
     dump_session,
 )
 from perdure.views.explanation import SessionExplanation, explain_session
-
-_PATIENCE = 10.0
-"""Seconds for which a session is asked what it waits for."""
 
 _CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
 
@@ -316,10 +311,10 @@ class Session:
     async def view(self) -> SessionView:
         """Return its state, its invocations and their status."""
         try:
-            return await self._calls.query(self.key, SESSION, result_type=SessionView, closed=False)
-        except WorkflowQueryRejectedError as error:
-            view: SessionView = await self._calls.query(self.key, SESSION, result_type=SessionView, closed=True)
-            return _interrupted(view, f"the session's workflow is {closed_name(error)}")
+            return await self._calls.look(self.key, SESSION, closed=False)
+        except SessionClosed as error:
+            view: SessionView = await self._calls.look(self.key, SESSION)
+            return _interrupted(view, f"the session's workflow is {error}")
 
     async def invocation(self, invocation_id: str) -> InvocationView:
         """Return an invocation."""
@@ -339,9 +334,7 @@ class Session:
         digest = (await self.invocation(invocation_id)).plan
         if digest is None:
             return None
-        view: PlanView = await self._calls.query(
-            self.key, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
-        )
+        view: PlanView = await self._calls.look(self.key, PLAN, PlanInput(digest=digest))
         return view.plan
 
     async def pending(self) -> list[tuple[ListedSession, PendingCall]]:
@@ -352,14 +345,7 @@ class Session:
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise missing(self.key) from error
             raise
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                view: PendingView = await self._calls.query(self.key, PENDING, result_type=PendingView, closed=True)
-        except TimeoutError as error:
-            raise SessionUnreadable(
-                f"session {self.key.session!r} does not answer, so what it waits for cannot be told; start a worker of"
-                f" app {self.key.app!r} and ask again"
-            ) from error
+        view: PendingView = await self._calls.look(self.key, PENDING)
         return [(session, call) for call in sorted(view.calls, key=lambda call: call.since)]
 
     async def effects(self) -> tuple[Effect, ...]:
@@ -374,7 +360,7 @@ class Session:
     async def effects_page(self, since: int) -> EffectsPage:
         """Return a page of the ledger."""
         request = PageInput(since=since)
-        return await self._calls.query(self.key, EFFECTS, request, result_type=EffectsPage, closed=True)
+        return await self._calls.look(self.key, EFFECTS, request)
 
     async def explain(self, *, invocation_id: str | None, since: int, limit: int) -> SessionExplanation:
         """Return what it awaits, why it does not go on, and what a resume would do."""
@@ -382,7 +368,13 @@ class Session:
         projection = fold_journal(await self._transfers.read(self.key))
         closed = None if status in ("running", "continued as new") else status
         return explain_session(
-            projection, self.key, closed=closed, invocation_id=invocation_id, since=since, limit=limit
+            projection,
+            self.key,
+            closed=closed,
+            halted=await self._calls.halted(self.key) if closed is None else None,
+            invocation_id=invocation_id,
+            since=since,
+            limit=limit,
         )
 
     def events(self, *, since: int, follow: bool, streaming: bool) -> AsyncGenerator[Event, None]:

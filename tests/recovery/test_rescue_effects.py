@@ -42,7 +42,7 @@ pytestmark = pytest.mark.server
 
 
 async def take_over(user: User) -> None:
-    await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
+    await Lifecycle(user.client).take_over(SessionKey(user.app, "u", "s"))
 
 
 @pytest.fixture
@@ -344,4 +344,4 @@ async def test_what_a_reconcile_function_knew_is_not_asked_again(client: Client,
 
 async def _reconciled(user: User) -> bool:
     events = (await user.workflow.fetch_history()).events
-    return any(event.HasField("activity_task_completed_event_attributes") for event in events[-4:])
+    return any(event.HasField("activity_task_completed_event_attributes") for event in events[-8:])
