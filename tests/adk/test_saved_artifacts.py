@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from google.adk.agents import BaseAgent
 from google.adk.agents.base_agent import BaseAgentState
+from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.apps.app import App, ResumabilityConfig
 from google.adk.events.event import Event
@@ -183,12 +184,32 @@ def tool() -> Any:
     return agent("root", call("shout", what="roof"), say("done"), tools=[shout])
 
 
+async def note(callback_context: CallbackContext, **_: Any) -> None:
+    await callback_context.save_artifact("seen", text("the same"))
+
+
+def at_once() -> Any:
+    """Return a graph with an agent that works on two things at once, whose callbacks keep the same files."""
+    from google.adk import Workflow
+    from google.adk.workflow import node
+
+    def split() -> list[str]:
+        return ["a", "b"]
+
+    def end(node_input: Any) -> str:
+        return "done"
+
+    callbacks: dict[str, Any] = {"before_agent_callback": note, "before_model_callback": note}
+    helper = node(agent("helper", say("done"), say("done"), **callbacks), parallel_worker=True)
+    return Workflow(name="root", edges=[("START", split, helper, end)])
+
+
 Build = Callable[[], Any]
 
 BUILDS: dict[Build, list[str]] = {custom: [], checkpoints: []}
 """What keeps files, with what a person answers."""
 if MAJOR >= 2:
-    BUILDS.update({nodes: [], rounds: ["again", "again", "good"], tried_again: [], dynamic: [], tool: []})
+    BUILDS.update({nodes: [], rounds: ["again", "again", "good"], tried_again: [], dynamic: [], tool: [], at_once: []})
 
 
 def app_of(build: Build) -> App:
