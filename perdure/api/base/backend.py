@@ -49,6 +49,9 @@ _CHECKED_AT_ONCE = 2
 _APPS_STAY = 15.0
 """Seconds for which the apps that have sessions are not listed again."""
 
+_LOOK_SECONDS = 15.0
+"""How long a page waits for a session at the most."""
+
 _ASK_FOR_WORKERS_AFTER = 2.0
 """Seconds without an answer after which a page asks whether there are workers."""
 
@@ -236,8 +239,8 @@ class Backend:
 
     @asynccontextmanager
     async def patience_of_look(self, app: str) -> AsyncGenerator[None]:
-        """As `patience`, but give up soon where no worker of the app has asked for work of late: a person waits."""
-        async with self.patience() as waiting:
+        """As `patience`, but shorter, since a person waits: and soon where no worker has asked for work of late."""
+        async with asyncio.timeout(min(self.config.patience.total_seconds(), _LOOK_SECONDS)) as waiting:
             watching = asyncio.create_task(self._give_up_unserved(waiting, app))
             try:
                 yield
