@@ -13,7 +13,7 @@ _PACKAGE = "google.genai"
 
 
 def load_types_only() -> None:
-    """Load google-genai's clients only where something asks for them; its types, each when it is used.
+    """Have google-genai's clients loaded only where something asks for them.
 
     The package google.genai imports all of its clients. An app's code finds them nevertheless, however it imports them.
     Nothing of google-genai's is to be loaded before.
@@ -37,5 +37,3 @@ def load_types_only() -> None:
     package.__dict__["__getattr__"] = find
     sys.modules[_PACKAGE] = package
     setattr(sys.modules["google"], "genai", package)  # noqa: B010 -- pyright
-    common = importlib.import_module(f"{_PACKAGE}._common")
-    common.BaseModel.model_config["defer_build"] = True
