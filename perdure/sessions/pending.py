@@ -101,6 +101,8 @@ class WaitingPage:
     """Where the next page begins; `None` behind the last one."""
     unanswered: tuple[ListedSession, ...] = ()
     """Sessions whose worker did not answer, so that their calls are missing."""
+    answering: frozenset[str] = frozenset()
+    """Apps that sessions answered of."""
 
 
 class Silence:
@@ -277,12 +279,14 @@ class _Asker:
         self._apps: dict[str, SessionCalls] = {}
         self._silent: set[str] = set()
         """Apps no worker of which answers."""
+        self._answering: set[str] = set()
         self.found: list[Found] = []
         self._unanswered: list[ListedSession] = []
 
     def page(self, token: str | None = None) -> WaitingPage:
         """Return all that was gathered."""
-        return WaitingPage(tuple(sorted(self.found, key=lambda pair: pair[1].since)), token, tuple(self._unanswered))
+        found = tuple(sorted(self.found, key=lambda pair: pair[1].since))
+        return WaitingPage(found, token, tuple(self._unanswered), frozenset(self._answering))
 
     async def ask(self, sessions: Iterable[ListedSession]) -> None:
         """Gather what sessions wait for, and those that do not answer."""
@@ -303,17 +307,27 @@ class _Asker:
             self._unanswered += sessions
             return
         gate = asyncio.Semaphore(_AT_ONCE)
+        late: list[ListedSession] = []
 
         async def one(session: ListedSession) -> None:
             async with gate:
+                begun_late = self._until - time.monotonic() < self._each / 2
                 calls = None if app in self._silent else await self._ask(session)
-            if calls is None:
-                self._silence.note(session)
-                self._unanswered.append(session)
-            else:
+            if calls is not None:
+                self._answering.add(app)
                 self.found += [(session, call) for call in calls if self._wanted.takes(call, self._now)]
+                return
+            self._unanswered.append(session)
+            if begun_late:
+                late.append(session)
+            else:
+                self._silence.note(session)
 
         await asyncio.gather(*map(one, sessions))
+        if app not in self._answering:
+            # Where others have answered, there was no time for these: the next look asks them.
+            for session in late:
+                self._silence.note(session)
 
     async def _ask(self, session: ListedSession) -> tuple[PendingCall, ...] | None:
         query = self._apps[session.app_name].query(session.key, PENDING, result_type=PendingView, closed=True)

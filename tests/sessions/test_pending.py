@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from perdure.agents import App, FunctionTool
 from perdure.errors import InvalidMessage, SessionUnreadable
-from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, find_waiting
+from perdure.sessions.listing import ListedSession
+from perdure.sessions.pending import (
+    Silence,
+    Wanted,
+    _Asker,  # pyright: ignore[reportPrivateUsage]
+    all_waiting,
+    ask_waiting,
+    find_waiting,
+)
 from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -145,6 +155,34 @@ async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
             assert [session.app_name for session, _ in page.calls] == [app_name]
             assert [session.app_name for session in page.unanswered] == [gone.name, gone.name]
             assert time.monotonic() - began < 30
+
+
+async def test_sessions_for_which_there_was_no_time_are_asked_by_the_next_look(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.sessions.pending._AT_ONCE", 1)
+    ask = _Asker._ask  # pyright: ignore[reportPrivateUsage]
+
+    async def slowly(self: _Asker, session: ListedSession) -> Any:
+        await asyncio.sleep(1)
+        return await ask(self, session)
+
+    async with serving(client, asking(app_name, "pick")) as user:
+        for number in range(6):
+            person = user.other(session_id=str(number))
+            await person.create()
+            await person.run("a")
+        await finds(client, {("u", str(number)) for number in range(6)}, app=app_name)
+        sessions, silence = await user.runner.list_sessions(), Silence()
+        with monkeypatch.context() as patched:
+            patched.setattr(_Asker, "_ask", slowly)
+            page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(seconds=4), silence=silence)
+        assert page.answering == {app_name}
+        assert page.calls
+        assert page.unanswered
+        assert not any(session in silence for session in page.unanswered)
+        page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=silence)
+        assert len(page.calls) == 6
 
 
 async def test_an_app_that_nobody_serves_is_not_waited_for_nor_remembered(client: Client, app_name: str) -> None:

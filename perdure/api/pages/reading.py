@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -68,7 +69,9 @@ class Inbox:
     users: list[str]
     tools: list[str]
     silent: list[str]
-    """Apps some of whose sessions do not answer."""
+    """Apps none of whose sessions answer."""
+    late: dict[str, int]
+    """By app, how many sessions did not answer in time; others of the app did."""
     unasked: int
     """Sessions that wait, too, and are too many to be asked."""
     everybody: bool
@@ -152,6 +155,7 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
     waiting = [session for session in reversed(every) if wanted.may_wait_in(session)]
     asked = waiting[:MOST_ASKED]
     found = await ask_waiting(backend.client, wanted, asked, patience=_PATIENCE, silence=backend.silence)
+    unanswered = Counter(session.app_name for session in found.unanswered)
     return Inbox(
         waiting=await _forms(backend, found.calls[:MOST_CALLS]),
         waiting_count=len(found.calls),
@@ -160,7 +164,8 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
         apps=apps,
         users=sorted({session.user_id for session in every})[:MOST_SESSIONS],
         tools=sorted({tool for session in every for tool in session.pending_tools or ()}),
-        silent=sorted({session.app_name for session in found.unanswered}),
+        silent=sorted(unanswered.keys() - found.answering),
+        late={app: count for app, count in sorted(unanswered.items()) if app in found.answering},
         unasked=len(waiting) - len(asked),
         everybody=backend.access.whose(None) is None,
     )

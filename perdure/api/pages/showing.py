@@ -82,7 +82,7 @@ async def show(
         SessionNotFound: There is none.
     """
     backend, is_chat = look.backend, view == "chat"
-    async with backend.patience():
+    async with backend.patience_of_look(key.app):
         found = await read_session(
             backend,
             look.identity,
@@ -114,7 +114,7 @@ async def show_call(
         SessionNotFound: There is no such session.
         HTTPException: The session has no such call. 404.
     """
-    async with look.backend.patience():
+    async with look.backend.patience_of_look(key.app):
         form = filled_in or await read_call(look.backend, key, call_id)
         entries = await read_past_call(look.backend, key, call_id) if form is None else []
     if form is None and not entries:

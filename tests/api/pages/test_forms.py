@@ -433,11 +433,24 @@ async def test_sessions_without_a_worker_hold_the_inbox_up_once(
     monkeypatch.setattr("perdure.api.pages.reading._PATIENCE", timedelta(seconds=3))
     # Its worker is gone. Both stand in the table of sessions; one of them is asked in vain.
     page = await pages.get(f"/?user={session}")
-    assert f"No worker answers for some sessions of {gone}" in page
+    assert f"No worker answers for sessions of {gone}" in page
     assert page.count(f">{session}</a>") == 3
     began = time.monotonic()
-    assert f"No worker answers for some sessions of {gone}" in await pages.get(f"/?user={session}&app={gone}")
+    assert f"No worker answers for sessions of {gone}" in await pages.get(f"/?user={session}&app={gone}")
     assert time.monotonic() - began < 3
+
+
+async def test_a_page_of_a_session_without_a_worker_says_so_soon(pages: Pages, client: Client) -> None:
+    app, session = f"app_{uuid.uuid4().hex[:12]}", fresh()
+    person = User(client, app, "ann", session)
+    await person.create()
+    began = time.monotonic()
+    for path in ("", "/calls/c"):
+        page = await pages.get(f"/inbox/apps/{app}/users/ann/sessions/{session}{path}", status=503)
+        assert "no worker of the app answers" in page
+    # Of twice thirty.
+    assert time.monotonic() - began < 30
+    await person.workflow.terminate()
 
 
 async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
@@ -468,7 +481,7 @@ async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
             await eventually(told)
             assert "Whether the trip may be booked." not in await pages.get(query)
         page = await pages.get(query)
-        assert f"No worker answers for some sessions of {app}" in page
+        assert f"1 session of {app} did not answer in time" in page
         assert "Whether the trip may be booked." in page
         await stuck.terminate()
 
