@@ -171,6 +171,9 @@ class ToolActivity:
         if call.journal is None:
             return None
         info = activity.info()
+        if not call.reads:
+            self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
+            return None
         snapshot = await self._journals.at(info.workflow_id or "", info.workflow_run_id or "", call.journal)
         return snapshot.within(call.scope)
 

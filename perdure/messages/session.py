@@ -27,6 +27,8 @@ LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
 LOAD_JOURNAL = "perdure:load_journal"
 KEEP_JOURNAL = "perdure:keep_journal"
+JOURNAL_MEMO = "perdure:journal"
+"""Name of a memo that a run writes and takes back at once: a slice of its journal stands in history then."""
 """Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
 
 SEND_MESSAGE = "send_message"
@@ -394,7 +396,9 @@ class ToolInput(_Message):
     scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """The calls of tools that run the agent, outermost first."""
     journal: JournalSlice | None = None
-    """Of a google.adk tool, which may look at the whole session: what the journal gained since the last slice."""
+    """What the journal gained since the last slice; left out beside large arguments, and where a tool runs locally."""
+    reads: bool = Field(default=False, exclude_if=unsaid)
+    """The tool may look at the whole session: google.adk's, and what runs an agent. A local one is given all of it."""
     again: str | None = None
     """Of an at-most-once tool: the answer by which a person lets the call start again."""
     authorized: bool = Field(default=False, exclude_if=unsaid)

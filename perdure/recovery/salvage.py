@@ -30,7 +30,6 @@ from perdure.messages.session import (
     CodeInput,
     CodeOutput,
     InvocationInput,
-    JournalSlice,
     MessageInput,
     ModelInput,
     ModelOutput,
@@ -40,7 +39,17 @@ from perdure.messages.session import (
 from perdure.messages.shared_state import CHANGE_STATE, StateChangeInput
 from perdure.messages.step_log import StepLog
 from perdure.recovery.doubt_questions import Questions
-from perdure.recovery.history_payloads import Step, read_json, requests, start_of, step_key, steps, writes_of
+from perdure.recovery.history_payloads import (
+    Step,
+    kept_part,
+    read_json,
+    requests,
+    start_of,
+    step_key,
+    steps,
+    task_of,
+    writes_of,
+)
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import model_called
 from perdure.recovery.rebuilt_failures import keep_returned, tool_failed
@@ -155,23 +164,30 @@ class _Reader:
 
     def read_slices(self) -> None:
         """Read what stands in history as it was."""
+        behind: list[tuple[int, tuple[Entry, ...]]] = []
         for event in self._history:
             call = self._calls.get(event.event_id)
-            part = call.journal if call is not None else None
+            part = call.journal if call is not None else kept_part(event)
             if part is not None:
-                self._extend(part)
-                self._told = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+                behind = self._extend([*behind, (part.offset, part.unpacked())])
+                self._told = max(self._told, task_of(event))
             self._lengths[event.event_id] = len(self.projection.entries)
-
-    def _extend(self, part: JournalSlice) -> None:
-        known = len(self.projection.entries)
-        if part.offset > known:
+        if behind:
             raise LogError(
-                f"the history leaves out entries {known} to {part.offset} of the journal, which were too large for it;"
-                " they can be read only by the code that ran"
+                f"the history leaves out entries {len(self.projection.entries)} to {behind[0][0]} of the journal"
             )
-        for entry in part.unpacked()[known - part.offset :]:
-            apply_entry(self.projection, entry)
+
+    def _extend(self, parts: Sequence[tuple[int, tuple[Entry, ...]]]) -> list[tuple[int, tuple[Entry, ...]]]:
+        """Take in what follows on the journal; returns the parts behind a gap, which is closed later, if it is."""
+        behind: list[tuple[int, tuple[Entry, ...]]] = []
+        for offset, entries in sorted(parts, key=lambda part: part[0]):
+            known = len(self.projection.entries)
+            if offset > known:
+                behind.append((offset, entries))
+                continue
+            for entry in entries[known - offset :]:
+                apply_entry(self.projection, entry)
+        return behind
 
     def read_rest(self) -> None:
         """Rebuild what the journal gained that no slice tells."""

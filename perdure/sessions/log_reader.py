@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
 
-from temporalio.client import Client, WorkflowQueryRejectedError
+from temporalio.client import Client
 
 from perdure.errors import InvocationFailed
 from perdure.journal.events import Event
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import EVENTS, JOURNAL, EventsPage, JournalPage, PageInput
-from perdure.sessions.calls import SessionCalls, closed_name
+from perdure.sessions.calls import SessionCalls, SessionClosed
 from perdure.sessions.feeds import Feeds
 from perdure.sessions.history_poll import Follower
 from perdure.streams.hub import Subscription, TokenHub
@@ -90,13 +90,13 @@ class LogReader:
             InvocationFailed: The workflow is closed, and `closed` is false.
         """
         try:
-            return await self._calls.query(key, EVENTS, request, result_type=EventsPage, closed=closed)
-        except WorkflowQueryRejectedError as error:
+            return await self._calls.look(key, EVENTS, request, closed=closed)
+        except SessionClosed as error:
             raise InvocationFailed(
                 request.invocation_id or "?",
                 agent="?",
                 step="workflow",
-                cause=f"the session's workflow was {closed_name(error)}",
+                cause=f"the session's workflow was {error}",
                 resumable=True,
             ) from error
 
@@ -104,11 +104,11 @@ class LogReader:
         """Return the number of entries in a session's journal.
 
         Raises:
-            WorkflowQueryRejectedError: The workflow is closed, and `closed` is false.
+            SessionClosed: The workflow is closed, and `closed` is false.
         """
         # Of the journal nothing is wanted: a page from beyond its end.
         request = PageInput(since=sys.maxsize)
-        page: JournalPage = await self._calls.query(key, JOURNAL, request, result_type=JournalPage, closed=closed)
+        page: JournalPage = await self._calls.look(key, JOURNAL, request, closed=closed)
         return page.total
 
     async def events(
@@ -188,7 +188,7 @@ class LogReader:
             while True:
                 try:
                     found = await self._journal_length(key, closed=False)
-                except WorkflowQueryRejectedError:
+                except SessionClosed:
                     found = await self._journal_length(key, closed=True)
                     if found == length:
                         # Only another run, which brings it back, lets it grow.

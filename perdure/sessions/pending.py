@@ -19,7 +19,6 @@ from temporalio.client import (
     Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
-    WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -100,7 +99,7 @@ class WaitingPage:
     next: str | None = None
     """Where the next page begins; `None` behind the last one."""
     unanswered: tuple[ListedSession, ...] = ()
-    """Sessions whose worker did not answer, so that their calls are missing."""
+    """Sessions whose history could not be read, or not in time, so that their calls are missing."""
 
 
 class Silence:
@@ -264,7 +263,7 @@ class _Lister:
 
 
 class _Asker:
-    """Asks sessions what they wait for, those of each app beside the others', and gathers it."""
+    """Reads what sessions wait for, those of each app beside the others', and gathers it."""
 
     def __init__(self, client: Client, wanted: Wanted, *, each: float, until: float, silence: Silence) -> None:
         """Make one that waits so many seconds for each session, and for none longer than until that monotonic time."""
@@ -275,8 +274,6 @@ class _Asker:
         self._silence = silence
         self._now = time.time()
         self._apps: dict[str, SessionCalls] = {}
-        self._silent: set[str] = set()
-        """Apps no worker of which answers."""
         self.found: list[Found] = []
         self._unanswered: list[ListedSession] = []
 
@@ -297,16 +294,11 @@ class _Asker:
     async def _ask_app(self, app: str, sessions: list[ListedSession]) -> None:
         if app not in self._apps:
             self._apps[app] = SessionCalls(app, self._client, Lifecycle(app, self._client))
-            if not await self._apps[app].is_served():
-                self._silent.add(app)
-        if app in self._silent:
-            self._unanswered += sessions
-            return
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(session: ListedSession) -> None:
             async with gate:
-                calls = None if app in self._silent else await self._ask(session)
+                calls = await self._ask(session)
             if calls is None:
                 self._silence.note(session)
                 self._unanswered.append(session)
@@ -316,18 +308,13 @@ class _Asker:
         await asyncio.gather(*map(one, sessions))
 
     async def _ask(self, session: ListedSession) -> tuple[PendingCall, ...] | None:
-        query = self._apps[session.app_name].query(session.key, PENDING, result_type=PendingView, closed=True)
         try:
             async with asyncio.timeout(min(self._each, self._until - time.monotonic())):
-                view: PendingView = await query
+                view: PendingView = await self._apps[session.app_name].look(session.key, PENDING)
         except SessionNotFound:
             return ()
-        except TimeoutError:
-            # The others of this app would be as silent.
-            self._silent.add(session.app_name)
-            return None
-        except (PerdureError, RPCError, WorkflowQueryFailedError):
-            # It is stuck; the others are none the worse for it.
+        except (PerdureError, RPCError, TimeoutError):
+            # Its history cannot be read, or not in time; the others are none the worse for it.
             return None
         return view.calls
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowQueryRejectedError
+from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -65,7 +65,7 @@ from perdure.messages.shared_state import (
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.rules.intake import check_ids, response_part
-from perdure.sessions.calls import SessionCalls, check_sendable, closed_name
+from perdure.sessions.calls import SessionCalls, SessionClosed, check_sendable
 from perdure.sessions.lifecycle import Lifecycle, missing
 from perdure.sessions.listing import ListedSession, listed
 from perdure.sessions.log_reader import LogReader
@@ -316,10 +316,10 @@ class Session:
     async def view(self) -> SessionView:
         """Return its state, its invocations and their status."""
         try:
-            return await self._calls.query(self.key, SESSION, result_type=SessionView, closed=False)
-        except WorkflowQueryRejectedError as error:
-            view: SessionView = await self._calls.query(self.key, SESSION, result_type=SessionView, closed=True)
-            return _interrupted(view, f"the session's workflow is {closed_name(error)}")
+            return await self._calls.look(self.key, SESSION, closed=False)
+        except SessionClosed as error:
+            view: SessionView = await self._calls.look(self.key, SESSION)
+            return _interrupted(view, f"the session's workflow is {error}")
 
     async def invocation(self, invocation_id: str) -> InvocationView:
         """Return an invocation."""
@@ -339,9 +339,7 @@ class Session:
         digest = (await self.invocation(invocation_id)).plan
         if digest is None:
             return None
-        view: PlanView = await self._calls.query(
-            self.key, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
-        )
+        view: PlanView = await self._calls.look(self.key, PLAN, PlanInput(digest=digest))
         return view.plan
 
     async def pending(self) -> list[tuple[ListedSession, PendingCall]]:
@@ -354,7 +352,7 @@ class Session:
             raise
         try:
             async with asyncio.timeout(_PATIENCE):
-                view: PendingView = await self._calls.query(self.key, PENDING, result_type=PendingView, closed=True)
+                view: PendingView = await self._calls.look(self.key, PENDING)
         except TimeoutError as error:
             raise SessionUnreadable(
                 f"session {self.key.session!r} does not answer, so what it waits for cannot be told; start a worker of"
@@ -374,7 +372,7 @@ class Session:
     async def effects_page(self, since: int) -> EffectsPage:
         """Return a page of the ledger."""
         request = PageInput(since=since)
-        return await self._calls.query(self.key, EFFECTS, request, result_type=EffectsPage, closed=True)
+        return await self._calls.look(self.key, EFFECTS, request)
 
     async def explain(self, *, invocation_id: str | None, since: int, limit: int) -> SessionExplanation:
         """Return what it awaits, why it does not go on, and what a resume would do."""

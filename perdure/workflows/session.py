@@ -101,6 +101,7 @@ class SessionWorkflow:
         # next one starts.
         cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())
         self._deadlines.start()
+        self._keeping = asyncio.create_task(self._turns.keeper.keep())
         try:
             if not cancelled:
                 await self._turns.work()
@@ -135,7 +136,7 @@ class SessionWorkflow:
         while length < len(self._log.projection.entries):
             # What comes in meanwhile is kept too.
             length = len(self._log.projection.entries)
-            if await _undisturbed(self._turns.keep_journal()):
+            if await _undisturbed(self._turns.keeper.hand_over()):
                 await self._turns.stop_all(_CANCELLED)
         return None, JournalReference(run_id=workflow.info().run_id, length=length)
 

@@ -25,11 +25,12 @@ from perdure.plan.nodes import Plan
 from perdure.trajectories.checks import agent_of_import
 from perdure.workflows.agents.callbacks import begin_turn, end_turn
 from perdure.workflows.agents.invocation import LiveInvocation
-from perdure.workflows.agents.scope import Carrier, Scope
+from perdure.workflows.agents.scope import Scope
 from perdure.workflows.notices import Notices
-from perdure.workflows.run.activities import Activities, keep_journal
+from perdure.workflows.run.activities import Activities
 from perdure.workflows.run.limits import RunLimits
 from perdure.workflows.run.log import SessionLog
+from perdure.workflows.run.slices import Carrier, Keeper
 from perdure.workflows.visibility import Visibility
 
 
@@ -57,6 +58,8 @@ class Turns:
         self._reenter = trial is not None and trial.reenter
         self._activities = Activities(trial, limits)
         self._carrier = Carrier(inherited)
+        self.keeper = Keeper(log, self._carrier, self._activities)
+        """Keeps the journal in the run's history."""
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger
 
@@ -71,12 +74,6 @@ class Turns:
             if invocation is not None:
                 with bound(invocation=invocation.id):
                     await self._take_turn(invocation)
-
-    async def keep_journal(self) -> None:
-        """Write the rest of the journal into this run's history, for the run that will read it there."""
-        for part in self._carrier.missing(self._log.projection):
-            await keep_journal(part)
-        await workflow.wait_condition(workflow.all_handlers_finished)
 
     def _should_continue_as_new(self) -> bool:
         return self._activities.progress.draining or self._limits.reached

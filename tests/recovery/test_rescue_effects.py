@@ -317,4 +317,4 @@ async def test_what_a_reconcile_function_knew_is_not_asked_again(client: Client,
 
 async def _reconciled(user: User) -> bool:
     events = (await user.workflow.fetch_history()).events
-    return any(event.HasField("activity_task_completed_event_attributes") for event in events[-4:])
+    return any(event.HasField("activity_task_completed_event_attributes") for event in events[-8:])

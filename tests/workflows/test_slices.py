@@ -10,7 +10,7 @@ import pytest
 from perdure.journal.entries import EventLogged
 from perdure.journal.events import Event, user_content
 from perdure.journal.fold import fold_journal
-from perdure.workflows.agents.scope import Carrier
+from perdure.workflows.run.slices import Carrier
 
 NOISE = "".join(random.Random(1).choices(string.ascii_letters + string.digits + "-_", k=5000))
 

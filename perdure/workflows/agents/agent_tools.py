@@ -32,7 +32,7 @@ async def run_agent_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolO
         _begin(scope, call, output.asks)
     await _run(scope, call)
     scope.progress.check_stopped()
-    return await run_tool(scope, tool, call.model_copy(update={"journal": scope.slice()}))
+    return await run_tool(scope, tool, call)
 
 
 def _begin(scope: Scope, call: ToolInput, asked: AgentAsked) -> None:

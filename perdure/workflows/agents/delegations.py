@@ -137,7 +137,7 @@ async def run_single_turn(scope: Scope, tool: ToolPlan, call: ToolInput, run: Ag
     if not below.ended and below.failure is None:
         await _run_to_its_end(scope, run, below)
     scope.progress.check_stopped()
-    return await run_tool(scope, tool, call.model_copy(update={"journal": scope.slice()}))
+    return await run_tool(scope, tool, call)
 
 
 async def _run_to_its_end(scope: Scope, run: AgentRun, below: AgentRun) -> None:

@@ -16,7 +16,7 @@ from perdure.journal.entries import ToolOutput
 from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, parse_confirmation
 from perdure.journal.runs import AgentRun, Standing
-from perdure.messages.session import JournalSlice, ToolInput
+from perdure.messages.session import ToolInput
 from perdure.plan.nodes import MODEL_OPTIONS, SET_MODEL_RESPONSE, LlmNode, ToolPlan
 from perdure.rules.in_doubt import Doubt
 from perdure.rules.model_answers import instant_output, refused_transfer
@@ -313,9 +313,6 @@ class ToolCalls:
         assert tool is not None, "a call of an unknown tool has an output at once"
         return await self._run(tool, call, step, decision)
 
-    def _journal(self, tool: ToolPlan) -> JournalSlice:
-        return self._scope.whole() if tool.local else self._scope.slice()
-
     def _is_asked_about(self, call: types.FunctionCall, step: Standing) -> bool:
         tool = self._node.tool(call.name or "")
         return tool is not None and tool.at_most_once and is_up_to_a_person(self._scope, call.id or "", step)
@@ -342,7 +339,7 @@ class ToolCalls:
             known=len(self._scope.session.entries) if tool.at_most_once else None,
             run=self._scope.name_of(self._agent_run) if adk else "",
             scope=self._scope.calls,
-            journal=self._journal(tool) if reads else None,
+            reads=reads,
         )
         kept = self._scope.invocation.kept.get(call_id)
         if tool.at_most_once and (kept is None or not kept.awaits_callbacks):

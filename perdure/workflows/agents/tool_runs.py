@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
-from perdure.journal.entries import ToolRan, ToolStarted
+from perdure.journal.entries import ToolRan, ToolStarted, payload_size
 from perdure.journal.projection import Projection
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import ToolInput
@@ -24,6 +24,9 @@ _INLINE_STATE_BYTES = 4096
 _LOCAL_STATE_BYTES = 64_000
 """The same for a local tool, whose input stands in no history; with more state it runs as a normal activity."""
 
+_ROOM_BYTES = 200_000
+"""Beside more a slice of the journal might not fit into the payload."""
+
 
 async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
     """Run a tool, and journal when it started and ended.
@@ -33,11 +36,21 @@ async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
     """
     witness = _Journalist(scope, tool, call)
     # A local tool cannot ask for the state: its session is busy with it.
-    with scope.slice_under_way(call.journal) as sent:
-        witness.sent = sent if call.journal is not None else None
-        output = await scope.activities.tool(call, tool.options, witness, local=tool.local and call.length is None)
+    local = tool.local and call.length is None
+    call = with_journal(scope, call, local=local)
+    with scope.slice_under_way(None if local else call.journal) as witness.sent:
+        output = await scope.activities.tool(call, tool.options, witness, local=local)
     witness.returned(output)
     return output.model_copy(update={"times": None, "call": None})
+
+
+def with_journal(scope: Scope, call: ToolInput, *, local: bool = False) -> ToolInput:
+    """Return a call with what it carries of the journal, which is then on its way."""
+    if local:
+        return call.model_copy(update={"journal": scope.whole()}) if call.reads else call
+    if not call.reads and payload_size(call) > _ROOM_BYTES:
+        return call
+    return call.model_copy(update={"journal": scope.slice()})
 
 
 def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:
@@ -59,13 +72,12 @@ class _Journalist:
         self._tool = tool
         self._call = call
         self._since = 0.0
-        self.sent: Witness | None = None
-        """Told, too, that the activity is scheduled, if it carries a slice of the journal."""
+        self.sent: Witness
+        """Told, too, that the activity is scheduled, since it may carry a slice of the journal."""
 
     def starting(self) -> None:
         """Note that the tool is started: before, since afterwards it may be too late."""
-        if self.sent is not None:
-            self.sent.starting()
+        self.sent.starting()
         self._since = workflow.time()
         if self._tool.at_most_once:
             self._scope.log.append(

@@ -187,14 +187,15 @@ class Activities:
     async def _plan_at_hand(self, request: LoadPlanInput) -> LoadPlanOutput | None:
         """Return what this worker knows without asking anybody; `None` if that is not enough."""
         try:
-            known: LoadPlanOutput | None = await workflow.execute_local_activity(
-                LOAD_PLAN,
-                request,
-                result_type=cast("type", LoadPlanOutput | None),
-                schedule_to_close_timeout=_AT_HAND,
-                retry_policy=RetryPolicy(maximum_attempts=1),
-                summary="plan",
-            )
+            with self.progress.loading_plan():
+                known: LoadPlanOutput | None = await workflow.execute_local_activity(
+                    LOAD_PLAN,
+                    request,
+                    result_type=cast("type", LoadPlanOutput | None),
+                    schedule_to_close_timeout=_AT_HAND,
+                    retry_policy=RetryPolicy(maximum_attempts=1),
+                    summary="plan",
+                )
         except FailureError as error:
             if is_cancelled_exception(error):
                 raise
@@ -220,6 +221,24 @@ class Activities:
                 )
             except ActivityError as error:
                 raise EffectFailed(agent, "state", cause_of(error)) from error
+
+    async def keep_journal(self, page: JournalPage, witness: Witness | None = None) -> None:
+        """Write a part of the journal into the history, as soon as a workflow task has room for it.
+
+        It stands there once the witness is told; the activity itself does nothing.
+        """
+        await self._outbox.take(page)
+        if witness is not None:
+            witness.starting()
+        await workflow.execute_activity(
+            KEEP_JOURNAL,
+            page,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(
+                initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)
+            ),
+            summary="journal",
+        )
 
     async def _activity(
         self,
@@ -284,7 +303,7 @@ class Activities:
             return await started
 
     async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
-        with self._at_work(_LOCAL_EVENTS):
+        with self._at_work(_LOCAL_EVENTS), self.progress.running_local():
             return await workflow.execute_local_activity(
                 name,
                 arg,
@@ -324,17 +343,6 @@ class Activities:
             if self._trial.steps_per_run is not None and self._steps >= self._trial.steps_per_run:
                 self.progress.drain()
             yield
-
-
-async def keep_journal(part: JournalPage) -> None:
-    """Write a part of the journal into the history."""
-    await workflow.execute_activity(
-        KEEP_JOURNAL,
-        part,
-        start_to_close_timeout=timedelta(seconds=30),
-        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
-        summary="journal",
-    )
 
 
 async def notify(request: NotifyInput) -> None:

@@ -1,0 +1,208 @@
+"""Copies of sessions' journals, read from their histories: no workflow is asked, and no worker has to be there.
+
+A copy grows by what its history has gained. So a session that was read before costs one description, and what is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from weakref import WeakKeyDictionary
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
+from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.errors import SessionUnreadable
+from perdure.journal.entries import payload_size
+from perdure.journal.fold import apply_entry
+from perdure.journal.projection import Projection
+from perdure.logs import get_logger
+from perdure.messages.session import LOADING
+from perdure.recovery.slices import Part, SliceReader, append_parts, read_archive
+
+_MAX_BYTES = 100_000_000
+"""What the copies of one client hold of journals, as they stand in a history."""
+
+_GAP_SECONDS = 5.0
+_GAP_PAUSE = 0.05
+"""For how long, and how often, a history is read again that lacks a part: a step that waits for room carries it."""
+
+_LOADING_PAUSE = 0.2
+"""Seconds between two looks at a session whose journal is sent part by part."""
+
+_LONG_PART = 50
+"""Entries after which others may go on that share the event loop."""
+
+_logger = get_logger("perdure.client")
+
+
+class _Copy:
+    """The journal of one run, as far as it was read."""
+
+    def __init__(self, client: Client, workflow_id: str, run_id: str, before: _Copy | None) -> None:
+        self.run_id = run_id
+        self.lock = asyncio.Lock()
+        self.projection = Projection()
+        self.size = 0
+        self._client = client
+        self._workflow_id = workflow_id
+        self._before = before
+        self._reader = SliceReader(client.data_converter)
+        self._token: bytes | None = b""
+        self._length = 0
+        """History events that were read."""
+        self._behind: list[Part] = []
+        """Parts behind a gap."""
+
+    @property
+    def length(self) -> int:
+        return len(self.projection.entries)
+
+    @property
+    def begins(self) -> bool:
+        """Nothing of the history was read yet."""
+        return not self._length
+
+    @property
+    def gap(self) -> bool:
+        """History holds what comes later, and not yet what lies before it."""
+        return bool(self._behind)
+
+    @property
+    def complete(self) -> bool:
+        """The run has all of the journal that it starts with."""
+        start = self._reader.start
+        return self.length >= (start.carried.length if start.carried is not None else start.length or 1)
+
+    async def read(self, length: int) -> None:
+        """Read the history up to so many events."""
+        while self._length < length and self._token is not None:
+            request = GetWorkflowExecutionHistoryRequest(
+                namespace=self._client.namespace,
+                execution=WorkflowExecution(workflow_id=self._workflow_id, run_id=self.run_id),
+                # Only so there is a token that goes on behind the last event; it does not wait, since there is more.
+                wait_new_event=True,
+                next_page_token=self._token,
+                skip_archival=True,
+            )
+            answer = await self._client.workflow_service.get_workflow_execution_history(request, retry=True)
+            events = answer.history.events
+            if not events and answer.next_page_token:
+                break
+            found: list[Part] = []
+            for event in events:
+                if event.HasField("workflow_execution_started_event_attributes"):
+                    continued = event.workflow_execution_started_event_attributes.continued_execution_run_id
+                    self._take_over(continued)
+                part = await self._reader.part(event)
+                if part is not None:
+                    found.append(part)
+            self._token = answer.next_page_token or None
+            # What the server adds to the last page of a task that is not written yet comes again.
+            self._length = min(max((event.event_id for event in events), default=self._length), length)
+            await self._apply(found)
+        carried = self._reader.start.carried
+        if carried is not None and self.length < carried.length:
+            await self._apply([(0, tuple(await read_archive(self._client, self._workflow_id, carried.run_id)))])
+
+    def _take_over(self, continued: str) -> None:
+        """Go on with the copy of the run before, if this run does."""
+        before, self._before = self._before, None
+        if before is not None and before.run_id == continued and not before.gap:
+            self.projection, self.size = before.projection, before.size
+
+    async def _apply(self, parts: list[Part]) -> None:
+        entries = self.projection.entries
+        known = list(entries)
+        self._behind = append_parts(known, [*self._behind, *parts])
+        for count, entry in enumerate(known[len(entries) :], 1):
+            apply_entry(self.projection, entry)
+            self.size += payload_size(entry)
+            if not count % _LONG_PART:
+                await asyncio.sleep(0)
+
+
+class JournalCopies:
+    """Copies of the journals of sessions, by workflow id; bounded in bytes, the one that was read longest ago goes."""
+
+    def __init__(self, client: Client, max_bytes: int = _MAX_BYTES) -> None:
+        """Begin without any."""
+        self._client = client
+        self._max_bytes = max_bytes
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()
+
+    async def read(self, workflow_id: str) -> tuple[Projection, WorkflowExecutionDescription]:
+        """Return the journal of a session's newest run, folded, and what the server says of that run.
+
+        The projection is for reading before anything else is awaited: it grows with the session.
+
+        Raises:
+            RPCError: There is no such session, or the server is away.
+            LogError: The history is malformed.
+            SessionUnreadable: Its run was closed before it had its whole journal.
+        """
+        handle = self._client.get_workflow_handle(workflow_id)
+        waited = 0.0
+        while True:
+            described = await handle.describe()
+            copy = self._copy(workflow_id, described.run_id)
+            if not await self._extend(copy, described):
+                continue
+            self._evict()
+            is_open = described.close_time is None
+            if copy.complete and not (copy.gap and is_open and waited < _GAP_SECONDS):
+                if copy.gap:
+                    _logger.warning(
+                        "the history lacks a part of the journal; what comes behind it is not shown",
+                        workflow=workflow_id,
+                        entries=copy.length,
+                    )
+                return copy.projection, described
+            if not copy.complete and not is_open:
+                raise SessionUnreadable(
+                    f"the workflow {workflow_id!r} was closed while {LOADING}: the rest of it was never sent"
+                )
+            pause = _GAP_PAUSE if copy.complete else _LOADING_PAUSE
+            await asyncio.sleep(pause)
+            waited += pause
+
+    def _copy(self, workflow_id: str, run_id: str) -> _Copy:
+        copy = self._copies.get(workflow_id)
+        if copy is None or copy.run_id != run_id:
+            copy = self._copies[workflow_id] = _Copy(self._client, workflow_id, run_id, copy)
+        self._copies.move_to_end(workflow_id)
+        return copy
+
+    async def _extend(self, copy: _Copy, described: WorkflowExecutionDescription) -> bool:
+        """Read what a history has gained; returns false where that has to begin anew."""
+        async with copy.lock:
+            if self._copies.get(described.id) is not copy:
+                return False
+            try:
+                await copy.read(described.history_length)
+            except BaseException as error:
+                # Where it stands is not known.
+                del self._copies[described.id]
+                # The server may have forgotten where a token stands.
+                if not isinstance(error, RPCError) or error.status != RPCStatusCode.INVALID_ARGUMENT or copy.begins:
+                    raise
+                return False
+        return True
+
+    def _evict(self) -> None:
+        size = sum(copy.size for copy in self._copies.values())
+        while size > self._max_bytes and len(self._copies) > 1:
+            size -= self._copies.popitem(last=False)[1].size
+
+
+_copies: WeakKeyDictionary[Client, JournalCopies] = WeakKeyDictionary()
+
+
+def journal_copies(client: Client) -> JournalCopies:
+    """Return the copies that whoever reads by a client has in common."""
+    found = _copies.get(client)
+    if found is None:
+        found = _copies[client] = JournalCopies(client)
+    return found
