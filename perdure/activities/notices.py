@@ -105,7 +105,7 @@ class NoticeActivities:
     async def _call(self, request: SendNoticeInput, settings: NoticeSettings) -> tuple[Notice, float | None] | None:
         """Return the notice of a call, and when it is due; `None` if it waits no more."""
         key = SessionKey.parse(request.notice.session_id)
-        calls = SessionCalls(self._app, self._client, Lifecycle(self._app, self._client))
+        calls = SessionCalls(self._app, self._client, Lifecycle(self._client))
         view: PendingView = await calls.look(key, PENDING)
         call = next((call for call in view.calls if call.id == request.notice.call_id), None)
         if call is None:

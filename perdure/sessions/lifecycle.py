@@ -177,11 +177,11 @@ async def _delete_runs(client: Client, handle: _Handle) -> None:
 class Lifecycle:
     """Starts, brings back and ends the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
+    def __init__(self, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
         self._client = client
         self._trial = trial
         self._local_tools = local_tools
-        self._journals = JournalReader(app, client)
+        self._journals = JournalReader(client)
 
     def _handle(self, key: SessionKey) -> _Handle:
         return self._client.get_workflow_handle(key.workflow_id)
@@ -230,18 +230,13 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        shared = set[str]()
-        try:
-            run_id, entries = await self._journals.read_closed(description)
-        except SessionUnreadable as error:
-            run_id = ""
-            entries, shared = await self._journals.salvage(handle.id, description.run_id, error)
+        entries, shared = await self._journals.read_closed(description)
         await share_again(self._client, key, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         # Where somebody else has brought it back meanwhile, all is well.
         with contextlib.suppress(WorkflowAlreadyStartedError):
-            if run_id and pack_whole(entries) is None:
-                carried = JournalReference(run_id=run_id, length=len(entries))
+            if pack_whole(entries) is None and await self._journals.holds(description, len(entries)):
+                carried = JournalReference(run_id=description.run_id, length=len(entries))
                 start = self._input(carried=carried, interrupted=ended, search_attributes=known)
                 await self.start(key, start, again=True)
             else:
@@ -328,13 +323,13 @@ class Lifecycle:
                 raise
         await _send_parts(handle, entries, sent)
 
-    async def read_journal(self, key: SessionKey, *, closed: bool = False) -> list[Entry]:
-        """Return the whole journal of a session, open or known to be closed.
+    async def read_journal(self, key: SessionKey) -> list[Entry]:
+        """Return the whole journal of a session, open or closed.
 
         Raises:
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: History does not hold all of it, or the server is away.
         """
-        return await self._journals.read(key.workflow_id, closed=closed)
+        return await self._journals.read(key.workflow_id)
 
     async def set_aside(self, key: SessionKey) -> str | None:
         """End a session's workflow and keep its whole journal under a session id of its own, as if it was closed there.
@@ -347,7 +342,7 @@ class Lifecycle:
             The new session id, `SESSION~replaced-N`; `None` if there is no such session, or its log has not arrived.
 
         Raises:
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: History does not hold all of it.
         """
         if not await self.exists(key):
             return None

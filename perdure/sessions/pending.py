@@ -258,7 +258,7 @@ class _Lister:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False
             raise
-        lifecycle = Lifecycle(run.workflow_type, self._client)
+        lifecycle = Lifecycle(self._client)
         return newest.run_id == run.run_id and await lifecycle.exists(SessionKey.parse(run.id))
 
 
@@ -293,7 +293,7 @@ class _Asker:
 
     async def _ask_app(self, app: str, sessions: list[ListedSession]) -> None:
         if app not in self._apps:
-            self._apps[app] = SessionCalls(app, self._client, Lifecycle(app, self._client))
+            self._apps[app] = SessionCalls(app, self._client, Lifecycle(self._client))
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(session: ListedSession) -> None:

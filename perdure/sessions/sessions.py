@@ -71,7 +71,7 @@ class Sessions:
         """Reach the sessions of an app; `Runner` says what the arguments are."""
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, trial=trial, local_tools=local_tools)
+        self._lifecycle = Lifecycle(client, trial=trial, local_tools=local_tools)
         calls = SessionCalls(app, client, self._lifecycle)
         self._parts = SessionParts(
             client=client,

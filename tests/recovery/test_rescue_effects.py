@@ -42,7 +42,7 @@ pytestmark = pytest.mark.server
 
 
 async def take_over(user: User) -> None:
-    await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
+    await Lifecycle(user.client).take_over(SessionKey(user.app, "u", "s"))
 
 
 @pytest.fixture

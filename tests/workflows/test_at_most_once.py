@@ -261,7 +261,7 @@ async def test_a_start_that_the_server_does_not_let_be_claimed_is_none(
         assert (view.status, len(asked), effect.keys) == ("failed", 2, [])
         assert "PERMISSION_DENIED: not for workers" in view.failures[0].cause
         if taken_over:
-            await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+            await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         assert (await user.resumed(view.id)).status == "finished"
         assert (len(effect.keys), await user.pending()) == (1, {})
 

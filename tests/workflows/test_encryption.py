@@ -68,7 +68,7 @@ def encrypted(client: Client) -> Client:
 
 
 async def take_over(user: User) -> None:
-    await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
+    await Lifecycle(user.client).take_over(SessionKey(user.app, "u", "s"))
 
 
 def clerk(local: Counted, work: Counted) -> BaseAgent:

@@ -215,7 +215,7 @@ async def test_what_a_taken_over_session_was_sent_is_in_its_history(client: Clie
         (asked,) = await user.open("ask")
         await user.answer({asked: {"said": small}})
         second = await user.send(small)
-        await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+        await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         gate.open()
         assert (await user.settled(first)).status == "finished"
         assert (await user.settled(second)).status != "queued"
@@ -258,7 +258,7 @@ async def test_a_session_is_taken_over_with_what_it_took_and_not_what_it_dropped
             await update(user, SEND_MESSAGE, "1")
         odd = {"content": {"role": "user", "parts": [{"text": "three"}]}, "sent_ahead": "x"}
         await user.workflow.execute_update(SEND_MESSAGE, odd)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-        await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+        await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         gate.open()
         assert (await user.settled(first)).status == "finished"
         await user.logged("user: three")

@@ -152,7 +152,7 @@ class Backend:
         raise HTTPException(404, f"there is no app {app!r}; served are: {names}")
 
     async def _is_there(self, app: str) -> bool:
-        calls = SessionCalls(app, self._client, Lifecycle(app, self._client))
+        calls = SessionCalls(app, self._client, Lifecycle(self._client))
         if await calls.is_served() or (await self._client.count_workflows(f"WorkflowType = '{app}'")).count:
             if len(self._known_apps) < _KEPT_APPS:
                 self._known_apps.add(app)
