@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
-from temporalio.client import Client, WorkflowExecutionDescription
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 
 from perdure.errors import SessionUnreadable
 from perdure.journal.entries import payload_size
@@ -32,6 +34,14 @@ _GAP_PAUSE = 0.05
 _LOADING_PAUSE = 0.2
 """Seconds between two looks at a session whose journal is sent part by part."""
 
+_NEWEST = 20
+"""History events that are asked for at the end of a history that was read before."""
+
+_PAGE = 200
+"""History events that are taken in together."""
+
+_TASK_OPENS = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
+
 _LONG_PART = 50
 """Entries after which others may go on that share the event loop."""
 
@@ -47,23 +57,18 @@ class _Copy:
         self.projection = Projection()
         self.size = 0
         self._client = client
-        self._workflow_id = workflow_id
+        self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=run_id)
         self._before = before
         self._reader = SliceReader(client.data_converter)
-        self._token: bytes | None = b""
-        self._length = 0
-        """History events that were read."""
+        self._last = 0
+        """The last event that was read, by id."""
+        self._unread: list[HistoryEvent] = []
         self._behind: list[Part] = []
         """Parts behind a gap."""
 
     @property
     def length(self) -> int:
         return len(self.projection.entries)
-
-    @property
-    def begins(self) -> bool:
-        """Nothing of the history was read yet."""
-        return not self._length
 
     @property
     def gap(self) -> bool:
@@ -77,35 +82,54 @@ class _Copy:
         return self.length >= (start.carried.length if start.carried is not None else start.length or 1)
 
     async def read(self, length: int) -> None:
-        """Read the history up to so many events."""
-        while self._length < length and self._token is not None:
-            request = GetWorkflowExecutionHistoryRequest(
-                namespace=self._client.namespace,
-                execution=WorkflowExecution(workflow_id=self._workflow_id, run_id=self.run_id),
-                # Only so there is a token that goes on behind the last event; it does not wait, since there is more.
-                wait_new_event=True,
-                next_page_token=self._token,
-                skip_archival=True,
-            )
-            answer = await self._client.workflow_service.get_workflow_execution_history(request, retry=True)
-            events = answer.history.events
-            if not events and answer.next_page_token:
-                break
-            found: list[Part] = []
-            for event in events:
-                if event.HasField("workflow_execution_started_event_attributes"):
-                    continued = event.workflow_execution_started_event_attributes.continued_execution_run_id
-                    self._take_over(continued)
-                part = await self._reader.part(event)
-                if part is not None:
-                    found.append(part)
-            self._token = answer.next_page_token or None
-            # What the server adds to the last page of a task that is not written yet comes again.
-            self._length = min(max((event.event_id for event in events), default=self._length), length)
-            await self._apply(found)
+        """Read what the history has gained, if it has, as the server says, so many events."""
+        if length > self._last:
+            if self._last:
+                await self._take(await self._newest())
+            else:
+                async for event in self._handle.fetch_history_events(skip_archival=True):
+                    self._unread.append(event)
+                    if len(self._unread) >= _PAGE:
+                        await self._take(self._unread)
+                await self._take(self._unread)
         carried = self._reader.start.carried
         if carried is not None and self.length < carried.length:
-            await self._apply([(0, tuple(await read_archive(self._client, self._workflow_id, carried.run_id)))])
+            await self._apply([(0, tuple(await read_archive(self._client, self._handle.id, carried.run_id)))])
+
+    async def _newest(self) -> list[HistoryEvent]:
+        """Return the events behind the last that was read: from the end, since nothing else leads there at once."""
+        found: list[HistoryEvent] = []
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=self._handle.id, run_id=self.run_id),
+            maximum_page_size=_NEWEST,
+        )
+        while True:
+            answer = await self._client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
+            for event in answer.history.events:
+                if event.event_id <= self._last:
+                    return found[::-1]
+                found.append(event)
+            if not answer.next_page_token:
+                return found[::-1]
+            request.next_page_token = answer.next_page_token
+            request.maximum_page_size = _PAGE
+
+    async def _take(self, events: list[HistoryEvent]) -> None:
+        """Take events in, and leave the list empty."""
+        parts: list[Part] = []
+        for event in events:
+            started = event.workflow_execution_started_event_attributes
+            if started.continued_execution_run_id:
+                self._take_over(started.continued_execution_run_id)
+            part = await self._reader.part(event)
+            if part is not None:
+                parts.append(part)
+            if event.event_type not in _TASK_OPENS:
+                # A task that is under way the server may take back.
+                self._last = event.event_id
+        events.clear()
+        await self._apply(parts)
 
     def _take_over(self, continued: str) -> None:
         """Go on with the copy of the run before, if this run does."""
@@ -182,13 +206,10 @@ class JournalCopies:
                 return False
             try:
                 await copy.read(described.history_length)
-            except BaseException as error:
+            except BaseException:
                 # Where it stands is not known.
                 del self._copies[described.id]
-                # The server may have forgotten where a token stands.
-                if not isinstance(error, RPCError) or error.status != RPCStatusCode.INVALID_ARGUMENT or copy.begins:
-                    raise
-                return False
+                raise
         return True
 
     def _evict(self) -> None:
