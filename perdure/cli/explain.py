@@ -101,6 +101,8 @@ def _describe(session: SessionExplanation, flags: str) -> Iterator[str]:
         f"session {session.id} of user {session.user_id} in app {session.app_name} is {session.status}"
         + (closed if session.closed else "")
     )
+    if session.halted is not None:
+        yield f"it does not go on: {session.halted}"
     if not session.invocations:
         yield "it has no invocations: nobody has sent it a message"
     for invocation in session.invocations:

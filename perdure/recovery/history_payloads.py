@@ -105,14 +105,17 @@ def step_of(name: str, data: Payloads) -> Step | None:
 
 
 def kept_part(event: HistoryEvent) -> JournalSlice | None:
-    """Return the part of the journal that was written down by itself, if the event holds one."""
+    """Return the part of the journal that an event holds which is no step of an agent, if it holds one."""
     if event.HasField("workflow_properties_modified_event_attributes"):
         memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
         found = read_json(Payloads(payloads=[memo[JOURNAL_MEMO]])) if JOURNAL_MEMO in memo else None
         return JournalSlice.model_validate(found) if found is not None else None
     scheduled = event.activity_task_scheduled_event_attributes
-    if scheduled.activity_type.name != KEEP_JOURNAL:
-        return None
+    name = scheduled.activity_type.name
+    if name != KEEP_JOURNAL:
+        # A tool's other functions are no steps, but carry it, too.
+        beside = ":" in name and not name.startswith("perdure:")
+        return ToolInput.model_validate(read_json(scheduled.input)).journal if beside else None
     page = JournalPage.model_validate(read_json(scheduled.input))
     return JournalSlice(offset=page.offset, packed=page.packed, count=len(page.entries))
 

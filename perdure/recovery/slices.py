@@ -16,6 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle
 from temporalio.converter import DataConverter
 
+from perdure.errors import LogError, PerdureError
 from perdure.journal.entries import Entry, SessionCreated
 from perdure.journal.packing import unpack
 from perdure.messages.callbacks import CALL_BACK
@@ -143,7 +144,12 @@ class SliceReader:
         return None
 
     async def _decode(self, payloads: Payloads, kind: type[_T]) -> _T:
-        (value,) = await self._converter.decode(payloads.payloads, [kind])
+        try:
+            (value,) = await self._converter.decode(payloads.payloads, [kind])
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error.__cause__, PerdureError):
+                raise error.__cause__ from None
+            raise LogError(f"a part of the session's history cannot be read: {error}") from error
         return value
 
 

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
+from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -46,7 +47,7 @@ from perdure.rules.intake import check_sent
 from perdure.sessions.journal_copies import journal_copies
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
 from perdure.sessions.outage import Outage
-from perdure.sessions.pollers import pollers_of
+from perdure.sessions.pollers import is_served, pollers_of
 from perdure.views.pages import look
 
 _Handle = WorkflowHandle[Any, Any]
@@ -67,6 +68,9 @@ _STUCK_AFTER = 2.0
 """Seconds from then to the first look at why there is no answer."""
 _LAST_STUCK_AFTER = 15.0
 """The longest pause between two such looks: each is work for a server that may only be busy."""
+
+_TAKEN_WITHIN = 5.0
+"""Seconds after which a step that no worker takes is told of: the server remembers for long who asked for work."""
 
 _MAX_HISTORY_BYTES = 20_000_000
 """A run with more gets no signal, which it could not refuse: Temporal ends it at 50 MB, and many may come at once."""
@@ -219,6 +223,17 @@ class SessionCalls:
             return bool(await pollers_of(self._client, self._app))
         except RPCError:
             return True
+
+    async def halted(self, key: SessionKey) -> str | None:
+        """Return why no worker takes a step of an open session, if it is so."""
+        if not await is_served(self._client, self._app):
+            return f"no worker serves app {self._app!r}; start one (perdure dev, or perdure worker)"
+        task = (await self._handle(key).describe()).raw_description.pending_workflow_task
+        waited = time.time() - task.scheduled_time.ToNanoseconds() / 1e9
+        if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and waited > _TAKEN_WITHIN:
+            return f"no worker of app {self._app!r} has taken its next step for {waited:.0f} s; is one up?"
+        stuck = await why_stuck(self._client, key.workflow_id)
+        return None if stuck is None else str(stuck)
 
     async def look(self, key: SessionKey, name: str, *args: Any, closed: bool = True) -> Any:
         """Return what the session's query of some name returns, read from its history.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -23,7 +22,6 @@ from perdure.errors import (
     InvocationRunning,
     SessionExists,
     SessionNotFound,
-    SessionUnreadable,
 )
 from perdure.journal.credentials import unwrapped
 from perdure.journal.entries import Entry
@@ -79,9 +77,6 @@ from perdure.sessions.transfers import (
     dump_session,
 )
 from perdure.views.explanation import SessionExplanation, explain_session
-
-_PATIENCE = 10.0
-"""Seconds for which a session is asked what it waits for."""
 
 _CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
 
@@ -350,14 +345,7 @@ class Session:
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise missing(self.key) from error
             raise
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                view: PendingView = await self._calls.look(self.key, PENDING)
-        except TimeoutError as error:
-            raise SessionUnreadable(
-                f"session {self.key.session!r} does not answer, so what it waits for cannot be told; start a worker of"
-                f" app {self.key.app!r} and ask again"
-            ) from error
+        view: PendingView = await self._calls.look(self.key, PENDING)
         return [(session, call) for call in sorted(view.calls, key=lambda call: call.since)]
 
     async def effects(self) -> tuple[Effect, ...]:
@@ -380,7 +368,13 @@ class Session:
         projection = fold_journal(await self._transfers.read(self.key))
         closed = None if status in ("running", "continued as new") else status
         return explain_session(
-            projection, self.key, closed=closed, invocation_id=invocation_id, since=since, limit=limit
+            projection,
+            self.key,
+            closed=closed,
+            halted=await self._calls.halted(self.key) if closed is None else None,
+            invocation_id=invocation_id,
+            since=since,
+            limit=limit,
         )
 
     def events(self, *, since: int, follow: bool, streaming: bool) -> AsyncGenerator[Event, None]:

@@ -107,7 +107,7 @@ class Sessions:
         return session.status or (await Session(session.key, self._parts).view()).status
 
     async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
-        """Return the open calls of the sessions of a user, or of all, oldest first; who does not answer is logged."""
+        """Return the open calls of the sessions of a user, or of all, oldest first; who cannot be read is logged."""
         # A listing that changes meanwhile may tell of a session twice.
         found: dict[tuple[str, str], tuple[ListedSession, PendingCall]] = {}
         async for page in all_waiting(self._client, Wanted(app=self._app, user_id=user_id)):
@@ -115,5 +115,5 @@ class Sessions:
                 if session_id in (None, session.id):
                     found[session.workflow_id, call.id] = (session, call)
             for session in page.unanswered:
-                _logger.warning("a session does not answer; its calls are left out", workflow=session.workflow_id)
+                _logger.warning("a session cannot be read; its calls are left out", workflow=session.workflow_id)
         return sorted(found.values(), key=lambda pair: pair[1].since)

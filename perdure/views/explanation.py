@@ -127,6 +127,8 @@ class SessionExplanation(_Told):
     status: SessionStatus
     closed: str | None = None
     """How its workflow ended, if it is closed; the next message, answer or resume brings it back."""
+    halted: str | None = None
+    """Why no worker takes a step of it, if it is so: none serves its app, or its workflow task fails time after time."""
     invocation_count: int
     """All of its invocations."""
     event_count: int = 0
@@ -155,6 +157,7 @@ def explain_session(
     key: SessionKey,
     *,
     closed: str | None = None,
+    halted: str | None = None,
     invocation_id: str | None = None,
     since: int = 0,
     limit: int = EXPLAINED,
@@ -165,6 +168,7 @@ def explain_session(
         projection: The session's; of a closed one, what was at work is stopped in it, as it will be.
         key: Which session.
         closed: How its workflow ended, if it is closed.
+        halted: Why no worker takes a step of it, if it is so.
         invocation_id: Explain only this invocation.
         since: How many of those that would be explained are passed over.
         limit: How many are explained at the most: each takes a walk through the log.
@@ -185,6 +189,7 @@ def explain_session(
         id=key.session,
         status=session_status(projection),
         closed=closed,
+        halted=halted,
         invocation_count=len(projection.invocations),
         event_count=len(projection.events),
         journal_length=length,

@@ -297,7 +297,10 @@ async def test_all_who_wait_ask_for_a_worker_once(
     runner = User(client, app_name).runner
     for session in range(10):
         await runner.create_session(user_id="u", session_id=str(session))
-    waiting = [asyncio.create_task(runner.get_session(user_id="u", session_id=str(number))) for number in range(10)]
+    waiting = [
+        asyncio.create_task(runner.send_message(user_id="u", session_id=str(number), message="a"))
+        for number in range(10)
+    ]
     await asyncio.sleep(0.5)
     for task in waiting:
         task.cancel()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from perdure.agents import App, FunctionTool
-from perdure.errors import InvalidMessage, SessionUnreadable
+from perdure.errors import InvalidMessage
+from perdure.messages.keys import SessionKey
+from perdure.sessions.calls import SessionCalls
 from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, find_waiting
-from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
+from tests.workflows.support import agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -104,10 +107,7 @@ async def test_an_imported_session_is_found_before_it_ran(client: Client, app_na
         await finds(client, {("u", "s"), ("u", "copy")}, app=app_name)
 
 
-async def test_sessions_that_do_not_answer_are_counted(
-    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A page comes all the same, and soon: an app whose worker is away is asked once."""
+async def test_what_waits_is_told_without_a_worker(client: Client, app_name: str) -> None:
     app = asking(app_name, "pick")
     async with serving(client, app) as user:
         for number in range(3):
@@ -115,53 +115,42 @@ async def test_sessions_that_do_not_answer_are_counted(
             await other.create()
             await other.run("a")
         await finds(client, {("u", "s0"), ("u", "s1"), ("u", "s2")}, app=app_name)
-    page = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
-    assert (page.calls, {session.id for session in page.unanswered}) == ((), {"s0", "s1", "s2"})
-    assert await user.runner.pending(user_id="u") == []
-    assert len([record for record in caplog.records if "its calls are left out" in record.getMessage()]) == 3
-    monkeypatch.setattr("perdure.sessions.session._PATIENCE", 0.5)
-    with pytest.raises(SessionUnreadable, match="start a worker"):
-        await user.runner.pending(user_id="u", session_id="s0")
+    page = await find_waiting(client, Wanted(app=app_name))
+    assert (len(page.calls), page.unanswered) == (3, ())
+    assert len(await user.runner.pending(user_id="u")) == 3
+    assert len(await user.runner.pending(user_id="u", session_id="s0")) == 1
+    halted = (await user.runner.explain(user_id="u", session_id="s0")).halted
+    assert halted is None or "no worker serves" in halted
 
 
-async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
+async def test_sessions_that_cannot_be_read_are_counted_and_hold_up_no_other(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.sessions.pending._AT_ONCE", 1)
-    app, gone = asking(app_name, "pick"), asking(f"{app_name}_gone", "pick")
+    """One that takes long is not read again at once by those who remember it."""
+    app = asking(app_name, "pick")
     async with serving(client, app) as user:
-        async with serving(client, gone) as away:
-            for who in (away, away.other("v"), user):
-                await who.create()
-                await who.run("a")
-            await finds(client, {("u", "s"), ("v", "s")}, app=gone.name)
-            await finds(client, {("u", "s")}, app=app_name)
-        # By now the listing has them.
-        sessions = [*await away.runner.list_sessions(), *await user.runner.list_sessions()]
+        for name in ("slow", "quick"):
+            await user.other("u", name).create()
+            await user.other("u", name).run("a")
+        await finds(client, {("u", "slow"), ("u", "quick")}, app=app_name)
+        sessions = await user.runner.list_sessions()
+        look, asked = SessionCalls.look, list[str]()
+
+        async def late(self: SessionCalls, key: SessionKey, *args: Any, **options: Any) -> Any:
+            asked.append(key.session)
+            if key.session == "slow":
+                await asyncio.sleep(60)
+            return await look(self, key, *args, **options)
+
+        monkeypatch.setattr(SessionCalls, "look", late)
         silence = Silence()
         for patience in (1, 60):
-            began = time.monotonic()
             page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(seconds=patience), silence=silence)
-            assert [session.app_name for session, _ in page.calls] == [app_name]
-            assert [session.app_name for session in page.unanswered] == [gone.name, gone.name]
-            assert time.monotonic() - began < 30
-
-
-async def test_an_app_that_nobody_serves_is_not_waited_for_nor_remembered(client: Client, app_name: str) -> None:
-    user = User(client, app_name)
-    await user.create()
-
-    async def is_listed() -> bool:
-        return len(await user.runner.list_sessions()) == 1
-
-    await eventually(is_listed)
-    sessions, silence = await user.runner.list_sessions(), Silence()
-    began = time.monotonic()
-    page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=silence)
-    assert time.monotonic() - began < 30
-    [session] = page.unanswered
-    assert session not in silence, "its calls are there as soon as a worker is"
-    await user.workflow.terminate()
+            assert [session.id for session, _ in page.calls] == ["quick"]
+            assert [session.id for session in page.unanswered] == ["slow"]
+        assert sorted(asked) == ["quick", "quick", "slow"]
+        found = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
+        assert [session.id for session in found.unanswered] == ["slow"]
 
 
 async def test_all_of_it_without_search_attributes(small_client: Client, app_name: str) -> None:

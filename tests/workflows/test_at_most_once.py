@@ -153,6 +153,8 @@ async def test_every_way_to_answer_takes_a_verdict_and_refuses_what_is_none(clie
         listed = [call for _, call in await user.runner.pending(**user.who)]
         assert [call.model_copy(update={"message": "", "plan": None}) for call in listed] == [request]
         await user.signal({"id": request.id, "response": {"happened": True, "result": 7}})
+        # A signal says nothing of when it is taken.
+        await user.logged("clerk: done")
         assert (await user.settled(invocation)).status == "finished"
         assert responses(await user.events(), "pay") == [{"result": 7}]
 

@@ -27,6 +27,7 @@ from perdure.plan.nodes import Plan
 from perdure.recovery.raised_steps import with_raised_steps
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.pending import Found, Wanted, ask_waiting
+from perdure.sessions.pollers import is_served
 from perdure.views.explanation import InvocationExplanation, RaisedStep, SessionExplanation
 from perdure.views.forms.answers import AnswerForm, answer_form
 
@@ -39,7 +40,7 @@ MOST_ASKED = 200
 """Sessions that are asked what waits in them."""
 
 _PATIENCE = timedelta(seconds=4)
-"""How long the sessions are waited for: one that no worker serves may not hold up the others."""
+"""How long the sessions are read: a long one may not hold up the others."""
 
 _QUERIES_AT_ONCE = 20
 
@@ -67,7 +68,9 @@ class Inbox:
     users: list[str]
     tools: list[str]
     silent: list[str]
-    """Apps some of whose sessions do not answer."""
+    """Apps some of whose sessions could not be read, or not in time."""
+    unserved: list[str]
+    """Apps with sessions that are shown, and no worker."""
     unasked: int
     """Sessions that wait, too, and are too many to be asked."""
     everybody: bool
@@ -149,6 +152,8 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
     waiting = [session for session in reversed(every) if wanted.may_wait_in(session)]
     asked = waiting[:MOST_ASKED]
     found = await ask_waiting(backend.client, wanted, asked, patience=_PATIENCE, silence=backend.silence)
+    shown = sorted({session.app_name for session in [*asked, *sessions[:MOST_SESSIONS]]})
+    served = await asyncio.gather(*(is_served(backend.client, app) for app in shown))
     return Inbox(
         waiting=await _forms(backend, found.calls[:MOST_CALLS]),
         waiting_count=len(found.calls),
@@ -158,6 +163,7 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
         users=sorted({session.user_id for session in every})[:MOST_SESSIONS],
         tools=sorted({tool for session in every for tool in session.pending_tools or ()}),
         silent=sorted({session.app_name for session in found.unanswered}),
+        unserved=[app for app, has_worker in zip(shown, served, strict=True) if not has_worker],
         unasked=len(waiting) - len(asked),
         everybody=backend.access.whose(None) is None,
     )

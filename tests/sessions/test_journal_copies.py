@@ -1,0 +1,144 @@
+"""Journals are read from histories: no workflow is asked, no worker has to be there, and nothing is read twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from perdure.config import ConnectionConfig, connect
+from perdure.journal.entries import Entry, SessionCreated
+from perdure.recovery.slices import append_parts
+from perdure.sessions.journal_copies import JournalCopies
+from perdure.sessions.pending import Wanted, find_waiting
+from tests.workflows.support import User, agent, calls, long_running, make_app, serving, text
+
+FORWARD, NEWEST, DESCRIBE = (
+    "get_workflow_execution_history",
+    "get_workflow_execution_history_reverse",
+    "describe_workflow_execution",
+)
+
+
+def created(*names: str) -> tuple[Entry, ...]:
+    return tuple(SessionCreated(state={"name": name}) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("parts", "length", "behind"),
+    [
+        ([(0, "ab"), (2, "c")], 3, []),
+        ([(2, "c"), (0, "ab")], 3, []),
+        ([(0, "ab"), (1, "bc"), (0, "abc")], 3, []),
+        ([(0, "a"), (2, "c")], 1, [2]),
+        ([(3, "d"), (0, "a"), (1, "bc")], 4, []),
+        ([(1, "b")], 0, [1]),
+    ],
+)
+def test_parts_are_put_in_order_and_what_lies_behind_a_gap_waits(
+    parts: list[tuple[int, str]], length: int, behind: list[int]
+) -> None:
+    entries: list[Entry] = []
+    left = append_parts(entries, [(offset, created(*names)) for offset, names in parts])
+    assert entries == list(created(*"abcd"[:length]))
+    assert [offset for offset, _ in left] == behind
+
+
+@pytest.fixture
+async def counted(temporal_server: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Client, Counter[str]]:
+    """Return a client of its own, and the requests that it sends, by name."""
+    client, sent = (
+        await connect(ConnectionConfig(address=temporal_server, namespace="default", tls=False)),
+        Counter[str](),
+    )
+    service = client.service_client
+    real: Any = service._rpc_call  # pyright: ignore[reportPrivateUsage] -- each request goes through it
+
+    async def count(rpc: str, *args: Any, **kwargs: Any) -> Any:
+        sent[rpc] += 1
+        return await real(rpc, *args, **kwargs)
+
+    monkeypatch.setattr(service, "_rpc_call", count)
+    return client, sent
+
+
+@pytest.mark.server
+async def test_a_session_is_read_without_a_worker(
+    client: Client, counted: tuple[Client, Counter[str]], app_name: str
+) -> None:
+    app = make_app(app_name, agent("asker", [calls("ask"), text("thanks")], [long_running("ask")]))
+    async with serving(client, app) as user:
+        await user.create(colour="red")
+        invocation = await user.run("a")
+        log = await user.log()
+    reader = User(counted[0], app_name)
+    assert (await reader.view()).state == {"colour": "red"}
+    assert await reader.log() == log
+    assert (await reader.invocation(invocation.id)).status == "waiting"
+    assert list(await reader.pending()) == ["ask"]
+    page = await find_waiting(counted[0], Wanted(app=app_name))
+    assert [call.name for _, call in page.calls] == ["ask"]
+    assert not page.unanswered
+    explained = await reader.runner.explain(**reader.who)
+    assert explained.status == "waiting"
+    assert not counted[1]["query_workflow"]
+
+
+@pytest.mark.server
+async def test_what_was_read_is_not_read_again(
+    client: Client, counted: tuple[Client, Counter[str]], app_name: str
+) -> None:
+    reading, sent = counted
+    app = make_app(app_name, agent("talker", [text(str(turn)) for turn in range(30)]))
+    async with serving(client, app) as user:
+        await user.create()
+        for turn in range(20):
+            await user.run(str(turn))
+        copies = JournalCopies(reading)
+        # Many who come at once read once.
+        found = await asyncio.gather(*(copies.read(user.key) for _ in range(10)))
+        events = len(found[0][0].events)
+        assert events == 60
+        assert (sent[FORWARD], sent[DESCRIBE]) == (1, 10)
+        sent.clear()
+        await copies.read(user.key)
+        assert +sent == {DESCRIBE: 1}
+        await user.run("again")
+        sent.clear()
+        assert len((await copies.read(user.key))[0].events) == events + 3
+        assert +sent == {DESCRIBE: 1, NEWEST: sent[NEWEST]}
+        assert 1 <= sent[NEWEST] <= 2
+
+
+@pytest.mark.server
+async def test_copies_are_bounded_in_bytes(client: Client, app_name: str) -> None:
+    app = make_app(app_name, agent("talker", [text("hello")]))
+    copies = JournalCopies(client, max_bytes=100)
+    async with serving(client, app) as user:
+        for name in "ab":
+            other = user.other(session_id=name)
+            await other.create()
+            await other.run("hi")
+        read = [(await copies.read(user.other(session_id=name).key))[0] for name in "aba"]
+        assert read[0] is not read[2], "the first copy had to go"
+        assert [len(projection.events) for projection in read] == [2, 2, 2]
+
+
+@pytest.mark.server
+async def test_whoever_sent_reads_it_back_at_once(client: Client, app_name: str) -> None:
+    app = make_app(app_name, agent("asker", [calls("ask"), text("a"), text("b")], [long_running("ask")]))
+    async with serving(client, app) as user:
+        await user.create()
+        for number in range(10):
+            event = await user.runner.change_state(**user.who, state_delta={"number": number})
+            assert (await user.view()).state["number"] == number
+            assert (await user.events())[-1].id == event.id
+        first = await user.run("a")
+        [call] = (await user.pending()).values()
+        queued = [await user.send(str(number)) for number in range(5)]
+        assert [(await user.invocation(id)).id for id in queued] == queued
+        await user.answer({call: "yes"})
+        assert not await user.pending(first.id)
