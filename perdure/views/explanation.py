@@ -128,7 +128,7 @@ class SessionExplanation(_Told):
     closed: str | None = None
     """How its workflow ended, if it is closed; the next message, answer or resume brings it back."""
     halted: str | None = None
-    """Why no worker takes a step of it, if it is so: none serves its app, or its workflow task fails time after time."""
+    """Why no worker takes a step of it, if it is so: none serves its app, or its workflow tasks fail."""
     invocation_count: int
     """All of its invocations."""
     event_count: int = 0
