@@ -359,10 +359,10 @@ class Runner:
     ) -> list[tuple[ListedSession, PendingCall]]:
         """Return the open calls of one session, of a user's sessions, or of all, oldest first.
 
-        Of several sessions those that do not answer are left out, and logged.
+        Of several sessions those that cannot be read are left out, and logged.
 
         Raises:
-            SessionUnreadable: No worker answers for the one session that was asked for.
+            SessionUnreadable: The history of the one session that was asked for does not hold its whole journal.
         """
         user_id = self._door.whose(user_id)
         if user_id is not None and session_id is not None:

@@ -243,7 +243,7 @@ class SessionExists(RequestRefused):
 
 
 class SessionUnreadable(RequestRefused):
-    """The session's workflow is closed and no worker could read its journal, so it cannot be brought back."""
+    """The history of the session's workflow does not hold the whole journal, so it cannot be shown or brought back."""
 
 
 class SessionFull(RequestRefused):

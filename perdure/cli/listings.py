@@ -142,7 +142,7 @@ def pending(
 ) -> int:
     """List the calls that wait for an answer, over all sessions of APP, or of all apps.
 
-    With --json they come session by session, else the oldest first. Sessions whose workers do not answer are counted.
+    With --json they come session by session, else the oldest first. Sessions that cannot be read in time are counted.
 
     \b
     Examples:

@@ -130,7 +130,7 @@ async def find_waiting(
 ) -> WaitingPage:
     """Return a page of the calls that wait: those of as many sessions as it takes to have `limit` of them.
 
-    A listing may be a moment behind. Where the namespace lacks Perdure's search attributes, each session is asked.
+    A listing may be a moment behind. Where the namespace lacks Perdure's search attributes, each session is read.
 
     Args:
         client: A client of the Temporal server.
