@@ -25,7 +25,7 @@ from perdure.messages.session import LOADING
 from perdure.recovery.slices import Part, SliceReader, append_parts, read_archive
 
 _MAX_BYTES = 30_000_000
-"""What the copies of one client hold of journals, as they stand in a history; in memory it is some five times as much."""
+"""What the copies of one client hold of journals, as they stand in a history; in memory that is five times as much."""
 
 _GAP_SECONDS = 5.0
 _GAP_PAUSE = 0.05
