@@ -435,7 +435,9 @@ async def test_what_waits_without_a_worker_is_shown_and_said_to(
     page = await pages.get(f"/?user={session}&app={gone}")
     assert f"No worker serves {gone}: what is answered there goes on as soon as one does." in page
     assert page.count(f">{session}</a>") == 2
-    assert "does not go on: no worker serves app" in await pages.get(f"/inbox/{gone}/{session}/{session}")
+    assert "does not go on: no worker serves app" in await pages.get(
+        pages.path(session, session).replace(pages.app, gone)
+    )
 
 
 async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
