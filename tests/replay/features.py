@@ -211,8 +211,9 @@ def read_feature(path: Path) -> dict[str, Any]:
 def main() -> int:
     """Run the tests and record what they leave."""
     FEATURES.mkdir(parents=True, exist_ok=True)
-    folder = Path(support.__file__).parent
-    wanted = [f"{folder / module}.py::{test}" for module, tests in RECORDED.items() for test in tests]
+    tests = Path(__file__).parents[1]
+    files = {file.stem: file for folder in ("sessions", "workflows") for file in (tests / folder).glob("test_*.py")}
+    wanted = [f"{files[module]}::{test}" for module, names in RECORDED.items() for test in names]
     recorder = Recorder()
     support.ON_END.append(recorder.record)
     # What this module has imported already has plain assertions, which is no mistake here.
