@@ -300,7 +300,7 @@ async def test_a_server_that_was_given_none_takes_all_that_are_there(client: Cli
 
 async def test_without_a_worker_a_request_is_answered_after_a_while(client: Client, app_name: str) -> None:
     model = Obedient()
-    async with served(client, obedient_app(app_name, model), model, patience=timedelta(seconds=0.5)) as api:
+    async with served(client, obedient_app(app_name, model), model, patience=timedelta(seconds=2)) as api:
         session = await api.create()
         # To read needs none.
         assert (await api.http.get(api.path(session))).status_code == 200
