@@ -47,6 +47,9 @@ MAX_ERROR_TEXT = 4_000
 _NOTE = 64
 """Room for the note of what was left out, so that a text is not cut twice."""
 
+_QUOTED = 100
+"""Characters of a long value that a message quotes."""
+
 _FROM_A_GROUP = 3
 """Exceptions of a group that are told."""
 
@@ -57,6 +60,12 @@ def shortened(text: str) -> str:
         text = f"{text[:MAX_ERROR_TEXT]} … ({len(text) - MAX_ERROR_TEXT:,} more characters)"
     # Half of a character (a lone surrogate), as `surrogateescape` leaves it, can be written nowhere.
     return text.encode(errors="backslashreplace").decode()
+
+
+def quoted(value: object) -> str:
+    """Return a value from outside as a message quotes it: its beginning, where it is long, so that the reason stays."""
+    text = repr(value)
+    return text if len(text) <= 2 * _QUOTED else f"{text[:_QUOTED]}… ({len(text):,} characters)"
 
 
 def message_of(error: BaseException) -> str:
@@ -232,6 +241,10 @@ class SessionStuck(PerdureError):
 
 class RequestRefused(PerdureError):
     """A session did not take a request; nothing was logged. The same request will be refused again."""
+
+    def __init__(self, message: str) -> None:
+        """Keep what is wrong; of a text that quotes very much, its beginning."""
+        super().__init__(shortened(message))
 
 
 class SessionNotFound(RequestRefused):

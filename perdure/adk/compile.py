@@ -36,6 +36,7 @@ from perdure.adk.supported import (
     tool_name,
 )
 from perdure.adk.tools.delegation_tools import delegation_of
+from perdure.adk.tools.straight_tools import runs_through
 from perdure.adk.trees import Tree, walk
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.durable import Durability, durability_of
@@ -133,6 +134,7 @@ def _rules(app: AdkApp, root: BaseAgent, hooks: _Hooks) -> AdkRules:
     return AdkRules(
         major=2 if internals.MAJOR >= 2 else 1,
         logs_failures=internals.MAJOR >= 2 and isinstance(root, LlmAgent),
+        keeps_finished=internals.KEEPS_FINISHED,
         begins=hooks.has("on_user_message_callback") or hooks.has("before_run_callback"),
         watches=hooks.has("on_event_callback"),
         ends=hooks.has("after_run_callback") or app.app.events_compaction_config is not None,
@@ -143,11 +145,11 @@ class _Hooks:
     """Which callbacks run around agents and tools by plugins."""
 
     def __init__(self, plugins: list[type[Any]]) -> None:
-        self._plugins = plugins
+        self.plugins = plugins
 
     def has(self, name: str) -> bool:
         """Return whether a plugin overrides a hook."""
-        return any(getattr(plugin, name, None) is not getattr(BasePlugin, name, None) for plugin in self._plugins)
+        return any(getattr(plugin, name, None) is not getattr(BasePlugin, name, None) for plugin in self.plugins)
 
 
 @dataclass
@@ -303,6 +305,8 @@ class _Look:
         if runs_nodes(given):
             inner = {"runs_nodes": True}
             part = self._building(part, code_of_tool(given))
+        elif not inner and runs_through(agent, given, self.hooks.plugins):
+            inner = {"runs_through": True}
         self.seen.parts.insert(at, part)
         if isinstance(given, BaseToolset) or part.verdict == "refused":
             return None

@@ -90,6 +90,15 @@ def plain_state(state: dict[str, Any]) -> dict[str, Any]:
     return {key: _plain(key, value) for key, value in state.items()}
 
 
+def changed_state(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return what differs of the state from what it was, as JSON.
+
+    Raises:
+        NotPlain: A value is no JSON; the message names its key.
+    """
+    return {key: value for key, value in plain_state(now).items() if key not in before or before[key] != value}
+
+
 def _plain(key: str, value: Any) -> Any:
     try:
         return to_plain(value)

@@ -44,8 +44,16 @@ try:
 except ImportError:
     _runner_utils: Any = None  # not in 1.x
 
+try:
+    from google.adk.flows.llm_flows.tools import _batch_executor
+except ImportError:
+    _batch_executor: Any = None  # not in all
+
 MAJOR = int(__version__.partition(".")[0])
 """Whose behaviour counts where 1.x and 2.x differ."""
+
+KEEPS_FINISHED = hasattr(_batch_executor, "_keep_completed_responses")
+"""Whether it logs what calls responded where another one of the answer failed."""
 
 _WITHOUT_MODEL = ("auth_preprocessor", "request_confirmation", "_confirmation")
 """Request processors that run tools inside of a model step, by the last part of their modules' names."""

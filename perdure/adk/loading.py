@@ -26,7 +26,7 @@ try:
 except ImportError:  # 1.x has no graphs.
     BaseNode = BaseAgent
 
-__all__ = ["AdkCode", "as_adk_app", "load_adk_folder"]
+__all__ = ["AdkCode", "as_adk_app", "load_adk_folder", "own_name"]
 
 
 class AdkCode(AdkRegistry):
@@ -59,6 +59,11 @@ def as_adk_app(value: object, name: str) -> AdkApp | None:
     if isinstance(value, BaseAgent | BaseNode):
         return AdkApp(name=name, app=App(name=name, root_agent=value), open=AdkCode, models=AppModels, look=look_at)
     return None
+
+
+def own_name(value: object) -> str | None:
+    """Return the name of a google.adk app; `None` for an agent, whose name is not an app's."""
+    return value.name if isinstance(value, App) else None
 
 
 def load_adk_folder(folder: Path) -> AdkApp:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
@@ -23,6 +23,10 @@ _REFUSED = (
 )
 
 
+_NOTHING = object()
+"""The value of a key that is not there."""
+
+
 @dataclass
 class SharedState:
     """The state that steps see which run at the same time: each what the others have written, as in ADK."""
@@ -33,11 +37,30 @@ class SharedState:
     """What it was, with what deltas tell of since."""
     at_work: int = 0
     """Steps that have begun, and have not ended."""
+    steps: set[object] = field(default_factory=set[object])
+    """What tells these steps apart."""
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> SharedState:
+    def of(cls, state: dict[str, Any], *steps: object) -> SharedState:
         """Return the state of steps that are to begin."""
-        return cls(copy.deepcopy(state), copy.deepcopy(state))
+        return cls(copy.deepcopy(state), copy.deepcopy(state), steps=set(steps))
+
+    def join(self, step: object, state: dict[str, Any]) -> bool:
+        """Let another step see it, and take what the log has by now, but where these steps have written since.
+
+        Returns:
+            Whether it did: not if the step has seen it before, whose writes are not to be seen as it is taken again.
+        """
+        if step in self.steps:
+            return False
+        self.steps.add(step)
+        for key, value in state.items():
+            known = self.expected.get(key, _NOTHING)
+            if known != value:
+                self.expected[key] = copy.deepcopy(value)
+                if self.state.get(key, _NOTHING) == known:
+                    self.state[key] = copy.deepcopy(value)
+        return True
 
 
 class StepSession(BaseSessionService):
@@ -85,6 +108,11 @@ class StepSession(BaseSessionService):
             if self.session.state.setdefault(key, value) == value:
                 self._shared.expected[key] = copy.deepcopy(value)
         return from_adk(event)
+
+    def written_over(self, event: AdkEvent) -> tuple[str, ...]:
+        """Return the keys of an event's delta that another call of the answer has written since."""
+        delta = event.actions.state_delta
+        return tuple(key for key, value in delta.items() if self.session.state.get(key, value) != value)
 
     def written_past_deltas(self, pending: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return what the step's code wrote into the state by other ways than an event's delta.

@@ -219,7 +219,7 @@ class AdkSteps:
         agent = self._contexts.agents(at, session).llm_agent_named(at.agent)
         key = f"{call.key}{':confirmed' if call.confirmation is not None else ':authorized' if call.authorized else ''}"
         calling = to_adk(_event_of(session, call))
-        async with self._sharing(at, session, calling.id) as shared:
+        async with self._sharing(at, session, calling.id, call) as shared:
             step, context = await self._contexts.begin(at, session, agent, key, shared=shared)
             return await self._call_tool(at, call, calling, step, context)
 
@@ -238,8 +238,9 @@ class AdkSteps:
             tools = await internals.tools_of(agent, context)
             if call.tool not in tools:
                 toolsets.check(agent.name)
-            _set_apart(at, session, call, context, tools)
-            _set_apart_delegation(at, session, call, context, tools)
+            logged = await self._contexts.state(at, session)
+            _set_apart(at, session, call, context, tools, logged)
+            _set_apart_delegation(at, session, call, context, tools, logged)
             if returned is None:
                 await call.begin(planned is not None and planned.at_most_once)
             else:
@@ -309,6 +310,7 @@ class AdkSteps:
             actions=response.actions,
             after=tuple(after),
             state=state,
+            written_over=step.written_over(event),
             ends_agent=context.end_invocation,
             task_result=result,
         )
@@ -327,14 +329,13 @@ class AdkSteps:
         raise StepRefused("DefinitionError", f"the app has no function {name!r}")
 
     @asynccontextmanager
-    async def _sharing(self, at: Place, session: Snapshot, calling: str) -> AsyncGenerator[SharedState]:
+    async def _sharing(self, at: Place, session: Snapshot, calling: str, call: ToolCall) -> AsyncGenerator[SharedState]:
         """Share the state with the other calls of an answer that run here at the same time."""
-        key = (at.key, at.scope, calling, len(session.projection.entries))
-        if key not in self._shared:
-            state = await self._contexts.state(at, session)
-            # Another one may have been quicker.
-            self._shared.setdefault(key, SharedState.of(state))
-        shared = self._shared[key]
+        key = (at.key, at.scope, calling)
+        state = await self._contexts.state(at, session)
+        shared, step = self._shared.get(key), (call.id, call.id in session.projection.scopes)
+        if shared is None or not shared.join(step, state):
+            shared = self._shared[key] = SharedState.of(state, step)
         while len(self._shared) > _MOST_SHARED:
             self._shared.popitem(last=False)
         shared.at_work += 1
@@ -342,7 +343,8 @@ class AdkSteps:
             yield shared
         except BaseException:
             # What it wrote is not kept: who is tried again is not to see it.
-            self._shared.pop(key, None)
+            if self._shared.get(key) is shared:
+                del self._shared[key]
             raise
         finally:
             shared.at_work -= 1
@@ -382,23 +384,36 @@ def _is_looked_at(planned: ToolPlan | None, context: InvocationContext) -> bool:
 
 
 def _set_apart(
-    at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tools: dict[str, BaseTool]
+    at: Place,
+    session: Snapshot,
+    call: ToolCall,
+    context: InvocationContext,
+    tools: dict[str, BaseTool],
+    logged: dict[str, Any],
 ) -> None:
-    """Where the call's tool runs an agent that the plan has, let it run without: the workflow runs the agent."""
+    """Where the call's tool runs an agent that the plan has, let it run without: the workflow runs the agent.
+
+    The agent's state is what the log has, `logged`, with what has been written since: by other calls, too.
+    """
     node = llm_node(session.projection, at, None)[1]
     planned, tool = node.tool(call.tool), tools.get(call.tool)
     if planned is None or planned.agent is None or not isinstance(tool, AgentTool):
         return
     scope = session.projection.scopes.get(call.id)
     if scope is None:
-        tools[call.tool] = agent_tools.asking(tool, plain_state(context.session.state))
+        tools[call.tool] = agent_tools.asking(tool, plain_state(logged))
     else:
         tools[call.tool] = agent_tools.answered(tool, scope, at.invocation_id)
         agent_tools.without_before(context)
 
 
 def _set_apart_delegation(
-    at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tools: dict[str, BaseTool]
+    at: Place,
+    session: Snapshot,
+    call: ToolCall,
+    context: InvocationContext,
+    tools: dict[str, BaseTool],
+    logged: dict[str, Any],
 ) -> None:
     """Where the call's tool has a sub-agent answer in a single turn, let it run without: the workflow runs that."""
     tool, projection = tools.get(call.tool), session.projection
@@ -410,7 +425,7 @@ def _set_apart_delegation(
     branch = task_branch(at.branch, call.tool, call.id)
     begun = delegation_tools.begun(plan, invocation, at.run, call.tool, branch)
     if begun is None:
-        tools[call.tool] = delegation_tools.asking(tool)
+        tools[call.tool] = delegation_tools.asking(tool, plain_state(logged))
     else:
         tools[call.tool] = delegation_tools.told(tool, *begun)
         agent_tools.without_before(context)

@@ -106,10 +106,11 @@ class State(MutableMapping[str, Any]):
 class ToolActions(EventActions):
     """`EventActions` that a tool sets field by field: `tool_context.actions.escalate = True`.
 
-    A name that `EventActions` does not have is refused.
+    A name that `EventActions` does not have is refused. A value that does not fit is told to the model when the tool
+    has returned: an error where it is set, in a tool that may have done its work, would have it run again.
     """
 
-    model_config = ConfigDict(frozen=False, extra="forbid", validate_assignment=True)
+    model_config = ConfigDict(frozen=False, extra="forbid")
 
     def to_event_actions(self) -> EventActions:
         """Return the actions as an event logs them; `state_delta` may still hold `temp:` keys."""

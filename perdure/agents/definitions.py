@@ -8,11 +8,11 @@ from typing import Any, Literal, cast
 
 from google.genai import types
 from pydantic import BaseModel, Field, field_validator
-from temporalio.common import RetryPolicy
 
 from perdure.agents.context import ReadonlyContext
 from perdure.agents.custom import BaseAgent
 from perdure.agents.foreign_tools import taken
+from perdure.agents.retries import RetryPolicy
 from perdure.agents.structured import Structured
 from perdure.agents.validation import Definition
 from perdure.errors import DefinitionError

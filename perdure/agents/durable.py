@@ -10,9 +10,8 @@ from datetime import timedelta
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Literal, TypeVar
 
-from temporalio.common import RetryPolicy
-
 from perdure.agents.expiry import OnExpiry
+from perdure.agents.retries import RetryPolicy
 from perdure.agents.tools import FunctionTool, LongRunningFunctionTool
 from perdure.errors import DefinitionError
 from perdure.plan.nodes import ToolPlan

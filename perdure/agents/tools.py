@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from google.genai import types
-from temporalio.common import RetryPolicy
 
 from perdure.agents.context import State, ToolActions, ToolContext
 from perdure.agents.deadlines import check_reminder, plan_expiry
 from perdure.agents.expiry import OnExpiry
+from perdure.agents.retries import RetryPolicy
 from perdure.agents.signature import (
     Interest,
     Signature,

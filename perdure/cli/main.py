@@ -17,6 +17,7 @@ from perdure.cli.encryption import codec, keys
 from perdure.cli.execute import execute
 from perdure.cli.exits import ExitCode
 from perdure.cli.explain import explain
+from perdure.cli.help.presets import read_presets
 from perdure.cli.listings import effects, events, pending, sessions
 from perdure.cli.new.command import new
 from perdure.cli.notify import notify
@@ -34,14 +35,14 @@ from perdure.errors import ConnectionFailed, PerdureError, page_of
 from perdure.plan.only_shown import only_show
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="perdure")
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PERDURE"})
+@click.version_option(package_name="perdure", allow_from_autoenv=False)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Run agents as Temporal workflows: they wait for days, and any process may die.
 
     Start with `perdure new NAME`, which makes a folder with an agent that runs; then `perdure dev NAME` in one terminal
-    and `perdure run NAME "a message"` in another.
+    and `perdure run NAME "a message"` in another. Options may stand in `perdure.toml` (docs/command-line.md).
 
     \b
     Exit codes:
@@ -52,6 +53,7 @@ def main(context: click.Context) -> None:
       69   no Temporal server answers
       130  Ctrl-C; what runs in Temporal runs on
     """
+    context.default_map = read_presets(main)
     if context.obj is _OWN_PROCESS and context.invoked_subcommand in {command.name for command in _LIGHT}:
         only_show()
 

@@ -65,6 +65,7 @@ def load_app(target: str) -> AnyApp:
     Raises:
         DefinitionError: Nothing is there, or it is no app. An error of the imported code itself is raised as it is.
     """
+    keep_quiet()
     path = Path(target).resolve()
     if path.is_dir():
         app = _from_folder(path)
@@ -101,7 +102,7 @@ def _from_module(module_name: str, attribute: str, target: str) -> AnyApp:
         raise DefinitionError(
             f"module {module_name!r} ({module.__file__}) has no {attribute!r}; apps and agents in it: {names}"
         )
-    app = as_app(found, module_name.rpartition(".")[2])
+    app = as_app(found, _name_of(found, module_name))
     if app is None:
         raise DefinitionError(f"{target!r} is a {type(found).__name__}; it must be an App or an agent")
     return app
@@ -112,7 +113,7 @@ def _from_file(path: Path) -> AnyApp:
         raise DefinitionError(f"there is no file {str(path)!r}")
     read_env(path.parent)
     module = _import_path(path)
-    app = _app_in(module, path.stem)
+    app = _app_in(module)
     if app is None:
         raise DefinitionError(f"file {str(path)!r} holds no app: define `app = App(…)` or `root_agent = …` in it")
     return app
@@ -192,7 +193,6 @@ def _import(name: str, folder: Path) -> ModuleType:
     """Import a module with a folder on the module search path, where it stays: the module is imported again later."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    keep_quiet()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -237,12 +237,24 @@ def _loads_code(file: str) -> bool:
     return file.startswith("<") or "/google/adk/" in Path(file).as_posix() or Path(file).is_relative_to(_PACKAGE)
 
 
-def _app_in(module: ModuleType, name: str) -> AnyApp | None:
+def _app_in(module: ModuleType, name: str = "") -> AnyApp | None:
     for attribute in AGENT_NAMES:
-        app = as_app(getattr(module, attribute, None), name)
+        found: object = getattr(module, attribute, None)
+        app = as_app(found, name or _name_of(found, module.__name__))
         if app is not None:
             return app
     return None
+
+
+def _name_of(value: object, module_name: str) -> str:
+    """Return an app's own name; an agent has its module's, and in `agent.py` its package's."""
+    own: str | None = _taker().own_name(value) if _is_adks(value) else None
+    *packages, last = module_name.split(".")
+    return own or (packages[-1] if last == "agent" and packages else last)
+
+
+def _is_adks(value: object) -> bool:
+    return any(f"{cls.__module__}.".startswith(f"{_ADK}.") for cls in type(value).__mro__)
 
 
 def as_app(value: object, name: str) -> AnyApp | None:
@@ -251,7 +263,7 @@ def as_app(value: object, name: str) -> AnyApp | None:
         return value
     if isinstance(value, BaseAgent):
         return App(name=_identifier(name), root_agent=value)
-    if any(f"{cls.__module__}.".startswith(f"{_ADK}.") for cls in type(value).__mro__):
+    if _is_adks(value):
         taken: AdkApp | None = _taker().as_adk_app(value, name)
         return taken
     return None

@@ -76,8 +76,13 @@ def takes_reply(events: Sequence[Event], scope: str) -> bool:
 
 def _last_said(events: Sequence[Event], scope: str) -> Event | None:
     """Return the newest event of a task, unless it is a model's call or a tool's response."""
-    last = next((one for one in reversed(events) if one.isolation_scope == scope and not is_state(one)), None)
+    last = next((one for one in reversed(events) if one.isolation_scope == scope and not _is_quiet(one)), None)
     return None if last is None or last.get_function_calls() or last.get_function_responses() else last
+
+
+def _is_quiet(event: Event) -> bool:
+    """Return whether an event says nothing: it is a checkpoint, or what a callback wrote into the state."""
+    return is_state(event) or (event.content is None and event.error_code is None and bool(event.actions.state_delta))
 
 
 def is_reply(event: Event) -> bool:

@@ -65,6 +65,8 @@ class ToolOutput(BaseModel):
     """Events that google.adk logs behind the response event."""
     state: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=unsaid)
     """What google.adk's code wrote into the state by other ways than the actions; it lasts as the invocation does."""
+    written_over: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """Keys of `state_delta` that another call of the answer had written since: its value is the newer one."""
     ends_agent: bool = Field(default=False, exclude_if=unsaid)
     """The code set `end_invocation`: the agent's run ends behind the response."""
     asks: AgentAsked | None = Field(default=None, exclude_if=unsaid)

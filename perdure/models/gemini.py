@@ -80,6 +80,8 @@ class Gemini(BaseLlm):
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop) or await asyncio.to_thread(self._connect, loop)
         contents = _between_user_turns(llm_request.contents)
+        if not client.vertexai:
+            contents = [_without_names(content) for content in contents]
         call = self._stream if stream else self._generate
         async with aclosing(call(client, contents, _without_retries(llm_request.config))) as responses:
             async for response in responses:
@@ -150,6 +152,21 @@ def _between_user_turns(contents: Sequence[types.Content]) -> list[types.Content
             asked.append(_GO_ON)
         asked.append(content)
     return asked if asked and asked[-1].role == "user" else [*asked, _GO_ON]
+
+
+def _without_names(content: types.Content) -> types.Content:
+    """Return a content whose files have no names: the Gemini API knows none, and refuses what it does not know."""
+    if not any(named.display_name for part in content.parts or [] for named in _data_of(part)):
+        return content
+    content = content.model_copy(deep=True)
+    for part in content.parts or []:
+        for named in _data_of(part):
+            named.display_name = None
+    return content
+
+
+def _data_of(part: types.Part) -> list[types.Blob | types.FileData]:
+    return [data for data in (part.inline_data, part.file_data) if data is not None]
 
 
 def _without_retries(config: types.GenerateContentConfig) -> types.GenerateContentConfig:

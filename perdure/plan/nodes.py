@@ -131,6 +131,8 @@ class ToolPlan(BaseModel):
     """Of google.adk 2: a call hands a task to the sub-agent of the tool's name, whose mode this is."""
     runs_nodes: bool = Field(default=False, exclude_if=_is_unset)
     """Of google.adk 2: its code runs nodes, so it runs as a graph does; it is a node below its agent, too."""
+    runs_through: bool = Field(default=False, exclude_if=_is_unset)
+    """Of google.adk's: its code waits for nothing, so the calls behind it begin once it has ended."""
 
 
 class AdkRules(BaseModel):
@@ -142,6 +144,8 @@ class AdkRules(BaseModel):
     """Whose rules hold where google.adk 1.x and 2.x differ in what users see."""
     logs_failures: bool = Field(default=False, exclude_if=_is_unset)
     """A step's failure is an event, too: 2.x does so where the root is an LLM agent."""
+    keeps_finished: bool = Field(default=False, exclude_if=_is_unset)
+    """What calls responded is logged where another one of the answer failed."""
     begins: bool = Field(default=False, exclude_if=_is_unset)
     """Plugins look at a user's message, or at a turn before it begins, in a step of its own."""
     ends: bool = Field(default=False, exclude_if=_is_unset)

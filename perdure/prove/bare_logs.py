@@ -17,6 +17,7 @@ from perdure.errors import InvalidTrajectory
 from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled, innermost
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry, fold_journal
+from perdure.journal.no_answers import is_refused
 from perdure.journal.projection import Projection
 from perdure.prove.done import done_in
 from perdure.prove.outcome import Key, Outcome
@@ -30,6 +31,7 @@ NOT_PENDING = "the pending response of a call that was cut off is missing"
 NOT_RESUMABLE = "the app is not resumable, and the event is inside of a turn"
 HALF_SENT = "the event is a part of what the user sent at once"
 NO_TRIGGER = "the event cannot drive a turn"
+FAILED_THERE = "the turn failed with the event, and the user left it at that"
 CAUGHT = "a custom agent has gone on after a failure, of which a bare log does not tell"
 OF_A_TOOL = "an agent that a tool runs has asked, and where it stood a bare log does not tell"
 
@@ -76,6 +78,9 @@ def bare_cuts(reference: Outcome, state: Mapping[str, Any], *, resumable: bool) 
         reason = None
         if log[length - 1].is_users and length < ends[turn] and log[length].is_users:
             reason = HALF_SENT
+        elif length == ends[turn] < len(log) and log[length].is_users and is_refused(log[length - 1]):
+            # Driven on, it is resumed: the model is asked again, and its script is one step ahead.
+            reason = FAILED_THERE
         elif not resumable and length != start + 1:
             reason = NOT_RESUMABLE
         elif any(isinstance(entry, FailureCaught) for entry in reference.journal[: after[length]]):

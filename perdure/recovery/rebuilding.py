@@ -114,15 +114,15 @@ class Rebuilder:
         if temp:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=temp))
 
-    def answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
-        """Accept an answer, unless a slice tells that it was, or it fits no open call."""
+    def answer(self, answer: AnswerInput, invocation_id: str, time: float) -> RequestRefused | None:
+        """Accept an answer, unless a slice tells that it was; returns why it is not, if it fits no open call."""
         projection = self.projection
         if answer.request_id is not None and answer.request_id in projection.requests:
-            return
+            return None
         try:
             calls = check_answer(projection, answer)
-        except RequestRefused:
-            return
+        except RequestRefused as refusal:
+            return refusal
         content = named(answer.content, calls)
         update = {"custom_metadata": answer.metadata}
         invocation = projection.invocations.get(calls[0].pending.invocation_id)
@@ -131,13 +131,14 @@ class Rebuilder:
             id = invocation.id if invocation is not None and again else invocation_id
             event = self._event(time, USER, id, content=content).model_copy(update=update)
             self._apply(MessageAccepted(event=event, request_id=answer.request_id, streaming=answer.streaming))
-            return
+            return None
         late = next((call for call in calls if call.expired is not None), None)
         if late is not None:
             self._fail(invocation, late)
         for branch, part_of in by_branch(content, calls):
             event = self._event(time, USER, invocation.id, content=part_of, branch=branch).model_copy(update=update)
             self._apply(AnswerAccepted(event=event, request_id=answer.request_id, streaming=answer.streaming))
+        return None
 
     def state_changed(self, change: StateChangeInput, time: float) -> None:
         """Log a change of the session's state, unless that was done."""

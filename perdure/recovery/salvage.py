@@ -15,13 +15,13 @@ from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.errors import LogError, RequestRefused
-from perdure.journal.entries import Entry, Failure, InvocationSettled, SessionCreated, ToolOutput
+from perdure.journal.entries import Entry, Failure, InvocationSettled, SessionCreated, StateChanged, ToolOutput
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import unpack
 from perdure.journal.projection import Invocation, Projection
 from perdure.messages.callbacks import CALLBACK_NAMES, CallbackInput
+from perdure.messages.large_requests import SEND_AHEAD
 from perdure.messages.session import (
-    FUNCTION_RESPONSE,
     RESPOND,
     RESUME,
     SEND_MESSAGE,
@@ -56,7 +56,7 @@ from perdure.recovery.rebuilt_failures import keep_returned, tool_failed
 from perdure.recovery.starts import DeadlineTimers, Starts, is_beside
 from perdure.rules.failures import failure_text
 from perdure.rules.in_doubt import NOT_STARTED
-from perdure.rules.intake import parse_signal
+from perdure.rules.intake import MAX_TOLD_SIGNALS, check_sent, check_signal, parse_signal, refused_signal
 from perdure.rules.model_answers import derived_id
 from perdure.rules.repeats import accept_resume
 
@@ -153,6 +153,8 @@ class _Reader:
             for event in history
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
         }
+        self._refused = 0
+        """Signals of which an event tells that no slice has."""
         self._news = 0
         """The last event that a workflow task had, or has, to deal with."""
         self._dealt = True
@@ -224,8 +226,7 @@ class _Reader:
                 self._completed(completed.scheduled_event_id, completed.result, time)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 signal = event.workflow_execution_signaled_event_attributes
-                if signal.signal_name == FUNCTION_RESPONSE:
-                    self._signal(signal.input, time, event.event_id)
+                self._signal(signal.signal_name, signal.input, time, event.event_id)
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 self._starts.recorded(event)
                 return
@@ -295,17 +296,27 @@ class _Reader:
     def _told_id(self, accepted: HistoryEvent) -> str:
         return _invocation_id(accepted, self._results.get(accepted.event_id), self._seed)
 
-    def _signal(self, data: Payloads, time: float, event_id: int) -> None:
-        try:
-            answer = parse_signal(read_json(data))
-        except (RequestRefused, LogError, ValueError, TypeError):
-            # The session dropped it, too: it is malformed, or encrypted with a key that its workers do not have.
+    def _signal(self, name: str, data: Payloads, time: float, event_id: int) -> None:
+        if name == SEND_AHEAD:
             return
-        self._answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
+        try:
+            check_signal(name, len(data.payloads))
+            check_sent(data.payloads[0].data)
+            answer = parse_signal(read_json(data))
+        except (RequestRefused, LogError, ValueError, TypeError) as error:
+            # The session refused it, too: it is malformed, or encrypted with a key that its workers do not have.
+            refusal: Exception | None = error
+        else:
+            refusal = self._answer(answer, f"e-{derived_id(self._seed, 'signal', event_id)}", time)
+        # The slices tell of those before them.
+        if refusal is not None and event_id > self._told and self._refused < MAX_TOLD_SIGNALS:
+            self._refused += 1
+            event = refused_signal(name, refusal, len(self.projection.entries), time)
+            apply_entry(self.projection, StateChanged(event=event))
 
-    def _answer(self, answer: AnswerInput, invocation_id: str, time: float) -> None:
+    def _answer(self, answer: AnswerInput, invocation_id: str, time: float) -> RequestRefused | None:
         self._questions.answered(answer, time)
-        self.journal.answer(answer, invocation_id, time)
+        return self.journal.answer(answer, invocation_id, time)
 
     # What activities returned.
 

@@ -18,6 +18,8 @@ from perdure.errors import (
     MixedInvocations,
     NotResumable,
     QueueFull,
+    RequestRefused,
+    quoted,
 )
 from perdure.journal.credentials import parse_credential, unwrapped
 from perdure.journal.entries import AnswerAccepted, MessageAccepted
@@ -35,7 +37,7 @@ from perdure.journal.projection import Call, Invocation, Projection, response_in
 from perdure.journal.questions import parse_confirmation, parse_verdict
 from perdure.journal.tasks import OpenTask
 from perdure.messages.keys import SessionKey
-from perdure.messages.session import AnswerInput, InvocationInput, MessageInput
+from perdure.messages.session import FUNCTION_RESPONSE, AnswerInput, InvocationInput, MessageInput
 from perdure.messages.shared_state import StateChangeInput
 from perdure.plan.contents import types
 from perdure.rules.bounds import MAX_QUEUED, MAX_STATE_KEYS, check_json, check_keys
@@ -49,6 +51,9 @@ _SAID_BY_USERS = frozenset(
 
 TOOL_FAILED = "perdure_tool_failed"
 """Key of the metadata of the session's answer to a long-running call whose tool failed."""
+
+MAX_TOLD_SIGNALS = 100
+"""Refused signals of which a run tells by events; somebody may send them without end."""
 
 _EXPIRED = "expired"
 """Key of the metadata of the session's answer to a call at its deadline."""
@@ -102,7 +107,8 @@ def check_ids(key: SessionKey) -> None:
             raise InvalidMessage("a session needs a user id and a session id that are not empty")
         if name in (".", "..") or name.startswith("__"):
             raise InvalidMessage(
-                f"{name!r} is no {what} id: '.', '..' and what begins with two underscores are reserved; take another"
+                f"{quoted(name)} is no {what} id: '.', '..' and what begins with two underscores are reserved; take"
+                " another"
             )
 
 
@@ -204,16 +210,20 @@ def check_answer(projection: Projection, answer: AnswerInput) -> list[Call]:
 def _check_response(projection: Projection, response: types.FunctionResponse) -> Call:
     call = projection.calls.get(response.id or "")
     if call is None:
-        raise CallNotFound(f"the session made no long-running call {response.id!r}; see its pending calls")
+        raise CallNotFound(f"the session made no long-running call {quoted(response.id)}; see its pending calls")
     if call.answer != "open" and not _takes_more(projection, call, response.response or {}):
-        raise CallAnswered(f"call {response.id!r} of {call.pending.name!r} is answered already; the first answer wins")
+        raise CallAnswered(
+            f"call {quoted(response.id)} of {quoted(call.pending.name)} is answered already; the first answer wins"
+        )
     if not projection.takes_answers(call.pending.invocation_id):
         raise CallAnswered(
-            f"call {response.id!r} of {call.pending.name!r} takes no answer any more: invocation"
-            f" {call.pending.invocation_id!r} has finished"
+            f"call {quoted(response.id)} of {quoted(call.pending.name)} takes no answer any more: invocation"
+            f" {quoted(call.pending.invocation_id)} has finished"
         )
     if response.name and response.name != call.pending.name:
-        raise InvalidMessage(f"call {response.id!r} is one of {call.pending.name!r}, not of {response.name!r}")
+        raise InvalidMessage(
+            f"call {quoted(response.id)} is one of {quoted(call.pending.name)}, not of {quoted(response.name)}"
+        )
     if call.pending.name == REQUEST_CONFIRMATION:
         parse_confirmation(response.response or {})
     if call.pending.name == REQUEST_CREDENTIAL:
@@ -260,7 +270,7 @@ def find_invocation(projection: Projection, request: InvocationInput) -> Invocat
     """
     invocation = projection.invocations.get(request.invocation_id)
     if invocation is None:
-        raise InvocationNotFound(f"the session has no invocation {request.invocation_id!r}")
+        raise InvocationNotFound(f"the session has no invocation {quoted(request.invocation_id)}")
     return invocation
 
 
@@ -275,11 +285,11 @@ def check_resume(projection: Projection, request: InvocationInput) -> Invocation
     invocation = find_invocation(projection, request)
     if not projection.is_resumable(invocation):
         raise NotResumable(
-            f"invocation {invocation.id!r} cannot be resumed: the app is not resumable;"
+            f"invocation {quoted(invocation.id)} cannot be resumed: the app is not resumable;"
             " send a new message, or set ResumabilityConfig(is_resumable=True)"
         )
     if invocation.status in ("running", "queued"):
-        raise InvocationRunning(f"invocation {invocation.id!r} is {invocation.status} already; follow it instead")
+        raise InvocationRunning(f"invocation {quoted(invocation.id)} is {invocation.status} already; follow it instead")
     return invocation
 
 
@@ -292,7 +302,7 @@ def check_stop(projection: Projection, request: InvocationInput) -> Invocation:
     """
     invocation = find_invocation(projection, request)
     if invocation.status == "finished":
-        raise InvocationFinished(f"invocation {invocation.id!r} has finished; there is nothing to stop")
+        raise InvocationFinished(f"invocation {quoted(invocation.id)} has finished; there is nothing to stop")
     return invocation
 
 
@@ -325,7 +335,7 @@ def decision(pending: Iterable[PendingCall], call_id: str, *, approve: bool, pay
     """
     name = next((call.name for call in pending if call.id == call_id), REQUEST_CONFIRMATION)
     if name != REQUEST_CONFIRMATION:
-        raise InvalidMessage(f"call {call_id!r} is one of {name!r}, not an approval; give a response")
+        raise InvalidMessage(f"call {quoted(call_id)} is one of {quoted(name)}, not an approval; give a response")
     made: dict[str, Any] = {"confirmed": approve}
     return made if payload is None else {**made, "payload": payload}
 
@@ -343,6 +353,16 @@ def parse_signal(value: Any) -> AnswerInput:
             raise InvalidMessage('the signal takes {"id": CALL_ID, "response": {…}}, or a list of these')
         parts.append(response_part(item["id"], item["response"], item.get("name")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] -- JSON
     return AnswerInput(content=types.Content(role="user", parts=parts))
+
+
+def check_signal(name: str, arguments: int) -> None:
+    """Check that a signal is the one that brings answers.
+
+    Raises:
+        InvalidMessage: It is another one, or has not one argument.
+    """
+    if name != FUNCTION_RESPONSE or arguments != 1:
+        raise InvalidMessage(f"the session takes the signal {FUNCTION_RESPONSE} with one argument")
 
 
 def response_part(call_id: str, response: Any, name: str | None = None) -> types.Part:
@@ -363,8 +383,17 @@ def state_event(change: StateChangeInput, time: float) -> Event:
     )
 
 
-def refused_signal(name: str, why: str, event_id: str, time: float) -> Event:
-    """Return the event that says why a signal was not taken. It has no content, so no model sees it."""
+def refused_signal(name: str, error: Exception, entries: int, time: float) -> Event:
+    """Return the event that says why a signal was not taken. It has no content, so no model sees it.
+
+    Args:
+        name: The signal.
+        error: What its check raised; all but a refusal says that it could not be read.
+        entries: Length of the journal. The id is of that: to draw one would give others to what comes behind it.
+        time: When it came.
+    """
+    why = str(error) if isinstance(error, RequestRefused) else "its argument cannot be read as JSON"
+    event_id = f"signal-{entries}"
     return Event(
         id=event_id,
         timestamp=time,

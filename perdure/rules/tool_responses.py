@@ -5,6 +5,7 @@ ADK: `flows/llm_flows/functions.py` and `flows/llm_flows/request_confirmation.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -118,6 +119,15 @@ def _question(requests: Sequence[types.FunctionCall], role: str) -> Event | None
     )
 
 
+def is_plain(output: ToolOutput) -> bool:
+    """Return whether what came of a call says nothing of how its agent is to go on: a response, and what it wrote."""
+    told = output.actions.model_copy(
+        update={"state_delta": {}, "artifact_delta": {}, "skip_summarization": None, "render_ui_widgets": None}
+    )
+    waits = output.needs_confirmation or output.ends_agent or output.after or output.task_result is not None
+    return not _is_silent(output) and told == EventActions() and not waits
+
+
 def silent_calls(
     calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput], long_running: frozenset[str]
 ) -> list[types.FunctionCall]:
@@ -157,6 +167,32 @@ def response_event(
     if not parts:
         return None
     return Event(content=types.Content(role="user", parts=parts), actions=merge_actions(actions))
+
+
+def with_latest_writes(response: Event, outputs: Iterable[ToolOutput]) -> Event:
+    """Return a response event in which lists and objects of the state are as they were written last. As in ADK 2.
+
+    Args:
+        response: The event, merged in the order of the calls.
+        outputs: What the calls returned, in the order in which they did: one may have seen what another one wrote.
+    """
+    delta = response.actions.state_delta
+    latest: dict[str, Any] = {}
+    writers = Counter[str]()
+    for output in outputs:
+        written = output.actions.state_delta
+        writers.update(written.keys())
+        latest |= {key: value for key, value in written.items() if key not in output.written_over}
+    latest = {
+        key: value
+        for key, value in latest.items()
+        if writers[key] > 1 and key in delta and isinstance(value, (list, dict))
+    }
+    if not latest:
+        return response
+    merged = response.actions.model_dump(exclude_none=True)
+    _merge(merged, {"state_delta": latest})
+    return response.model_copy(update={"actions": EventActions.model_validate(merged)})
 
 
 def merge_actions(actions: Sequence[EventActions]) -> EventActions:

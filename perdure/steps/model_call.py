@@ -15,6 +15,7 @@ from perdure.errors import ModelError
 from perdure.journal.events import Event, ModelAnswer
 from perdure.journal.projection import Projection
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
+from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.steps.artifacts import offered_artifacts, placeholder_texts
 from perdure.steps.base import ModelCall, Place, Snapshot, StepOutput, llm_node
@@ -99,7 +100,15 @@ class ModelCalls:
 
 def _event(response: LlmResponse) -> Event:
     fields = {name: getattr(response, name) for name in ModelAnswer.model_fields if name != "partial"}
+    fields["content"] = _without_responses(response.content)
     return Event(**{name: value for name, value in fields.items() if value is not None})
+
+
+def _without_responses(content: types.Content | None) -> types.Content | None:
+    """Leave out what a model writes as the response of a tool: it would stand for one in the log."""
+    if content is None or not any(part.function_response for part in content.parts or []):
+        return content
+    return content.model_copy(update={"parts": [part for part in content.parts or [] if not part.function_response]})
 
 
 def _context(

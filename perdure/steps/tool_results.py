@@ -201,7 +201,7 @@ class _Given:
                     fields[name] = getattr(EventActions.model_validate({name: given}), name)
             except (NotPlain, ValidationError) as error:
                 if name != "state_delta":
-                    why = str(error) if isinstance(error, NotPlain) else f"it {error.errors()[0]['msg']}"
+                    why = str(error) if isinstance(error, NotPlain) else _in_sentence(error.errors()[0]["msg"])
                     self.problems.append(
                         f"Tool {self._tool!r} has run, but what it set as its actions' {name} was not kept: {why}."
                     )
@@ -239,6 +239,10 @@ class _Given:
         small = {"artifact_delta", "transfer_to_agent", "escalate"}
         left = EventActions(**{name: getattr(self.actions, name) for name in small})
         self.actions = left if payload_size(left) < _BEGINNING_BYTES else EventActions()
+
+
+def _in_sentence(words: str) -> str:
+    return f"{words[:1].lower()}{words[1:]}"
 
 
 def _state_key(key: str, value: Any) -> dict[str, Any]:

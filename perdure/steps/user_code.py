@@ -6,6 +6,7 @@ Sync functions run in threads; async ones, models included, on a loop of their o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -133,7 +134,7 @@ def _run_to_the_end(loop: asyncio.AbstractEventLoop) -> None:
     `ContextVar` is set by that while another one is being set (https://github.com/python/cpython/issues/148891).
     """
     asyncio.set_event_loop(loop)
-    loop.run_forever()
+    _run_until_stopped(loop)
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
@@ -141,6 +142,18 @@ def _run_to_the_end(loop: asyncio.AbstractEventLoop) -> None:
         # Code may swallow that.
         loop.run_until_complete(asyncio.wait(left, timeout=_GRACE_SECONDS))
     loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, whatever a task on it raises.
+
+    A task's `SystemExit` and `KeyboardInterrupt` end the loop, though the task has it already, and whoever awaits that
+    gets it: all other code on the loop would wait for ever.
+    """
+    while True:
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+            return
 
 
 _MISUNDERSTOOD = (StopIteration, StopAsyncIteration, futures.CancelledError)

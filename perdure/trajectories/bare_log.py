@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.errors import InvalidTrajectory
+from perdure.errors import InvalidTrajectory, quoted
 from perdure.journal.credentials import asking_call, credential_requests, is_credential_request
 from perdure.journal.entries import (
     AnswerAccepted,
@@ -179,6 +179,11 @@ class _Builder:
         if is_state_event(event) and not starter and event.invocation_id not in self.projection.invocations:
             self.append(StateChanged(event=event))
             return
+        if event.actions.rewind_before_invocation_id:
+            raise InvalidTrajectory(
+                f"{where} is a rewind in invocation {quoted(event.invocation_id)}, which has events; give it an"
+                " invocation id of its own"
+            )
         if event.is_users or event.invocation_id != self._current:
             self.settle_current()
         if over:
@@ -199,7 +204,7 @@ class _Builder:
             return
         if not event.get_function_responses() and not is_reply(event):
             raise InvalidTrajectory(
-                f"{where} is a message in invocation {event.invocation_id!r}, which another one has started"
+                f"{where} is a message in invocation {quoted(event.invocation_id)}, which another one has started"
             )
         kept = [
             ToolKept(invocation_id=invocation.id, call_id=r.id or "", output=ToolOutput(result=r.response or {}))
@@ -217,7 +222,7 @@ class _Builder:
         invocation = self.projection.invocations.get(event.invocation_id)
         if invocation is None:
             raise InvalidTrajectory(
-                f"{where} belongs to invocation {event.invocation_id!r}, which no message before it has started"
+                f"{where} belongs to invocation {quoted(event.invocation_id)}, which no message before it has started"
             )
         if invocation.status != "running":
             self.append(ResumeAccepted(invocation_id=invocation.id), InvocationResumed(invocation_id=invocation.id))

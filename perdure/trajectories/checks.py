@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
-from perdure.errors import InvalidTrajectory, LogError
+from perdure.errors import InvalidTrajectory, LogError, quoted
 from perdure.journal.credentials import asking_call, credential_requests, is_credential_request
 from perdure.journal.entries import MAX_EVENT_BYTES, EventLogged, payload_size
 from perdure.journal.events import QUESTIONS, USER, Event, asked_about
@@ -55,12 +55,12 @@ class LogChecks:
             raise InvalidTrajectory(f"{where} has no author")
         if not 0 <= event.timestamp <= LAST_TIME:
             raise InvalidTrajectory(
-                f"{where}: the timestamp {event.timestamp!r} is no time; give seconds since the epoch"
+                f"{where}: the timestamp {quoted(event.timestamp)} is no time; give seconds since the epoch"
             )
         if event.partial:
             raise InvalidTrajectory(f"{where} is a piece of a streamed answer; a log holds whole answers only")
         if event.id in self._ids:
-            raise InvalidTrajectory(f"{where}: the event id {event.id!r} is used twice")
+            raise InvalidTrajectory(f"{where}: the event id {quoted(event.id)} is used twice")
         if event.id:
             self._ids.add(event.id)
         self.count(event, where)
@@ -97,7 +97,7 @@ class LogChecks:
             if not call.id or not call.name:
                 raise InvalidTrajectory(f"{where} holds a function call without an id or without a name")
             if call.id in self._calls:
-                raise InvalidTrajectory(f"{where}: the function-call id {call.id!r} is used twice")
+                raise InvalidTrajectory(f"{where}: the function-call id {quoted(call.id)} is used twice")
         if is_confirmation_request(event) or is_doubt_request(event):
             for call in calls:
                 self._check_question(event, call, where)
@@ -106,7 +106,7 @@ class LogChecks:
         self._calls.update({call.id or "": (call, event.author) for call in calls})
         unknown = (event.long_running_tool_ids or frozenset[str]()) - {call.id for call in calls}
         if unknown:
-            raise InvalidTrajectory(f"{where}: the long-running call {min(unknown)!r} is not in its content")
+            raise InvalidTrajectory(f"{where}: the long-running call {quoted(min(unknown))} is not in its content")
 
     def _check_question(self, event: Event, request: types.FunctionCall, where: str) -> None:
         """Check that a person is asked about the very call that would run, and about nothing else at once."""
@@ -119,7 +119,7 @@ class LogChecks:
             if same and asks and author == event.author:
                 return
         raise InvalidTrajectory(
-            f"{where}: {request.name} {request.id!r} asks about a call that {event.author!r} did not make"
+            f"{where}: {request.name} {quoted(request.id)} asks about a call that {quoted(event.author)} did not make"
         )
 
     def _check_credential(self, event: Event, request: types.FunctionCall, where: str) -> None:
@@ -127,17 +127,20 @@ class LogChecks:
         call_id = asking_call(request)
         if call_id and self._calls.get(call_id, (None, None))[1] != event.author:
             raise InvalidTrajectory(
-                f"{where}: {request.name} {request.id!r} is for a call that {event.author!r} did not make"
+                f"{where}: {request.name} {quoted(request.id)} is for a call that {quoted(event.author)} did not make"
             )
 
     def _check_responses(self, event: Event, where: str) -> None:
         for response in event.get_function_responses():
             known = self._calls.get(response.id or "")
             if known is None:
-                raise InvalidTrajectory(f"{where} responds to the call {response.id!r}, which the log does not hold")
+                raise InvalidTrajectory(
+                    f"{where} responds to the call {quoted(response.id)}, which the log does not hold"
+                )
             if response.name and response.name != known[0].name:
                 raise InvalidTrajectory(
-                    f"{where}: the call {response.id!r} is one of {known[0].name!r}, not of {response.name!r}"
+                    f"{where}: the call {quoted(response.id)} is one of {quoted(known[0].name)}, not of"
+                    f" {quoted(response.name)}"
                 )
 
 
@@ -159,7 +162,7 @@ def check_branch(branch: str | None, where: str) -> None:
     steps = branch.split(".") if branch else []
     if len(steps) % 2 or not all(steps) or len(steps) > _MAX_BRANCH_STEPS:
         raise InvalidTrajectory(
-            f"{where}: the branch {branch!r} does not consist of PARALLEL.SUBAGENT steps, 50 at most"
+            f"{where}: the branch {quoted(branch)} does not consist of PARALLEL.SUBAGENT steps, 50 at most"
         )
 
 
@@ -180,16 +183,20 @@ def agent_of_import(session: Projection, plan: Plan, invocation: Invocation) -> 
     for author in (agent, *(event.author for event in events)):
         if author not in plan.nodes and plan.find(author) is not None:
             raise LogError(
-                f"the imported log has events of {author!r}, which a tool runs, and does not tell where that stood;"
-                " import an export with the journal instead"
+                f"the imported log has events of {quoted(author)}, which a tool runs, and does not tell where that"
+                " stood; import an export with the journal instead"
             )
         if author not in plan.nodes:
-            raise LogError(f"the imported log has events of {author!r}, and app {plan.app!r} has no agent of this name")
+            raise LogError(
+                f"the imported log has events of {quoted(author)}, and app {plan.app!r} has no agent of this name"
+            )
     outputs = [output.actions for output in invocation.kept.values()]
     for actions in (*(event.actions for event in events), *outputs):
         target = actions.transfer_to_agent
         if target is not None and target not in plan.nodes:
-            raise LogError(f"the imported log hands over to {target!r}, and app {plan.app!r} has no agent of this name")
+            raise LogError(
+                f"the imported log hands over to {quoted(target)}, and app {plan.app!r} has no agent of this name"
+            )
     for event in events:
         if isinstance(plan.nodes[event.author], LoopNode):
             _check_loop(event)
@@ -201,7 +208,7 @@ def agent_of_import(session: Projection, plan: Plan, invocation: Invocation) -> 
 def _check_loop(event: Event) -> None:
     looped: Any = (event.actions.agent_state or {}).get("times_looped", 0)
     if not isinstance(looped, int) or looped < 0:
-        raise LogError(f"the imported checkpoint of loop {event.author!r} counts {looped!r} iterations")
+        raise LogError(f"the imported checkpoint of loop {quoted(event.author)} counts {quoted(looped)} iterations")
 
 
 def _check_not_resumable(plan: Plan, invocation: Invocation, agents: set[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.errors import InvalidTrajectory, RequestRefused
+from perdure.errors import InvalidTrajectory, RequestRefused, quoted
 from perdure.journal.credentials import is_credential_request
 from perdure.journal.entries import (
     AnswerAccepted,
@@ -154,7 +154,7 @@ class _Driver:
             return [AnswerAccepted(event=self._checked())]
         if trigger.invocation_id in self._past.invocations:
             raise self._refuse(
-                f"a message starts an invocation of its own, and {trigger.invocation_id!r} is one already"
+                f"a message starts an invocation of its own, and {quoted(trigger.invocation_id)} is one already"
             )
         return [MessageAccepted(event=self._checked())]
 
@@ -179,7 +179,7 @@ class _Driver:
         pending = {call.id for call in unanswered(invocation)}
         for response in responses:
             if response.id not in pending:
-                raise self._refuse(f"the call {response.id!r} has its response already")
+                raise self._refuse(f"the call {quoted(response.id)} has its response already")
         self._check_allowed(pending - {response.id for response in responses})
         # The agent logs the response as its tool's; the tool does not run.
         kept: list[Entry] = [
@@ -205,7 +205,9 @@ class _Driver:
         if is_older and not self._resumable and event.invocation_id not in self._past.invocations:
             return [MessageAccepted(event=event)]
         if not self._past.is_resumable(invocation):
-            raise self._refuse(f"invocation {invocation.id!r} has finished; give the event an invocation id of its own")
+            raise self._refuse(
+                f"invocation {quoted(invocation.id)} has finished; give the event an invocation id of its own"
+            )
         self._check_allowed({call.id for call in unanswered(invocation)})
         return [AnswerAccepted(event=event.model_copy(update={"invocation_id": invocation.id}))]
 
@@ -225,9 +227,9 @@ class _Driver:
             return resume
         if invocation.status == "waiting":
             names = ", ".join(f"{call.name} ({call.id})" for call in self._past.open_calls(invocation.id))
-            raise self._refuse(f"invocation {invocation.id!r} waits for an answer to {names}; append the answer")
+            raise self._refuse(f"invocation {quoted(invocation.id)} waits for an answer to {names}; append the answer")
         if invocation.status == "finished":
-            raise self._refuse(f"invocation {invocation.id!r} has finished; append a user's message")
+            raise self._refuse(f"invocation {quoted(invocation.id)} has finished; append a user's message")
         self._check_allowed({call.id for call in unanswered(invocation)})
         return resume
 

@@ -7,12 +7,12 @@ with `{"perdure":` reads a plain ADK log.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from perdure.errors import InvalidTrajectory, error_text
+from perdure.errors import InvalidTrajectory, error_text, quoted, shortened
 from perdure.journal.entries import (
     ActivityKept,
     AnswerAccepted,
@@ -40,6 +40,7 @@ from perdure.journal.entries import (
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection, shared_part
+from perdure.journal.tasks import is_reply
 from perdure.messages.keys import SessionKey
 from perdure.rules.intake import is_state_event
 from perdure.trajectories.checks import LogChecks, check_branch
@@ -55,6 +56,9 @@ FORMAT = 1
 
 UNREADABLE = (ValidationError, AttributeError)
 """How models fail on JSON; google-genai's enums so on what is no text."""
+
+_LONGEST_NAME = 100
+"""Characters of a field's name that a message tells as it is."""
 
 _MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError)
 """How the fold fails on entries that no session writes."""
@@ -241,7 +245,12 @@ def problems(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return f"a value is of a wrong type ({error})"
     found = error.errors(include_input=False, include_url=False)
-    return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in found[:3])
+    return "; ".join(shortened(f"{_place(problem['loc'])}: {problem['msg']}") for problem in found[:3])
+
+
+def _place(names: Iterable[str | int]) -> str:
+    """Return where a problem is; what stands there as a key may have any length."""
+    return ".".join(name if len(name) <= _LONGEST_NAME else quoted(name) for name in map(str, names))
 
 
 def read_journal(lines: Iterator[tuple[int, Any]]) -> tuple[Entry, ...]:
@@ -323,10 +332,6 @@ class _JournalReader:
         known = entry.event.invocation_id in self._session.invocations
         if isinstance(entry, StateChanged) and (known or not is_state_event(entry.event)):
             raise InvalidTrajectory(f"{where}: a change of state is a user's, and says nothing")
-        if known:
-            raise InvalidTrajectory(
-                f"{where}: an event of invocation {entry.event.invocation_id!r}, which the journal has, was not rewound"
-            )
         return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
 
     def _checked_within(self, entry: Entry, where: str) -> Entry:
@@ -344,16 +349,28 @@ class _JournalReader:
                 return entry
 
     def _checked_event(self, entry: EventLogged | MessageAccepted | AnswerAccepted, where: str) -> Entry:
-        known = entry.event.invocation_id in self._session.invocations
+        invocation = self._session.invocations.get(entry.event.invocation_id)
+        known = invocation is not None
+        if entry.event.actions.rewind_before_invocation_id:
+            raise InvalidTrajectory(f"{where}: a rewind stands in the entry {entry.kind!r}; it is one of its own")
         if isinstance(entry, EventLogged) is entry.event.is_users:
-            raise InvalidTrajectory(f"{where}: an event of {entry.event.author!r} stands in the entry {entry.kind!r}")
+            raise InvalidTrajectory(
+                f"{where}: an event of {quoted(entry.event.author)} stands in the entry {entry.kind!r}"
+            )
         if isinstance(entry, EventLogged) and entry.hidden and entry.event.content is not None:
             raise InvalidTrajectory(f"{where}: only checkpoints and ends are hidden from readers")
         if isinstance(entry, MessageAccepted) and known:
-            raise InvalidTrajectory(f"{where}: invocation {entry.event.invocation_id!r} has a message already")
+            raise InvalidTrajectory(f"{where}: invocation {quoted(entry.event.invocation_id)} has a message already")
         if not isinstance(entry, MessageAccepted) and not known:
-            raise InvalidTrajectory(f"{where}: no message has started invocation {entry.event.invocation_id!r}")
-        return entry.model_copy(update={"event": self._checks.check(entry.event, where)})
+            raise InvalidTrajectory(f"{where}: no message has started invocation {quoted(entry.event.invocation_id)}")
+        if isinstance(entry, AnswerAccepted) and not entry.event.get_function_responses() and not is_reply(entry.event):
+            raise InvalidTrajectory(f"{where}: the entry {entry.kind!r} holds no answer to a call")
+        if isinstance(entry, EventLogged) and invocation is not None and invocation.agent is None:
+            raise InvalidTrajectory(f"{where}: invocation {quoted(entry.event.invocation_id)} has not begun yet")
+        event = self._checks.check(entry.event, where)
+        if not event.id:
+            raise InvalidTrajectory(f"{where}: the event has no id, and in a journal each has one")
+        return entry.model_copy(update={"event": event})
 
     def _check_logs_once(self, entry: InvocationStarted | AnswerLogged, where: str) -> None:
         if isinstance(entry, AnswerLogged):

@@ -12,13 +12,12 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure.errors import InvalidMessage, PerdureError, RequestRefused, SessionFull
+from perdure.errors import PerdureError, RequestRefused, SessionFull
 from perdure.journal.entries import AnswerAccepted, MessageAccepted, ResumeAccepted, StateChanged, TempStateSet
 from perdure.journal.events import EventActions
 from perdure.journal.projection import Projection, split_state_delta
 from perdure.messages.large_requests import SEND_AHEAD
 from perdure.messages.session import (
-    FUNCTION_RESPONSE,
     AnswerInput,
     InvocationInput,
     InvocationResult,
@@ -41,10 +40,6 @@ _FULL = (
     "the session's log has outgrown what Temporal holds in one run; export it and go on in a new session, or give the"
     " workers an external payload storage"
 )
-
-
-_TOLD_SIGNALS = 100
-"""Refused signals of which a run tells by events; somebody may send them without end."""
 
 
 class refusing:
@@ -257,8 +252,7 @@ class SessionRequests:
             if name == SEND_AHEAD:
                 self._ahead.bring(args)
                 return
-            if name != FUNCTION_RESPONSE or len(args) != 1:
-                raise InvalidMessage(f"the session takes the signal {FUNCTION_RESPONSE} with one argument")
+            intake.check_signal(name, len(args))
             intake.check_sent(args[0].payload.data)
             self.accept_answer(intake.parse_signal(workflow.payload_converter().from_payload(args[0].payload)))
         except (PerdureError, ValueError, TypeError, RuntimeError, KeyError) as error:
@@ -269,10 +263,8 @@ class SessionRequests:
 
     def _tell_refused(self, name: str, error: Exception) -> None:
         """Log an event that says why a signal was not taken: who can only signal has no other answer."""
-        if self._refused >= _TOLD_SIGNALS or self._limits.full:
+        if self._refused >= intake.MAX_TOLD_SIGNALS or self._limits.full:
             return
         self._refused += 1
-        why = str(error) if isinstance(error, PerdureError) else "its argument cannot be read as JSON"
-        # Of the journal's length, since to draw an id would give others to what comes behind it.
-        id = f"signal-{len(self._log.projection.entries)}"
-        self._log.append(StateChanged(event=intake.refused_signal(name, why, id, workflow.time())))
+        entries = len(self._log.projection.entries)
+        self._log.append(StateChanged(event=intake.refused_signal(name, error, entries, workflow.time())))

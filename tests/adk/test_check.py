@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +30,11 @@ from perdure.adk.loading import as_adk_app
 from perdure.adk.supported import HONOURED
 from perdure.agents.durable import durable
 from perdure.compiler.check.findings import Part
+from perdure.compiler.loading import load_app
 from perdure.errors import DefinitionError
 from tests.adk.support import agent, make_app, say
+
+_EXAMPLES = Path(__file__).parents[2] / "examples" / "agents"
 
 
 class Custom(BaseAgent):
@@ -319,3 +325,36 @@ def test_callbacks_are_noted_with_their_agent() -> None:
         ("callback", "before_agent_callback of agent 'clerk'"),
         ("callback", "before_model_callback of agent 'clerk'"),
     ]
+
+
+@pytest.mark.parametrize("target", [".", "picker", "picker/agent.py", "picker.agent:app"])
+def test_google_adk_warns_of_nothing_that_perdure_asks_for(target: str) -> None:
+    """However an app is named; without ResumabilityConfig no app is durable."""
+    command = [sys.executable, "-m", "perdure", "check", target]
+    done = subprocess.run(command, cwd=_EXAMPLES, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "picker: 4 durable" in done.stdout
+    assert "ResumabilityConfig" not in done.stderr
+
+
+_SHOP = """
+from google.adk.agents import LlmAgent
+from google.adk.apps.app import App
+
+root_agent = LlmAgent(name="clerk", model="gemini-2.5-flash")
+app = App(name="corner_shop", root_agent=root_agent)
+"""
+
+
+def test_an_app_that_is_named_in_code_has_its_own_name_and_one_in_a_folder_the_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first as in google.adk's Runner, the second as in `adk web`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "named_store").mkdir()
+    path = tmp_path / "named_store" / "agent.py"
+    path.write_text(_SHOP)
+    names = ["corner_shop", "named_store", "corner_shop", "named_store"]
+    targets = ["named_store.agent:app", "named_store.agent:root_agent", path, path.parent]
+    assert [load_app(str(target)).name for target in targets] == names

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from temporalio.common import RetryPolicy
 
 from perdure.agents.context import ReadonlyContext
 from perdure.agents.custom import BaseAgent, BaseAgentState, InvocationContext, SessionSnapshot
@@ -154,6 +155,7 @@ ANY_CONFIG: Any = ResumabilityConfig
         (lambda: ANY_LLM(), r"LlmAgent needs the field 'name'"),
         (lambda: ANY_LLM(name="a", model=3), r"LlmAgent 'a' cannot take model=3: .* / "),
         (lambda: ANY_LLM(name="a", tools=["search"]), r"cannot take tools=\['search'\]"),
+        (lambda: ANY_LLM(name="a", model_retry=3), r"cannot take model_retry=3: .*a RetryPolicy of temporalio.common"),
         (lambda: ANY_LLM(name="a", sub_agents=["b"]), r"LlmAgent 'a' cannot take sub_agents=\['b'\]"),
         (lambda: ANY_LOOP(name="l", max_iterations="x", zzz=1), r"cannot take max_iterations='x'.*; it has no field"),
         (lambda: LlmAgent(name="two words"), r"'two words' is no Python identifier"),
@@ -167,6 +169,12 @@ ANY_CONFIG: Any = ResumabilityConfig
 def test_definition_errors_say_what_to_do(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         make()
+
+
+def test_a_retry_policy_is_kept_as_it_was_given() -> None:
+    policy = RetryPolicy(maximum_attempts=3)
+    assert LlmAgent(name="a", model_retry=policy).model_retry is policy
+    assert App(name="x", root_agent=llm("a"), model_retry=policy).model_retry is policy
 
 
 def test_an_app_is_resumable_only_if_it_says_so() -> None:

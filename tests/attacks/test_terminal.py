@@ -7,6 +7,8 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,22 @@ __all__ = ["perdure"]
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J\u202eevil\u2066\u2028x\r\ny\x7f\u200b"
 HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+READS = """
+import json, sys
+from perdure.trajectories.given_logs import read_given
+assert read_given(json.dumps({"author": "a", "finishReason": sys.stdin.read()})).events
+"""
+
+
+@pytest.mark.process
+def test_a_library_warns_of_no_word_that_a_log_holds() -> None:
+    """google-genai quotes each value of an enumeration that it does not know, of any length, on standard error."""
+    ran = subprocess.run(
+        [sys.executable, "-c", READS], input=HOSTILE.encode(), capture_output=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from temporalio.client import Client
@@ -113,3 +114,19 @@ async def test_what_looks_at_sessions_and_moves_them_loads_no_google_genai(
     )
     assert ends == ["0 []", "2 []", "0 []", "0 []"], said
     assert "[booker] Booked." in said
+
+
+APP = """
+from perdure import App, LlmAgent, ScriptedModel
+
+app = App(name="clerk_app", root_agent=LlmAgent(name="clerk", model=ScriptedModel([{"text": "hello"}])))
+"""
+
+
+def test_what_looks_at_an_app_loads_nothing_of_temporal(tmp_path: Path) -> None:
+    """It loads the app's code, and so google-genai, which no definition does without."""
+    (tmp_path / "clerk_app.py").write_text(APP)
+    target = str(tmp_path / "clerk_app.py")
+    heavy = ("google.adk", "fastapi", "structlog", "temporalio")
+    ends, said = asyncio.run(loaded(("check", target), ("plan", target), heavy=heavy))
+    assert ends == ["0 []"] * 2, said

@@ -77,6 +77,13 @@ def test_a_folder_with_adks_layout(write: Write) -> None:
     assert importlib.import_module("weather.agent").root_agent is app.root_agent
 
 
+def test_an_agent_in_a_module_named_agent_has_the_name_of_its_package(write: Write) -> None:
+    """By whatever it is named; two of such agents in one worker would else have one name."""
+    write("rainy/__init__.py", "")
+    path = write("rainy/agent.py", AGENT)
+    assert [load_app(str(target)).name for target in ("rainy.agent:root_agent", path, path.parent)] == ["rainy"] * 3
+
+
 def test_a_folder_without_an_init_file(write: Write) -> None:
     path = write("plain_folder/agent.py", AGENT)
     assert load_app(str(path.parent)).name == "plain_folder"

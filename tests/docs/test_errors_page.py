@@ -45,7 +45,7 @@ def test_an_error_of_somebody_elses_class_is_told_of_under_ours() -> None:
     class Lost(SessionNotFound):
         pass
 
-    assert page_of(Lost()) == f"{PAGE_OF_ERRORS}#sessionnotfound"
+    assert page_of(Lost("gone")) == f"{PAGE_OF_ERRORS}#sessionnotfound"
     assert not issubclass(SubAgentFailed, PerdureError)
 
 

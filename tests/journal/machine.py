@@ -57,7 +57,7 @@ class JournalMachine:
 
     def __init__(self, choices: Iterable[int], *, resumable: bool = True) -> None:
         self._choices = iter(choices)
-        self._plan = _plan(resumable)
+        self.plan = _plan(resumable)
         self._count = 0
         self.projection = Projection()
 
@@ -112,7 +112,7 @@ class JournalMachine:
         acts = [self._say, self._call, self._call, self._respond, self._respond, self._checkpoint, self._keep]
         if self.projection.loggable_answer(invocation) is not None:
             acts += [self._log_answer] * 9
-        elif not self._plan.resumable or self._pick((True, False)):
+        elif not self.plan.resumable or self._pick((True, False)):
             acts.append(self._settle)
         return [do(act) for act in acts]
 
@@ -145,7 +145,7 @@ class JournalMachine:
         event = Event(
             id=self._id("ev"), author=USER, invocation_id=call.invocation_id, branch=call.branch, content=content
         )
-        if self._plan.resumable:
+        if self.plan.resumable:
             self._append(AnswerAccepted(event=event))
         else:
             self._append(MessageAccepted(event=event.model_copy(update={"invocation_id": self._id("e")})))
@@ -167,14 +167,14 @@ class JournalMachine:
             self._append(InvocationResumed(invocation_id=turn.invocation_id))
             return
         if self.projection.newest_plan is None:
-            self._append(PlanLoaded(plan=self._plan))
+            self._append(PlanLoaded(plan=self.plan))
         if self._pick((True, False)):
             self._append(SharedStateRead(state={"user:lang": self._pick(VALUES)}))
         self._append(
             InvocationStarted(
                 invocation_id=turn.invocation_id,
-                agent=self.projection.starting_agent(self._plan),
-                plan=self._plan.digest,
+                agent=self.projection.starting_agent(self.plan),
+                plan=self.plan.digest,
                 timestamp=float(len(self.projection.entries)),
             )
         )
@@ -183,7 +183,7 @@ class JournalMachine:
         event = Event.model_validate(
             {
                 "id": self._id("ev"),
-                "author": self._pick(list(self._plan.nodes)),
+                "author": self._pick(list(self.plan.nodes)),
                 "invocation_id": invocation.id,
                 "timestamp": float(len(self.projection.entries)),
                 "content": types.Content(role="model", parts=parts) if parts else None,
@@ -221,7 +221,7 @@ class JournalMachine:
         actions = self._pick(
             (EventActions(agent_state={}), EventActions(agent_state={"step": 1}), EventActions(end_of_agent=True))
         )
-        self._log(invocation, [], actions=actions, hidden=not self._plan.resumable)
+        self._log(invocation, [], actions=actions, hidden=not self.plan.resumable)
 
     def _keep(self, invocation: Invocation) -> None:
         result = self._pick(VALUES)
@@ -262,7 +262,7 @@ class JournalMachine:
 
     def _settle(self, invocation: Invocation) -> None:
         statuses = ["failed", "stopped", "finished"]
-        if self._plan.resumable and self.projection.open_calls(invocation.id):
+        if self.plan.resumable and self.projection.open_calls(invocation.id):
             statuses += ["waiting"] * 6
         status = self._pick(statuses)
         failures = (Failure(agent="root", step="model", cause=self._pick(TEXTS)),) if status == "failed" else ()

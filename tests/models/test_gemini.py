@@ -342,6 +342,25 @@ async def test_vertex_ai_is_chosen_by_the_environment(monkeypatch: pytest.Monkey
     assert sent.path == "/v1beta1/publishers/google/models/gemini-2.5-flash:generateContent"
 
 
+@pytest.mark.parametrize(("on_vertex", "names"), [("true", ["a.png", "b.pdf"]), ("false", [])])
+async def test_names_of_files_are_sent_where_they_are_known(
+    on_vertex: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Gemini API refuses a request with a field that it does not know, as google.adk's own page sends one."""
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", on_vertex)
+    picture = types.Blob(data=b"abc", mime_type="image/png", display_name="a.png")
+    paper = types.FileData(file_uri="gs://b/b.pdf", mime_type="application/pdf", display_name="b.pdf")
+    said = types.Content(role="user", parts=[types.Part(inline_data=picture), types.Part(file_data=paper)])
+    async with GeminiServer(answer({"text": "a"})) as server:
+        await responses(server, request(said))
+        [sent] = server.requests
+    [content] = sent.body["contents"]
+    data = [value for part in content["parts"] for value in part.values()]
+    assert [one.get("displayName", one.get("display_name")) for one in data] == (names or [None, None])
+    # What stands in the log keeps its name.
+    assert picture.display_name == "a.png"
+
+
 async def test_one_model_serves_calls_at_once_and_several_loops() -> None:
     async with GeminiServer(Reply(answer({"text": "a"}), delay=0.05)) as server:
         model = Gemini("gemini-2.5-flash", base_url=server.url)

@@ -24,6 +24,7 @@ from perdure.journal.entries import (
 from perdure.journal.events import USER, Event, EventActions, user_content
 from perdure.prove.bare_logs import (
     CAUGHT,
+    FAILED_THERE,
     FAILURE_OVER,
     HALF_SENT,
     NO_TRIGGER,
@@ -153,6 +154,20 @@ def test_a_log_is_not_cut_behind_a_failure_that_was_dealt_with() -> None:
     entries = [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), caught, *logged(END)]
     cuts = bare_cuts(a_run([([GO, CALL, END], entries)], [modelled(0), paid(1, "a")]), {}, resumable=True)
     assert [cut.skipped for cut in cuts] == [None, CAUGHT, CAUGHT]
+
+
+def test_a_turn_that_failed_with_an_event_is_not_driven_on_where_the_user_sent_something_else() -> None:
+    """What a provider refuses is logged, so the log's end drives a resume, which the user did not ask for."""
+    refused = Event(id="n", author="clerk", invocation_id="e-1", error_code="SAFETY")
+    failure = Failure(agent="clerk", step="model", cause="no")
+    failed = InvocationSettled(invocation_id="e-1", status="failed", failures=(failure,))
+    first = ([GO, refused], [*started(GO), ModelCalled(agent="clerk"), *logged(refused), failed])
+    again, more = said(USER, "more", "e-2"), said("clerk", "again", "e-2")
+    second = ([again, more], [*started(again), ModelCalled(agent="clerk"), *logged(more)])
+    resumed = ([END], [ResumeAccepted(invocation_id="e-1"), ModelCalled(agent="clerk"), *logged(END)])
+    steps = [modelled(0), modelled(1)]
+    for turns, reason in (([first, second], FAILED_THERE), ([first, resumed], None), ([first], None)):
+        assert bare_cuts(a_run(turns, steps), {}, resumable=True)[1].skipped == reason
 
 
 def test_an_app_that_is_not_resumable_is_cut_behind_what_the_user_sends() -> None:

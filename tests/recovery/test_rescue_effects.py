@@ -198,6 +198,33 @@ async def answers(user: User, tool: str) -> list[object]:
     return responses([event for event in await user.events() if event.author == USER], tool)
 
 
+async def test_a_signal_that_was_refused_is_told_once(client: Client, app_name: str) -> None:
+    """Whether the journal that a model call was given tells of it, or the history alone."""
+    app = make_app(app_name, agent("clerk", [calls("ask"), calls("ask"), text("done")], [long_running("ask")]))
+    async with serving(client, app) as user:
+        await user.create()
+        waiting = await user.run("a")
+        [first] = await user.open("ask")
+        await user.signal("no answer")
+        await user.answered({first: {}})
+        await user.workflow.signal("unheard_of", "x")
+        await user.signal({"id": first, "response": {}})
+        before = await refusals(user)
+        for _ in range(2):
+            await take_over(user)
+            assert (await user.settled(waiting.id)).status == "waiting"
+            assert await refusals(user) == before
+        whys = ("the signal takes", "takes the signal function_response", "is answered already")
+        assert all(why in told for why, told in zip(whys, before, strict=True)), before
+        [second] = await user.open("ask")
+        assert (await user.answered({second: {}})).status == "finished"
+
+
+async def refusals(user: User) -> list[str]:
+    """Return why signals were not taken, oldest first."""
+    return [event.error_message or "" for event in await user.events() if event.error_code == "SIGNAL_REFUSED"]
+
+
 @pytest.mark.parametrize("signalled", [False, True])
 async def test_an_answer_behind_the_deadline_is_dropped(client: Client, app_name: str, signalled: bool) -> None:
     """As in the live session, whose own answer was the first; no model call tells of it, since another call is open."""

@@ -7,6 +7,8 @@ import threading
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 
+import pytest
+
 from perdure.steps.user_code import CodeRunner
 
 
@@ -34,6 +36,48 @@ async def test_async_functions_share_one_loop() -> None:
 
     assert await tools.run(loop) is await models.run(loop)
     assert await tools.run(loop) is not asyncio.get_running_loop()
+    tools.close()
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("how", ["gather", "task", "group", "alone"])
+async def test_a_task_that_asks_the_process_to_exit_ends_its_call_and_no_other(
+    how: str, end: type[BaseException]
+) -> None:
+    """Python ends the loop on which such a task ran: all that others had there would wait for ever."""
+    tools = CodeRunner("tools", 1)
+    begun, over = threading.Event(), asyncio.Event()
+
+    async def leave() -> None:
+        raise end
+
+    async def calls() -> None:
+        match how:
+            case "gather":
+                await asyncio.gather(leave())
+            case "task":
+                await asyncio.create_task(leave())
+            case "group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(leave())
+            case _:
+                await leave()
+
+    async def waits() -> str:
+        begun.set()
+        await over.wait()
+        return "goes on"
+
+    async def let_go() -> None:
+        over.set()
+
+    async with asyncio.timeout(20):
+        other = asyncio.create_task(tools.run(waits))
+        await asyncio.to_thread(begun.wait)
+        with pytest.raises(RuntimeError, match="the code asked the process to exit"):
+            await tools.run(calls)
+        await tools.run(let_go)
+        assert await other == "goes on"
     tools.close()
 
 

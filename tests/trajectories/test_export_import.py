@@ -36,7 +36,7 @@ from perdure.trajectories.bare_log import to_journal
 from perdure.trajectories.export_file import dump_lines, make_header
 from perdure.trajectories.given_logs import read_given
 from tests.conformance.journals import record
-from tests.conformance.logs import all_scenarios
+from tests.conformance.logs import all_scenarios, expected_turns
 from tests.conformance.scenario import Scenario
 from tests.exports import by_hand
 from tests.journal.machine import JournalMachine
@@ -153,6 +153,17 @@ def test_what_providers_and_later_versions_add_comes_back_as_it_was(*, journal: 
     assert export(imported(lines), journal=journal) == lines
 
 
+def test_a_rewind_that_takes_out_an_answer_of_an_earlier_invocation_comes_back() -> None:
+    """What a rewind took out may be of an invocation that stays: what came of it in between."""
+    log = [event for turn in expected_turns(SCENARIOS["two_invocations_pending"]) for event in turn]
+    rewind = EventActions(rewind_before_invocation_id="i2")
+    log.append(Event(id="r", author=USER, invocation_id="i9", timestamp=99.0, actions=rewind))
+    session = fold_journal(imported(event.to_json() for event in log))
+    assert session.calls["c1"].answer == "open"
+    again = fold_journal(imported(export(session.entries, journal=True)))
+    assert (again.events, again.calls["c1"].answer) == (session.events, "open")
+
+
 def test_the_header_gives_the_state_that_the_log_starts_from() -> None:
     message = Event(id="m", author=USER, invocation_id="i1", content=user_content("hi"))
     wrote = Event(id="e", author="a", invocation_id="i1", actions=EventActions(state_delta={"k": 2, "user:x": 1}))
@@ -189,6 +200,8 @@ STARTED = entry("started", invocation_id="i1", agent="a", plan="d", timestamp=0.
 SHOWN = Event.model_validate(MESSAGE).to_json()
 
 HIDDEN = {"author": "a", "invocationId": "i1", "content": {"parts": [{"functionCall": {"id": "c", "name": "n"}}]}}
+
+REWINDS = {"actions": {"rewindBeforeInvocationId": "i1"}}
 
 MALFORMED: dict[str, tuple[list[str], str]] = {
     "nothing": ([""], "this is empty. Perdure takes an export"),
@@ -260,6 +273,26 @@ MALFORMED: dict[str, tuple[list[str], str]] = {
             entry("failure_caught", invocation_id="i1", agent="a", branch="x", failures=[]),
         ),
         "line 6: the branch 'x' does not consist",
+    ),
+    "an event without an id": (
+        file(FIRST, ACCEPTED, STARTED, SHOWN, {"author": "a", "invocationId": "i1"}),
+        "line 6: the event has no id",
+    ),
+    "an event of an invocation that has not begun": (
+        file(FIRST, ACCEPTED, {"author": "a", "invocationId": "i1", "id": "n"}),
+        "line 4: invocation 'i1' has not begun",
+    ),
+    "a rewind in an agent's event": (
+        file(FIRST, ACCEPTED, STARTED, SHOWN, {"author": "a", "invocationId": "i1", "id": "n"} | REWINDS),
+        "line 6: a rewind stands in the entry 'event'",
+    ),
+    "an answer that answers nothing": (
+        file(FIRST, ACCEPTED, STARTED, SHOWN, entry("answer", event=MESSAGE | {"id": "n"})),
+        "line 6: the entry 'answer' holds no answer",
+    ),
+    "an id of any length": (
+        file(FIRST, ACCEPTED, STARTED, SHOWN, {"author": "a", "invocationId": "i" * 1_000_000}),
+        r"line 6: no message has started invocation 'i{99}… \(1,000,002 characters\)$",
     ),
     "a response to nothing": (
         file(

@@ -90,7 +90,7 @@ def _set_state(key: Any, value: Any) -> Callable[[ToolContext], Any]:
 
 def _set_action(name: str, value: Any) -> Callable[[ToolContext], Any]:
     def write(tool_context: ToolContext) -> None:
-        object.__setattr__(tool_context.actions, name, value)
+        setattr(tool_context.actions, name, value)
 
     return write
 
@@ -127,6 +127,14 @@ ODD_WRITES: dict[str, tuple[Callable[[ToolContext], Any], str]] = {
     "too large a state": (_set_state("k", "x" * 3_000_000), "it has 3.00 MB"),
     "state that is none": (_set_action("state_delta", [1]), "no mapping, but list"),
     "an action of another type": (_set_action("transfer_to_agent", {"a": 1}), "transfer_to_agent was not kept"),
+    "a text for a flag": (
+        _set_action("skip_summarization", "perhaps"),
+        "skip_summarization was not kept: input should be a valid boolean",
+    ),
+    "a confirmation of another type": (
+        _set_action("requested_tool_confirmations", {"c": 1}),
+        "requested_tool_confirmations was not kept",
+    ),
     "an action of an object": (_set_action("agent_state", object()), "agent_state was not kept"),
     **{
         f"the session's {name}": (_set_action(name, value), f"{name} was not kept: it is the session's to say")

@@ -16,7 +16,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
-from perdure.adk.events import actions_of, plain_state, to_adk
+from perdure.adk.events import actions_of, changed_state, plain_state, to_adk
 from perdure.journal.events import USER, EventActions
 from perdure.journal.projection import Projection
 from perdure.journal.tool_output import AgentAsked
@@ -43,8 +43,8 @@ class _Reached(BaseException):
         self.state = state
 
 
-def asking(tool: AgentTool, state: dict[str, Any]) -> AgentTool:
-    """Return a tool that raises `Asks` where it would run its agent; `state` is the session's."""
+def asking(tool: AgentTool, logged: dict[str, Any]) -> AgentTool:
+    """Return a tool that raises `Asks` where it would run its agent; `logged` is the state in the log."""
 
     async def reached(_: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None]:
         content = context.user_content
@@ -58,10 +58,11 @@ def asking(tool: AgentTool, state: dict[str, Any]) -> AgentTool:
         try:
             return await type(tool).run_async(self, args=args, tool_context=tool_context)
         except _Reached as told:
-            seen = plain_state(told.state)
-            changed = {key: value for key, value in seen.items() if key not in state or state[key] != value}
             asked = AgentAsked(
-                content=told.content, state=changed, args=plain_state(given), actions=actions_of(actions)
+                content=told.content,
+                state=changed_state(logged, told.state),
+                args=plain_state(given),
+                actions=actions_of(actions),
             )
             raise Asks(asked) from None
 

@@ -17,7 +17,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import graph_internals
-from perdure.adk.events import actions_of, plain_state
+from perdure.adk.events import actions_of, changed_state, plain_state
 from perdure.adk.supported import mode_of
 from perdure.adk.tools.agent_tools import Asks, restore
 from perdure.journal.entries import RunBegan
@@ -66,8 +66,8 @@ def begun(plan: Plan, invocation: Invocation, path: str, tool: str, branch: str)
     return None
 
 
-def asking(tool: AgentTool) -> AgentTool:
-    """Return a tool that raises `Asks` where it would run its agent."""
+def asking(tool: AgentTool, logged: dict[str, Any]) -> AgentTool:
+    """Return a tool that raises `Asks` where it would run its agent; `logged` is the state in the log."""
 
     async def run_async(_: AgentTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         # The tool's own code may change it.
@@ -75,7 +75,8 @@ def asking(tool: AgentTool) -> AgentTool:
 
         async def run_node(_: object, node_input: object = None, **__: object) -> Any:
             content = graph_internals.content_of(tool.agent, node_input)
-            raise Asks(AgentAsked(content=content, args=plain_state(given), actions=actions_of(actions)))
+            seen = changed_state(logged, tool_context.session.state)
+            raise Asks(AgentAsked(content=content, state=seen, args=plain_state(given), actions=actions_of(actions)))
 
         _take_over(tool_context, run_node)
         return await type(tool).run_async(tool, args=args, tool_context=tool_context)

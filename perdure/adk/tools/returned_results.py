@@ -66,13 +66,18 @@ def keeping(tool: BaseTool | None, call_id: str, kept: ToolOutput | None) -> Gen
         _running.reset(token)
 
 
+def is_watched(run_async: object) -> bool:
+    """Return whether a tool's code was put in the place of another by this module."""
+    return getattr(run_async, "_keeps_results", False)
+
+
 def _watch(kind: type[BaseTool]) -> None:
     """Have a class of tools ask first whether the call that runs is to be kept.
 
     The class, not the tool or a copy: callbacks may ask which object they are given, and what it is.
     """
     run_async: _Run = kind.run_async
-    if getattr(run_async, "_keeps_results", False):
+    if is_watched(run_async):
         return
 
     @wraps(run_async)

@@ -14,6 +14,7 @@ from perdure.api.base.backend import BackendOf, KeyOf
 from perdure.api.pages.rendering import CHAT, CHATS, PageRoute, chat_path
 from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
 from perdure.api.pages.showing import Look, show_chats
+from perdure.api.pages.uploads import content_of, read_message
 from perdure.api.pages.views import add_view
 from perdure.messages.keys import SessionKey
 
@@ -47,18 +48,16 @@ add_view(router, "chat", CHAT)
 
 @router.post(CHAT + "/messages")
 async def send(request: Request, key: KeyOf, backend: BackendOf) -> Response:
-    """Send a message."""
+    """Send a message, with files."""
     check_same_origin(request)
-    given = await read_form(request)
-    message = given.get("message", "").replace("\r\n", "\n")
-    if not message.strip():
-        raise HTTPException(400, "the message is empty")
+    filled = await read_message(request)
     runner = backend.runner_of(key)
     with ExitStack() as unless_sent:
         # The page's stream may come a moment later.
         unless_sent.callback(runner.expect_tokens(**key.arguments))
         async with backend.patience():
             await backend.check_served(key.app)
-            await runner.send_message(**key.arguments, message=message, request_id=request_id_of(given))
+            message = await content_of(filled, key, backend)
+            await runner.send_message(**key.arguments, message=message, request_id=request_id_of(filled.fields))
         unless_sent.pop_all()
     return RedirectResponse(chat_path(key), 303)

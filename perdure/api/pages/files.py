@@ -28,7 +28,9 @@ async def file(key: KeyOf, backend: BackendOf, offset: _Number, part: _Number) -
     ):
         event = await anext(events, None)
     parts = event.parts if event is not None else ()
-    return _answer(parts[part] if part < len(parts) else None, f"file-{offset}-{part}")
+    found = parts[part] if part < len(parts) else None
+    named = found.inline_data.display_name if found is not None and found.inline_data is not None else None
+    return _answer(found, named or f"file-{offset}-{part}")
 
 
 @router.get(SESSION + "/artifacts/{name}/{version}")
@@ -53,4 +55,4 @@ def _answer(part: types.Part | None, name: str) -> Response:
     if blob is None:
         raise HTTPException(404, "there is no such file")
     shows = is_picture(blob.mime_type)
-    return file_answer(blob.data or b"", blob.mime_type if shows else None, quote(name, safe=""))
+    return file_answer(blob.data or b"", blob.mime_type if shows else None, quote(name, safe="", errors="replace"))

@@ -18,6 +18,7 @@ from perdure.api.base.backend import Backend
 from perdure.api.pages.rendering import temporal_link
 from perdure.api.pages.shown import MOST_TEXT, Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree, at_work
+from perdure.api.pages.uploads import most_bytes
 from perdure.errors import PerdureError
 from perdure.journal.entries import Failure
 from perdure.journal.events import USER, Event
@@ -129,6 +130,8 @@ class SessionPage:
     """Seconds that it took to read; the longer, the less often the page renews itself."""
     keeps_artifacts: bool
     """The server knows where artifacts are."""
+    most_bytes: int
+    """What the files of a message may have together."""
 
     def failed_after(self, entry: Entry) -> list[Shown]:
         """Return the invocation whose last event this is, if it has failed."""
@@ -268,7 +271,7 @@ async def read_session(
         session=told,
         forms=[(filled_in or {}).get(form.call.id, form) for form in forms],
         invocations=shown,
-        entries=timeline(events, most),
+        entries=timeline(events, most, start),
         arrived=timeline((event for one in told.invocations for event in one.arrived), most),
         start=start,
         end=end,
@@ -276,6 +279,7 @@ async def read_session(
         temporal=temporal_link(backend.config.temporal_ui, backend.namespace, key),
         took=time.monotonic() - began,
         keeps_artifacts=backend.config.artifacts is not None,
+        most_bytes=most_bytes(backend.config),
     )
 
 

@@ -60,7 +60,7 @@ TOGETHER = "/inbox/together"
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _TYPES = {
     name: _KINDS[name.rpartition(".")[2]]
-    for name in ("inbox.css", "inbox.js", "inbox.svg", "chat.css", "chat.js", "keys.js")
+    for name in ("inbox.css", "inbox.js", "inbox.svg", "chat.css", "chat.js", "files.js", "keys.js")
 }
 _FILES = {name: (files("perdure.api.pages") / "static" / name).read_bytes() for name in _TYPES}
 _VERSION = hashlib.sha256(b"".join(_FILES.values())).hexdigest()[:12]

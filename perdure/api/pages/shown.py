@@ -106,6 +106,8 @@ class Entry:
     """Keys of the state that it writes, each with its value."""
     artifacts: tuple[Artifact, ...] = ()
     """Artifacts that it saves."""
+    offset: int | None = None
+    """Where it stands in the log; `None` for what is not there yet."""
 
 
 def shown_json(value: Any) -> str:
@@ -188,10 +190,11 @@ def is_picture(kind: str | None) -> bool:
     return kind in _PICTURES
 
 
-def timeline(events: Iterable[Event], most: int = MOST_TEXT) -> list[Entry]:
-    """Return events as a page shows them, of each text `most` characters."""
+def timeline(events: Iterable[Event], most: int = MOST_TEXT, start: int | None = None) -> list[Entry]:
+    """Return events as a page shows them, of each text `most` characters; `start` is the offset of the first."""
     titles: dict[str, Piece] = {}
-    return [_entry(event, most, titles) for event in events]
+    entries = [_entry(event, most, titles) for event in events]
+    return entries if start is None else [replace(entry, offset=start + at) for at, entry in enumerate(entries)]
 
 
 def _entry(event: Event, most: int, titles: dict[str, Piece]) -> Entry:
@@ -257,9 +260,10 @@ def _piece(event: Event, part: types.Part, most: int) -> Iterator[Piece]:
             asks_first=response.id in event.actions.requested_tool_confirmations,
         )
     elif part.inline_data is not None:
-        size = len(part.inline_data.data or b"")
-        kind_of_file = part.inline_data.mime_type or ""
-        yield Piece("file", kind_of_file, f"{size:,} bytes", is_picture=is_picture(kind_of_file))
+        size = f"{len(part.inline_data.data or b''):,} bytes"
+        kind_of_file, name = part.inline_data.mime_type or "", part.inline_data.display_name
+        told = f"{kind_of_file}, {size}" if name else size
+        yield Piece("file", name or kind_of_file, told, is_picture=is_picture(kind_of_file))
     elif part.file_data is not None:
         yield Piece("file", part.file_data.mime_type or "", part.file_data.file_uri or "")
     elif part.executable_code is not None:

@@ -1,1 +1,1 @@
-"""How the help of commands is laid out that have more options than fit a screen."""
+"""Options of commands that have more than fit a screen: how their help is laid out, and the file that gives them."""

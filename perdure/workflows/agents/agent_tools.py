@@ -5,6 +5,8 @@ The tool's own code runs twice around that: up to where it runs the agent, and f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
@@ -18,8 +20,14 @@ from perdure.workflows.agents.tool_runs import run_tool
 from perdure.workflows.run.log import new_id
 
 
-async def run_agent_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
+async def run_agent_tool(scope: Scope, tool: ToolPlan, call: ToolInput, begun: Callable[[], None]) -> ToolOutput:
     """Run a tool and its agent; returns the tool's output.
+
+    Args:
+        scope: The invocation.
+        tool: The tool.
+        call: Its call.
+        begun: Called once the agent is to run, with a state of its own.
 
     Raises:
         EffectFailed: The tool failed; or the agent did, and the tool's callbacks had no answer to that.
@@ -30,6 +38,7 @@ async def run_agent_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolO
             # A callback has answered.
             return output
         _begin(scope, call, output.asks)
+    begun()
     await _run(scope, call)
     scope.progress.check_stopped()
     return await run_tool(scope, tool, call)

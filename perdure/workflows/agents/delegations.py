@@ -6,7 +6,7 @@ branch of its own; one that talks with the user in an isolation scope of its own
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.genai import types
@@ -115,8 +115,17 @@ def _as_response(result: Any) -> dict[str, Any]:
     return result if isinstance(result, dict) else {"output": result}  # pyright: ignore[reportUnknownVariableType] -- JSON
 
 
-async def run_single_turn(scope: Scope, tool: ToolPlan, call: ToolInput, run: AgentRun) -> ToolOutput:
+async def run_single_turn(
+    scope: Scope, tool: ToolPlan, call: ToolInput, run: AgentRun, begun: Callable[[], None]
+) -> ToolOutput:
     """Run a tool and, between the two halves of its code, its sub-agent; returns the tool's output.
+
+    Args:
+        scope: The invocation.
+        tool: The tool.
+        call: Its call.
+        run: The run of the agent that calls.
+        begun: Called once the callbacks before the sub-agent have run.
 
     Raises:
         EffectFailed: The tool failed. What its sub-agent failed of it has been told.
@@ -133,16 +142,22 @@ async def run_single_turn(scope: Scope, tool: ToolPlan, call: ToolInput, run: Ag
             scope=_scope(run),
             answers=True,
         )
+        if output.asks.state:
+            # Other calls of the answer have written it, and no event holds it yet.
+            scope.keep_state(output.asks.state)
         _begin(scope, below, place, output.asks)
     if not below.ended and below.failure is None:
-        await _run_to_its_end(scope, run, below)
+        await _run_to_its_end(scope, run, below, begun)
     scope.progress.check_stopped()
     return await run_tool(scope, tool, call)
 
 
-async def _run_to_its_end(scope: Scope, run: AgentRun, below: AgentRun) -> None:
+async def _run_to_its_end(scope: Scope, run: AgentRun, below: AgentRun, begun: Callable[[], None]) -> None:
+    node = scope.plan.nodes[below.agent]
     try:
-        await scope.run_agent(scope, scope.plan.nodes[below.agent], below)
+        if await before_agent(scope, node, below):
+            begun()
+            await scope.run_agent(scope, node, below)
     except EffectFailed as failed:
         scope.progress.told([failed])
         scope.log.append(

@@ -169,7 +169,8 @@ class _LlmRun:
         if step.calling is not None and given_tasks(self._node, step.calling):
             await self._begin_anew()
             return
-        if step.calling is None or self._goes_back_to_model(step, step.calling):
+        hands_over = await _hands_over_behind(self._scope, step)
+        if not hands_over and (step.calling is None or self._goes_back_to_model(step, step.calling)):
             self._step = Standing()
             return
         if not step.responses:
@@ -220,13 +221,13 @@ class _LlmRun:
             await self._tools.run(calling, step)
         elif len(step.responses) == 1 and not step.requests:
             await self._tools.ask_to_confirm(calling, step)
+        await self._tools.run_tasks(calling, step)
         if self._scope.plan.resumable:
             await self._scope.wait_for([*self._awaited(step, calling), *self._questions(step)])
         if self._tools.to_authorize(step) and (self._scope.plan.resumable or asked_elsewhere):
             await self._tools.run_authorized(calling, step)
         if self._tools.to_confirm(step) and (self._scope.plan.resumable or asked_elsewhere):
             await self._tools.run_confirmed(calling, step)
-        await self._tools.run_tasks(calling, step)
         # Whatever its result; it may have been logged before the agent was entered again.
         self._tools.ends_agent |= any(map(ends_task, step.responses))
         self._escalated |= any(event.actions.escalate for event in step.responses)
@@ -348,3 +349,14 @@ class _LlmRun:
         return ModelCalled(
             agent=self._node.name, invocation_id=self._scope.invocation.id, branch=run.branch, run=path, again=again
         )
+
+
+async def _hands_over_behind(scope: Scope, step: Standing) -> bool:
+    """Return whether a tool hands over control beside calls that are open, once these are answered. ADK 2."""
+    adk, calling, told = scope.plan.adk, step.calling, step.responses
+    if adk is None or adk.major < 2 or not scope.plan.resumable or calling is None or not told or step.requests:
+        return False
+    if told[-1].actions.transfer_to_agent is None:
+        return False
+    await scope.wait_for(sorted(calling.long_running_tool_ids or ()))
+    return True

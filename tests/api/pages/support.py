@@ -25,6 +25,7 @@ from perdure.api.app import create_app
 from perdure.api.auth.identity import SCOPE_KEY, Identity
 from perdure.api.auth.middleware import SIGNED_IN_KEY
 from perdure.api.base.config import ApiConfig
+from perdure.artifacts.service import ArtifactService
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.serving.http_server import serve
 from perdure.serving.sockets import listen, url_of
@@ -33,6 +34,11 @@ from tests.workflows.support import ONCE, Gate, User, make_app, serving
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&\u202eevil"
 _TEMPORAL_UI = "http://localhost:8233/"
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c020000000b4944415478da6364f80f00010501012718e366"
+    "0000000049454e44ae426082"
+)
+"""A picture of one pixel."""
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 
 
@@ -79,28 +85,30 @@ class Clerk(BaseLlm):
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         contents = llm_request.contents
-        last = (contents[-1].parts or [])[-1]
+        parts = contents[-1].parts or []
+        last, said = parts[-1], " ".join(part.text for part in parts if part.text)
         trips = [word for part in (contents[0].parts or []) for word in (part.text or "").split()[1:]]
         response = last.function_response
         if response is not None and response.name == "ask_manager":
             part = _call("book", trip=trips[0])
         elif response is not None:
             part = types.Part(text=f"It came to {json.dumps(response.response)}.")
-        elif (last.text or "").startswith("write "):
+        elif said.startswith("write "):
             if stream:
                 yield LlmResponse(content=types.ModelContent("The **first** half, "), partial=True)
-            await self.gate((last.text or "")[6:]).pass_through("write")
+            await self.gate(said[6:]).pass_through("write")
             if stream:
                 yield LlmResponse(content=types.ModelContent("and the second."), partial=True)
             part = types.Part(text="The **first** half, and the second.")
         else:
-            word, _, rest = (last.text or "").partition(" ")
+            word, _, rest = said.partition(" ")
+            sent = [f" {part.inline_data.display_name}." for part in parts if part.inline_data]
             part = {
                 "trip": _call("ask_manager", trip=rest),
                 "pay": _call("pay", amount=12),
                 "ask": _call("ask_office", question=rest),
                 "send": _call("send_once", to="Oslo"),
-            }.get(word, types.Part(text=f"You said: {last.text}"))
+            }.get(word, types.Part(text=f"You said: {said}{''.join(sent)}"))
         yield LlmResponse(content=types.Content(role="model", parts=[part]))
 
 
@@ -142,15 +150,18 @@ class _As:
 class Server:
     """The API of some apps, at an address that it keeps when it is started again."""
 
-    def __init__(self, client: Client, apps: Sequence[AnyApp], streams: TokenHub) -> None:
+    def __init__(
+        self, client: Client, apps: Sequence[AnyApp], streams: TokenHub, artifacts: ArtifactService | None = None
+    ) -> None:
         self._client, self._apps, self.streams = client, apps, streams
+        self._config = ApiConfig(temporal_ui=_TEMPORAL_UI, artifacts=artifacts)
         self._port = 0
         self.url = ""
 
     async def start(self) -> None:
         listener = listen("127.0.0.1", self._port)
         self._port, self.url = listener.getsockname()[1], url_of(listener)
-        api = create_app(self._client, self._apps, ApiConfig(temporal_ui=_TEMPORAL_UI), streams=self.streams)
+        api = create_app(self._client, self._apps, self._config, streams=self.streams)
         api.add_middleware(_As)
         self._stop = asyncio.Event()
         self._running = asyncio.create_task(serve(api, listener, self._stop, closing=api.state.backend.closing))
@@ -223,10 +234,12 @@ async def pages_and_worker(client: Client, name: str) -> AsyncGenerator[Pages]:
 
 
 @asynccontextmanager
-async def served_pages(client: Client, app: AnyApp, model: Clerk | None = None) -> AsyncGenerator[Pages]:
+async def served_pages(
+    client: Client, app: AnyApp, model: Clerk | None = None, *, artifacts: ArtifactService | None = None
+) -> AsyncGenerator[Pages]:
     """Serve the pages of an app."""
     streams = TokenHub()
-    server = Server(client, [app], streams)
+    server = Server(client, [app], streams, artifacts)
     await server.start()
     try:
         async with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import uuid
 from html import unescape
@@ -207,12 +208,27 @@ async def test_forms_stand_in_the_chat_and_lead_back_to_it(pages: Pages) -> None
     assert "answered by <strong>mia</strong> “Because.”" in page
 
 
-async def test_the_answer_to_an_approval_names_the_tool(pages: Pages) -> None:
+@pytest.mark.parametrize(
+    ("decision", "told", "result"),
+    [
+        ("approve", "approves", {"result": "paid 12"}),
+        ("reject", "rejects", {"error": "This tool call is rejected."}),
+    ],
+)
+async def test_a_confirmation_reads_as_a_question_and_its_answer(
+    pages: Pages, decision: str, told: str, result: dict[str, str]
+) -> None:
     session = fresh()
     person = await pages.start("pay", session)
-    await pages.send(Sent.found(await pages.get(pages.chat(session)), "answer"), decision="approve")
-    await person.logged('clerk: It came to {"result": "paid 12"}.')
-    assert "answers <code>approval of pay</code>" in await pages.get(pages.chat(session))
+    page = await pages.get(pages.chat(session))
+    assert "asks for approval of <code>pay</code>" in page
+    assert "requires confirmation" not in page
+    await pages.send(Sent.found(page, "answer"), decision=decision)
+    await person.logged(f"clerk: It came to {json.dumps(result)}.")
+    page = await pages.get(pages.chat(session))
+    assert f"{told} <code>pay</code>" in page
+    assert "<code>pay</code> runs once a person has approved it" in page
+    assert "adk_request_confirmation" not in page
 
 
 async def test_it_is_stopped_and_resumed_and_says_who_is_at_work(pages: Pages) -> None:

@@ -457,6 +457,8 @@ async def test_the_chat_is_accessible(pages: Pages, browser: Browser, scheme: An
             await page.goto(path)
             assert await accessibility(page) == [], path
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+            # No word of it is broken.
+            assert await page.locator(".places").evaluate("(one) => one.offsetHeight") < 45, path
         await message(page).fill(f"write {working}")
         await message(page).press("Enter")
         await expect(page.locator("#writing .spoken")).to_have_text("The **first** half, ")

@@ -17,16 +17,11 @@ from perdure.api.pages.shown import timeline
 from perdure.artifacts import FileArtifactService
 from perdure.journal.events import REQUEST_CONFIRMATION, Event
 from tests.api.pages.browsing import accessibility, opened
-from tests.api.pages.support import Pages
+from tests.api.pages.support import PNG, Pages
 from tests.api.support import Obedient, served
 from tests.workflows.support import agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
-
-_PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c020000000b4944415478da6364f80f00010501012718e366"
-    "0000000049454e44ae426082"
-)
 
 
 def fresh() -> str:
@@ -86,7 +81,7 @@ async def draw(tool_context: ToolContext) -> str:
     """Draw a picture."""
     for name in ("a map.png", "notes.html"):
         kind = "image/png" if name.endswith("png") else "text/html"
-        await tool_context.save_artifact(name, types.Part(inline_data=types.Blob(data=_PNG, mime_type=kind)))
+        await tool_context.save_artifact(name, types.Part(inline_data=types.Blob(data=PNG, mime_type=kind)))
     tool_context.state["drawn"] = {"by": "<b>hand</b>"}
     return "drawn"
 
@@ -104,7 +99,7 @@ async def test_state_files_and_artifacts_are_shown(client: Client, app_name: str
         assert f'<img class="picture" src="{path}/artifacts/a%20map.png/0"' in page
         assert f'<a href="{path}/artifacts/notes.html/0">' in page
         picture = await api.http.get(f"{path}/artifacts/a%20map.png/0")
-        assert (picture.content, picture.headers["content-type"]) == (_PNG, "image/png")
+        assert (picture.content, picture.headers["content-type"]) == (PNG, "image/png")
         # What could run is kept, and never shown.
         notes = await api.http.get(f"{path}/artifacts/notes.html/0")
         assert notes.headers["content-type"] == "application/octet-stream"

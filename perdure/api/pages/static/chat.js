@@ -99,8 +99,9 @@ function keepDraft() {
 }
 
 function sendMessage() {
-  outgoing.push(new URLSearchParams(new FormData(composer)));
+  outgoing.push(new FormData(composer));
   box.value = "";
+  holdFiles([]);
   composer.elements.request_id.value = freshId();
   unsent.hidden = true;
   keepDraft();
@@ -126,8 +127,9 @@ async function sendOutgoing() {
 
 // Sent again as it is, a message is the same message; with more in it, it is another one.
 function takeBack(reason) {
-  if (outgoing.length === 1 && !box.value) composer.elements.request_id.value = outgoing[0].get("request_id");
+  if (outgoing.length === 1 && !box.value && !held.length) composer.elements.request_id.value = outgoing[0].get("request_id");
   box.value = unsaid();
+  holdFiles([...outgoing.flatMap((fields) => fields.getAll("file")).filter((file) => file.name), ...held]);
   outgoing.length = 0;
   keepDraft();
   unsent.textContent = `The message was not sent. ${reason} It is kept here; send it again.`;
@@ -189,23 +191,34 @@ async function pollSessions(url) {
 
 if (box) {
   box.value = sessionStorage.getItem(draft) || "";
-  box.addEventListener("input", () => {
-    keepDraft();
-    // Another text is another message, whatever became of the one before.
+  // Another text, or other files, are another message, whatever became of the one before.
+  const isAnother = () => {
     if (!unsent.hidden) composer.elements.request_id.value = freshId();
     unsent.hidden = true;
+  };
+  box.addEventListener("input", () => {
+    keepDraft();
+    isAnother();
+  });
+  document.addEventListener("files-changed", ({ detail }) => {
+    isAnother();
+    if (detail && detail.length) {
+      unsent.textContent = `Too large: ${detail.join(", ")}. The files of a message may have ${inWords(mostBytes)} together.`;
+      unsent.hidden = false;
+    }
+    if (!matchMedia("(pointer: coarse)").matches) box.focus();
   });
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    if (box.value.trim()) composer.requestSubmit();
+    composer.requestSubmit();
   });
   // Other forms are sent once at a time; messages queue.
   composer.addEventListener("submit", (event) => {
     if (!main.dataset.liveUrl) return;
     event.preventDefault();
     event.stopPropagation();
-    sendMessage();
+    if (box.value.trim() || held.length) sendMessage();
   });
   if (!document.querySelector("[aria-invalid=true]") && !matchMedia("(pointer: coarse)").matches) box.focus();
 }
