@@ -88,6 +88,10 @@ _BY_2 = {
         "lro_null_not_resumable",
         "lro_null_not_resumable_in_sequence",
     ),
+    "what calls responded is logged where another one of their answer failed": (
+        "tool_failure_in_parallel_calls",
+        "orphan_failed_beside_text",
+    ),
     _REQUESTS + "an answer to another agent's call is told": ("lro_sequential_step_two",),
     _REQUESTS + "transfers are told to agents whose include_contents is none": ("include_contents_none_transfer",),
 }
