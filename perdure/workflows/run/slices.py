@@ -64,11 +64,14 @@ def slice_of(entries: tuple[Entry, ...], offset: int) -> JournalSlice | None:
 
 
 class Carrier:
-    """Keeps count of the journal that the history of this run holds, or will hold once a step has room."""
+    """Keeps count of the journal that steps were given, and of what the history of this run holds."""
 
     def __init__(self, sent: int) -> None:
         """Start behind the entries that an earlier run left, or that a run begins with."""
         self._sent = sent
+        """Where the next slice begins: what a worker's copy has that follows the steps."""
+        self._held = sent
+        """Where what history does not hold begins, but for the ranges of `_unheld`."""
         self._unheld: list[_Range] = []
         """Slices that no step carried: too large for it, or it was not scheduled in the end."""
         self._under_way: list[_Range] = []
@@ -79,20 +82,22 @@ class Carrier:
 
         What would make a large payload is left to be written down by itself.
         """
-        offset, self._sent = self._sent, len(projection.entries)
+        offset, total = self._sent, len(projection.entries)
+        self._sent = total
         part = slice_of(tuple(projection.entries[offset:]), offset)
         if part is None:
-            self._unheld.append((offset, self._sent))
-            return JournalSlice(offset=self._sent)
+            return JournalSlice(offset=total)
+        self._unheld = [given for given in self._unheld if given[0] < offset]
+        self._held = total
         return part
 
     def behind(self, projection: Projection) -> bool:
-        """Return whether the journal has entries that no step carries, but for the first, which is the run's input."""
-        return bool(self._unheld) or max(self._sent, 1) < len(projection.entries)
+        """Return whether history lacks entries that no step carries; it has the first, as the run's input."""
+        return bool(self._unheld) or max(self._held, 1) < len(projection.entries)
 
     def news(self, projection: Projection) -> list[Entry]:
-        """Return the entries behind the last slice."""
-        return projection.entries[self._sent :]
+        """Return the entries behind all that history holds."""
+        return projection.entries[self._held :]
 
     def take(self, projection: Projection, *, under_way: bool = False) -> list[_Range]:
         """Return the parts of the journal that no step carries, and take them for held.
@@ -102,8 +107,8 @@ class Carrier:
             under_way: Also those whose activity waits for room, which the run will not see.
         """
         total = len(projection.entries)
-        ranges = [*self._unheld, (self._sent, total)]
-        self._unheld, self._sent = [], total
+        ranges = [*self._unheld, (self._held, total)]
+        self._unheld, self._held = [], total
         if under_way:
             ranges += self._under_way
             self._under_way = []
@@ -127,10 +132,9 @@ class Carrier:
                 self._under_way.remove(given)
                 if given[0] < given[1]:
                     self._unheld.append(given)
-            # What is behind all that was sent can be sent again.
-            while (last := next((part for part in self._unheld if part[1] == self._sent), None)) is not None:
-                self._unheld.remove(last)
-                self._sent = last[0]
+                # What is behind all that was sent can be sent again.
+                while (last := next((part for part in self._unheld if part[1] == self._sent), None)) is not None:
+                    self._sent = last[0]
 
 
 class _Scheduled:
