@@ -12,7 +12,6 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.events.event import Event as AdkEvent
 from google.adk.tools.agent_tool import AgentTool
-from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 from google.genai import types
 
@@ -238,9 +237,10 @@ class AdkSteps:
             tools = await internals.tools_of(agent, context)
             if call.tool not in tools:
                 toolsets.check(agent.name)
-            logged = await self._contexts.state(at, session)
-            _set_apart(at, session, call, context, tools, logged)
-            _set_apart_delegation(at, session, call, context, tools, logged)
+            tool = tools.get(call.tool)
+            if isinstance(tool, AgentTool):
+                logged = plain_state(await self._contexts.state(at, session))
+                tools[call.tool] = _set_apart(at, session, call, context, tool, logged)
             if returned is None:
                 await call.begin(planned is not None and planned.at_most_once)
             else:
@@ -384,51 +384,31 @@ def _is_looked_at(planned: ToolPlan | None, context: InvocationContext) -> bool:
 
 
 def _set_apart(
-    at: Place,
-    session: Snapshot,
-    call: ToolCall,
-    context: InvocationContext,
-    tools: dict[str, BaseTool],
-    logged: dict[str, Any],
-) -> None:
-    """Where the call's tool runs an agent that the plan has, let it run without: the workflow runs the agent.
+    at: Place, session: Snapshot, call: ToolCall, context: InvocationContext, tool: AgentTool, logged: dict[str, Any]
+) -> AgentTool:
+    """Return what runs in the place of a tool whose agent the workflow runs; the tool itself for any other.
 
     The agent's state is what the log has, `logged`, with what has been written since: by other calls, too.
     """
-    node = llm_node(session.projection, at, None)[1]
-    planned, tool = node.tool(call.tool), tools.get(call.tool)
-    if planned is None or planned.agent is None or not isinstance(tool, AgentTool):
-        return
-    scope = session.projection.scopes.get(call.id)
-    if scope is None:
-        tools[call.tool] = agent_tools.asking(tool, plain_state(logged))
-    else:
-        tools[call.tool] = agent_tools.answered(tool, scope, at.invocation_id)
+    projection = session.projection
+    planned = llm_node(projection, at, None)[1].tool(call.tool)
+    if planned is not None and planned.agent is not None:
+        scope = projection.scopes.get(call.id)
+        if scope is None:
+            return agent_tools.asking(tool, logged)
         agent_tools.without_before(context)
-
-
-def _set_apart_delegation(
-    at: Place,
-    session: Snapshot,
-    call: ToolCall,
-    context: InvocationContext,
-    tools: dict[str, BaseTool],
-    logged: dict[str, Any],
-) -> None:
-    """Where the call's tool has a sub-agent answer in a single turn, let it run without: the workflow runs that."""
-    tool, projection = tools.get(call.tool), session.projection
-    if not isinstance(tool, AgentTool) or delegation_tools.delegation_of(tool) != "single_turn":
-        return
+        return agent_tools.answered(tool, scope, at.invocation_id)
+    if delegation_tools.delegation_of(tool) != "single_turn":
+        return tool
     invocation = projection.invocations[at.invocation_id]
     plan = projection.plan_of(invocation)
     assert plan is not None, "an invocation at work has a plan"
     branch = task_branch(at.branch, call.tool, call.id)
     begun = delegation_tools.begun(plan, invocation, at.run, call.tool, branch)
     if begun is None:
-        tools[call.tool] = delegation_tools.asking(tool, plain_state(logged))
-    else:
-        tools[call.tool] = delegation_tools.told(tool, *begun)
-        agent_tools.without_before(context)
+        return delegation_tools.asking(tool, logged)
+    agent_tools.without_before(context)
+    return delegation_tools.told(tool, *begun)
 
 
 def _shown_later(at: Place, session: Snapshot) -> bool:

@@ -391,10 +391,9 @@ def approval(calls: Calls) -> Workflow:
     return Workflow(name="approval", edges=[("START", begin), ("START", draft, ask, decide)])
 
 
-@pytest.mark.usefixtures("suspended")
 @pytest.mark.parametrize("ok", [True, False])
 async def test_a_node_asks_a_person_and_the_graph_goes_on_with_the_answer(
-    client: Client, app_name: str, ok: bool
+    client: Client, app_name: str, suspended: str, ok: bool
 ) -> None:
     calls = Calls()
     async with serving(client, app_of(app_name, approval(calls))) as user:
@@ -408,7 +407,12 @@ async def test_a_node_asks_a_person_and_the_graph_goes_on_with_the_answer(
         done = await user.answered({asked.id: {"ok": ok}})
         assert (done.status, done.id) == ("finished", view.id)
         assert (await user.events())[-1].output == ("sent" if ok else "dropped")
-    assert sorted(calls) == ["ask", "begin", "decide", "draft"], "nothing ran twice"
+    # As above: of what is at work side by side, the other is given up with the graph, and runs anew.
+    beside = {"begin", "draft"} if suspended == "from the top" else set[str]()
+    assert {*calls} == {"ask", "begin", "decide", "draft"}
+    assert [calls.count(node) for node in ("ask", "begin", "decide", "draft") if node not in beside] == [1] * (
+        4 - len(beside)
+    )
 
 
 async def test_an_agent_waits_for_days_and_what_is_beside_it_goes_on(client: Client, app_name: str) -> None:
