@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from perdure.journal.compact_json import briefly, unsaid
-from perdure.journal.entries import Entry, Failure
+from perdure.journal.entries import Entry, Failure, InvocationSettled
 from perdure.journal.events import Event, ToolConfirmation
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.journal.packing import unpack
@@ -92,8 +92,8 @@ class SessionInput(_Message):
     """Where the journal is if it does not fit in here; the run fetches it by activities."""
     length: int | None = None
     """Entries of a journal of which `journal` is the first part only; the rest comes by the update `extend_journal`."""
-    interrupted: str | None = None
-    """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
+    stopped: tuple[InvocationSettled, ...] = Field(default=(), exclude_if=unsaid)
+    """Entries behind a carried journal whose run did not hand over by itself: what was running is stopped."""
     search_attributes: bool = False
     """An earlier run found that Perdure's search attributes exist in this namespace."""
     notices: bool = Field(default=False, exclude_if=unsaid)

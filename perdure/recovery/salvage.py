@@ -132,12 +132,6 @@ class _Reader:
         self._questions = Questions(self.journal, self._seed)
         self._starts = Starts(history, self.journal, self._questions)
         self._deadlines = DeadlineTimers(self.journal, self._starts)
-        if start.interrupted is not None:
-            for invocation in list(self.projection.invocations.values()):
-                if invocation.status == "running":
-                    apply_entry(
-                        self.projection, _stopped(invocation, f"the session's workflow was {start.interrupted}")
-                    )
         self._lengths: dict[int, int] = {}
         """How long the journal was, at least, as they were scheduled."""
         self._told = 0
@@ -443,4 +437,4 @@ def _first_entries(history: Sequence[HistoryEvent], start: SessionInput, begun: 
         return unpack(start.journal) if start.journal else (SessionCreated(state=start.state),)
     if len(begun) < outside:
         raise LogError(f"the run was to begin with {outside} journal entries, of which only {len(begun)} were found")
-    return begun[:outside]
+    return [*begun[:outside], *start.stopped]

@@ -114,7 +114,9 @@ class SliceReader:
         self.start = await self._decode(given, SessionInput) if given.payloads else self.start
         if self.start.journal is not None:
             return 0, await _unpacked(self.start.journal)
-        return (0, (SessionCreated(state=self.start.state),)) if self.start.carried is None else None
+        if self.start.carried is not None:
+            return self.start.carried.length, self.start.stopped
+        return 0, (SessionCreated(state=self.start.state),)
 
     async def _part_told(self, event: HistoryEvent) -> Part | None:
         """Return the part of the journal that an activity was given, if it was."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +26,8 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal.entries import Entry, ModelCalled, TempStateSet, innermost
+from perdure.journal.entries import Entry, InvocationSettled, ModelCalled, TempStateSet, innermost
+from perdure.journal.fold import fold_journal
 from perdure.journal.packing import pack_part, pack_whole
 from perdure.messages.claims import claims_id
 from perdure.messages.keys import SessionKey
@@ -76,6 +78,16 @@ def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
     last = innermost(entries[end - 1]) if end else None
     # One that is asked again leaves nothing else.
     return entries[: end - 1] if isinstance(last, ModelCalled) and last.again is None else entries
+
+
+def _stopped(entries: Sequence[Entry], how: str) -> tuple[InvocationSettled, ...]:
+    """Return the entries that stop what a run, which ended so, left at work."""
+    reason, now = f"the session's workflow was {how}", time.time()
+    return tuple(
+        InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason, timestamp=now)
+        for invocation in fold_journal(entries).invocations.values()
+        if invocation.status == "running"
+    )
 
 
 def _task_timeout(start: SessionInput, *, local_tools: bool) -> timedelta | None:
@@ -237,7 +249,7 @@ class Lifecycle:
         with contextlib.suppress(WorkflowAlreadyStartedError):
             if pack_whole(entries) is None and await self._journals.holds(description, len(entries)):
                 carried = JournalReference(run_id=description.run_id, length=len(entries))
-                start = self._input(carried=carried, interrupted=ended, search_attributes=known)
+                start = self._input(carried=carried, stopped=_stopped(entries, ended), search_attributes=known)
                 await self.start(key, start, again=True)
             else:
                 await self.restore(key, entries, interrupted=ended, search_attributes=known, again=True)
@@ -308,10 +320,9 @@ class Lifecycle:
         """
         if interrupted is not None:
             entries = whole_steps(entries)
+            entries = [*entries, *_stopped(entries, interrupted)]
         journal, sent = pack_part(entries, 0)
-        start = self._input(
-            journal=journal, length=len(entries), interrupted=interrupted, search_attributes=search_attributes
-        )
+        start = self._input(journal=journal, length=len(entries), search_attributes=search_attributes)
         source = JournalReference(run_id=taken_from, length=len(entries)) if taken_from is not None else None
         memo = {name: value for name, value in ((KEPT_OF, kept_of), (TAKEN_FROM, source)) if value is not None}
         try:

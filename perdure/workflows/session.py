@@ -56,7 +56,6 @@ class SessionWorkflow:
         self._key = SessionKey.parse(info.workflow_id)
         logger = get_logger("perdure.session").bind(**asdict(self._key))
         self._trial = start.trial
-        self._interrupted = start.interrupted
         self._arrival = Arrival(start, info.first_execution_run_id)
         self._limits = RunLimits(self._trial)
         self._log = self._arrival.log
@@ -84,11 +83,7 @@ class SessionWorkflow:
         self._begin()
 
     def _begin(self) -> None:
-        """Settle what an earlier run left at work, and take what was signalled before the journal was there."""
-        if self._interrupted is not None:
-            for invocation in list(self._log.projection.invocations.values()):
-                if invocation.status == "running":
-                    self._log.stop(invocation.id, f"the session's workflow was {self._interrupted}")
+        """Take what was signalled before the journal was there."""
         self._notices.watch()
         self._requests.take_early()
 

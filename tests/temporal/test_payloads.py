@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter, PayloadCodec
 
-from perdure.journal.entries import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept
+from perdure.journal.entries import EventLogged, Failure, InvocationSettled, PlanLoaded, SessionCreated, ToolKept
 from perdure.journal.events import Event, EventActions, ToolConfirmation
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.packing import pack, unpack
@@ -123,7 +123,7 @@ SAMPLES: list[BaseModel] = [
     messages.SessionInput(
         state=AWKWARD,
         journal=pack(ENTRIES),
-        interrupted="terminated",
+        stopped=(InvocationSettled(invocation_id="e-1", status="stopped", reason="späť", timestamp=1.5),),
         trial=messages.Trial(steps_per_run=1, reenter=True),
     ),
     messages.Trial(steps_per_run=1, dead_after=1.5),
