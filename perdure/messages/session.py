@@ -316,13 +316,13 @@ class LoadJournalInput(_Message):
 class JournalSlice(_Message):
     """A slice of the journal that a worker's copy may lack: the entries from an offset to the journal's end.
 
-    A worker that lacks what lies before asks the workflow for it with the `journal` query.
+    A worker that lacks what lies before reads it in the run's history.
     """
 
     offset: int
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[Entry, ...] = Field(default=(), exclude_if=unsaid)
     packed: str | None = None
-    """The entries, packed, where they are many bytes."""
+    """The entries, packed, where that saves much."""
     count: int = Field(default=0, exclude_if=unsaid)
     """How many entries are packed."""
 

@@ -109,7 +109,9 @@ def kept_part(event: HistoryEvent) -> JournalSlice | None:
     if event.HasField("workflow_properties_modified_event_attributes"):
         memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
         found = read_json(Payloads(payloads=[memo[JOURNAL_MEMO]])) if JOURNAL_MEMO in memo else None
-        return JournalSlice.model_validate(found) if found is not None else None
+        part = JournalSlice.model_validate(found) if found is not None else None
+        # An empty one says how long the journal is whose pages come.
+        return part if part is not None and part.length > part.offset else None
     scheduled = event.activity_task_scheduled_event_attributes
     name = scheduled.activity_type.name
     if name != KEEP_JOURNAL:

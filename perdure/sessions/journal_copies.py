@@ -15,6 +15,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionUnreadable
 from perdure.journal.entries import payload_size
@@ -27,9 +28,9 @@ from perdure.recovery.slices import Part, SliceReader, append_parts, read_archiv
 _MAX_BYTES = 30_000_000
 """What the copies of one client hold of journals, as they stand in a history; in memory that is five times as much."""
 
-_GAP_SECONDS = 5.0
+_GAP_SECONDS = 10.0
 _GAP_PAUSE = 0.05
-"""For how long, and how often, a history is read again that lacks a part: a step that waits for room carries it."""
+"""For how long, and how often, a history is read again that lacks a part: what carries it waits for room."""
 
 _LOADING_PAUSE = 0.2
 """Seconds between two looks at a session whose journal is sent part by part."""
@@ -98,6 +99,16 @@ class _Copy:
 
     async def _newest(self) -> list[HistoryEvent]:
         """Return the events behind the last that was read: from the end, since nothing else leads there at once."""
+        try:
+            return await self._from_the_end()
+        except RPCError as error:
+            if error.status != RPCStatusCode.UNIMPLEMENTED:
+                raise
+            # The server that skips time knows no other way.
+            events = self._handle.fetch_history_events(skip_archival=True)
+            return [event async for event in events if event.event_id > self._last]
+
+    async def _from_the_end(self) -> list[HistoryEvent]:
         found: list[HistoryEvent] = []
         request = GetWorkflowExecutionHistoryReverseRequest(
             namespace=self._client.namespace,

@@ -7,7 +7,7 @@ a workflow task is written down by itself, so that whoever reads the history rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from temporalio import workflow
@@ -20,6 +20,7 @@ from perdure.journal.entries import (
     MessageAccepted,
     ResumeAccepted,
     StateChanged,
+    take,
 )
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Projection
@@ -27,11 +28,8 @@ from perdure.messages.session import JOURNAL_MEMO, JournalPage, JournalSlice
 from perdure.workflows.run.activities import Activities, Witness
 from perdure.workflows.run.log import SessionLog
 
-_SMALL_ENTRIES_BYTES = 2_000
-"""Up to here a slice stays readable in the Temporal UI; beyond, it is packed if that saves a quarter of it."""
-
 _INLINE_ENTRIES_BYTES = 256_000
-"""Beyond this a slice is packed in any case."""
+"""Up to here a slice is packed if that saves a quarter of it, beyond in any case."""
 
 _PACKED_ENTRIES_BYTES = 1_400_000
 """Beyond this a slice would not fit into a payload: it is written down by itself, page by page."""
@@ -50,13 +48,9 @@ _Range = tuple[int, int]
 def slice_of(entries: tuple[Entry, ...], offset: int) -> JournalSlice | None:
     """Return a slice of the journal; `None` if it does not fit into a payload."""
     data = dump_entries(entries)
-    # What they have one by one: without the brackets and what separates them.
-    size = len(data) - len(entries) - 1
-    if size <= _SMALL_ENTRIES_BYTES:
-        return JournalSlice(offset=offset, entries=entries)
     # What a slice holds stands readable elsewhere in history: in messages and in what models and tools returned.
     packed = pack_dumped(data)
-    if size <= _INLINE_ENTRIES_BYTES and len(packed) > size * 0.75:
+    if len(data) <= _INLINE_ENTRIES_BYTES and len(packed) > len(data) * 0.75:
         return JournalSlice(offset=offset, entries=entries)
     if len(packed) > _PACKED_ENTRIES_BYTES:
         return None
@@ -91,13 +85,23 @@ class Carrier:
         self._held = total
         return part
 
-    def behind(self, projection: Projection) -> bool:
-        """Return whether history lacks entries that no step carries; it has the first, as the run's input."""
-        return bool(self._unheld) or max(self._held, 1) < len(projection.entries)
-
     def news(self, projection: Projection) -> list[Entry]:
-        """Return the entries behind all that history holds."""
-        return projection.entries[self._held :]
+        """Return the entries behind all that history holds; it has the first, as the run's input."""
+        return projection.entries[max(self._held, 1) :]
+
+    @property
+    def leaves(self) -> bool:
+        """Whether history lacks others, that no step carried."""
+        return bool(self._unheld)
+
+    def leave(self, start: int, end: int) -> None:
+        """Take a part back that is yet to be written down."""
+        if start < end:
+            self._unheld.append((start, end))
+
+    def waits(self, given: _Range) -> bool:
+        """Return whether a part waits for its activity to be scheduled."""
+        return given in self._under_way
 
     def take(self, projection: Projection, *, under_way: bool = False) -> list[_Range]:
         """Return the parts of the journal that no step carries, and take them for held.
@@ -150,13 +154,17 @@ class _Scheduled:
         pass
 
 
-def pages(projection: Projection, start: int, end: int) -> Iterator[tuple[_Range, JournalPage]]:
-    """Yield a part of the journal in pages that a payload takes, each with its range."""
-    while start < end:
-        packed, count = pack_part(projection.entries[:end], start)
-        page = JournalPage(packed=packed, offset=start, total=len(projection.entries))
-        yield (start, start + count), page
-        start += count
+def memo_of(projection: Projection, start: int, end: int) -> JournalSlice | None:
+    """Return a slice of the journal that may stand in a memo; `None` if it is too large, which is found out at once."""
+    entries = tuple(take(projection.entries[:end], start, _INLINE_ENTRIES_BYTES))
+    part = slice_of(entries, start) if start + len(entries) == end else None
+    return None if part is None or len(part.model_dump_json(exclude_none=True)) > _MEMO_BYTES else part
+
+
+def page_of(projection: Projection, start: int, end: int) -> tuple[_Range, JournalPage]:
+    """Return as much of a part of the journal as a payload takes, and its range."""
+    packed, count = pack_part(projection.entries[:end], start)
+    return (start, start + count), JournalPage(packed=packed, offset=start, total=len(projection.entries))
 
 
 class Keeper:
@@ -168,6 +176,10 @@ class Keeper:
         self._carrier = carrier
         self._activities = activities
         self._pages: set[asyncio.Task[None]] = set()
+        self._newest_page: _Range = (0, 0)
+        self._begins_page = False
+        self._told = 0
+        """The end of what readers know to wait for."""
 
     async def keep(self) -> None:
         """Do so for as long as the run lives."""
@@ -178,42 +190,54 @@ class Keeper:
             self._write()
 
     def _is_due(self) -> bool:
-        progress, projection = self._activities.progress, self._log.projection
-        if not self._carrier.behind(projection) or progress.loads_plan:
+        progress, news = self._activities.progress, self._carrier.news(self._log.projection)
+        if progress.loads_plan or not (news or (self._carrier.leaves and not self._is_paging)):
             return False
         # A local tool's workflow task ends with it, at the latest where its step's result is carried on.
-        return not progress.runs_local or any(
-            isinstance(entry, _FROM_OUTSIDE) for entry in self._carrier.news(projection)
-        )
+        return not progress.runs_local or any(isinstance(entry, _FROM_OUTSIDE) for entry in news)
+
+    @property
+    def _is_paging(self) -> bool:
+        """A page waits for room: the next one is not even packed, which takes a workflow long."""
+        return self._begins_page or self._carrier.waits(self._newest_page)
 
     def _write(self) -> None:
         """Write it into a memo, and take that back at once: history keeps both, and the server nothing else."""
         projection = self._log.projection
         written = False
         for start, end in self._carrier.take(projection):
-            part = slice_of(tuple(projection.entries[start:end]), start)
-            if part is None or len(part.model_dump_json(exclude_none=True)) > _MEMO_BYTES:
-                for given, page in pages(projection, start, end):
-                    self._begin(given, page)
-                continue
+            part = memo_of(projection, start, end)
+            if part is None:
+                rest = start if self._is_paging else self._begin_page(start, end)
+                self._carrier.leave(rest, end)
+                if end <= self._told:
+                    continue
+                # An empty slice: readers wait for what lies before it.
+                part, self._told = JournalSlice(offset=end), end
             workflow.upsert_memo({JOURNAL_MEMO: part})
             written = True
         if written:
             workflow.upsert_memo({JOURNAL_MEMO: None})
 
-    def _begin(self, given: _Range, page: JournalPage) -> None:
-        task = asyncio.create_task(self._keep_page(given, page))
+    def _begin_page(self, start: int, end: int) -> int:
+        """Give the first page of a part to an activity; returns where the rest begins."""
+        self._newest_page, page = page_of(self._log.projection, start, end)
+        self._begins_page = True
+        task = asyncio.create_task(self._keep_page(self._newest_page, page))
         self._pages.add(task)
         task.add_done_callback(self._pages.discard)
+        return self._newest_page[1]
 
     async def _keep_page(self, given: _Range, page: JournalPage) -> None:
         with self._carrier.waiting(given) as witness:
+            self._begins_page = False
             await self._activities.keep_journal(page, witness)
 
     async def hand_over(self) -> None:
         """Write down all that the history lacks, in pages, for the run that will read it there."""
         projection = self._log.projection
         for start, end in self._carrier.take(projection, under_way=True):
-            for _, page in pages(projection, start, end):
+            while start < end:
+                (_, start), page = page_of(projection, start, end)
                 await self._activities.keep_journal(page)
         await workflow.wait_condition(workflow.all_handlers_finished)
