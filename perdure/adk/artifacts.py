@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from google.adk.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService
@@ -17,7 +19,9 @@ class StepArtifacts(BaseArtifactService):
         """Wrap a store; `key` is the step's, equal in all of its attempts."""
         self._store = store
         self._key = key
-        self._saved = 0
+        self.place: Callable[[], str] = str
+        """Where in its code the step saves; another attempt may begin its code elsewhere than at its top."""
+        self._saved = Counter[str]()
 
     async def save_artifact(
         self,
@@ -30,7 +34,8 @@ class StepArtifacts(BaseArtifactService):
         custom_metadata: dict[str, Any] | None = None,
     ) -> int:
         """Save a new version and return its number."""
-        self._saved += 1
+        key = f"{self._key}:{self.place()}"
+        self._saved[key] += 1
         return await self._store.save_artifact(
             app_name=app_name,
             user_id=user_id,
@@ -38,7 +43,7 @@ class StepArtifacts(BaseArtifactService):
             artifact=artifact,
             session_id=session_id,
             custom_metadata=custom_metadata,
-            key=f"{self._key}:{self._saved}",
+            key=f"{key}:{self._saved[key]}",
         )
 
     async def load_artifact(

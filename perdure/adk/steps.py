@@ -86,7 +86,7 @@ class AdkSteps:
 
     async def _ask(self, at: Place, session: Snapshot, call: ModelCall, writer: Writer | None) -> StepOutput:
         agent = self._contexts.agents(at, session, call.plan).llm_agent_named(at.agent)
-        key = f"{at.invocation_id}:{at.agent}:model:{call.index}"
+        key = f"{_who(at)}:model:{call.index}"
         step, context = await self._contexts.begin(at, session, agent, key, streams=_streams(at, session, writer))
         said = _said(agent, session, at, call.begun_with)
         model_step.set(ModelStep(at.agent, call.index))
@@ -141,7 +141,7 @@ class AdkSteps:
 
     async def _call_back(self, at: Place, session: Snapshot, which: Callback) -> StepOutput:
         agent = self._contexts.agents(at, session).agent(at.agent)
-        key = f"{at.invocation_id}:{at.agent}:{which}:{len(session.projection.entries)}"
+        key = f"{_who(at)}:{which}:{len(session.projection.entries)}"
         step, context = await self._contexts.begin(at, session, agent, key)
         try:
             running = internals.before_agent if which == "before" else internals.after_agent
@@ -203,7 +203,7 @@ class AdkSteps:
         return replace(await self._contexts.output(at, step, context), ended=False)
 
     async def _show(self, at: Place, session: Snapshot, event: Event) -> StepOutput:
-        key = f"{at.invocation_id}:{at.agent}:event:{len(session.projection.entries)}"
+        key = f"{_who(at)}:event:{len(session.projection.entries)}"
         step, context = await self._contexts.begin(at, session, self._contexts.agents(at, session).agent(at.agent), key)
         await step.append_event(step.session, await self._contexts.seen(context, to_adk(event)))
         return await self._contexts.output(at, step, context)
@@ -353,6 +353,11 @@ class AdkSteps:
 def _streams(at: Place, session: Snapshot, writer: Writer | None) -> bool:
     """Return whether the model answers piece by piece: by what was asked for, since listeners go with a process."""
     return writer is not None or session.projection.invocations[at.invocation_id].streaming
+
+
+def _who(at: Place) -> str:
+    """Return what tells a run of an agent from others of it that go on beside it."""
+    return f"{at.invocation_id}:{at.run or at.agent}"
 
 
 def _said(agent: LlmAgent, session: Snapshot, at: Place, begun_with: str | None) -> str:

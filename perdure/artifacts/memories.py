@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
+
+from google.genai import types
 
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.artifacts.service import USER_PREFIX
@@ -15,6 +18,8 @@ __all__ = ["Memories"]
 
 _MOST_KEPT = 20_000
 """Events that a process keeps in memory, over all users."""
+
+_MARK = types.Part(text="forgotten")
 
 
 class Memories:
@@ -26,7 +31,7 @@ class Memories:
         self._known: OrderedDict[tuple[str, str, str], dict[str, Any]] = OrderedDict()
 
     async def add(self, app: str, user: str, session: str, events: Iterable[dict[str, Any]]) -> None:
-        """Keep those events of a session that have a content, and are not kept yet.
+        """Keep those events of a session that have a content, and are neither kept nor forgotten yet.
 
         Args:
             app: The app.
@@ -37,13 +42,13 @@ class Memories:
         Raises:
             ArtifactError: One cannot be stored.
         """
-        there = set(await self._names(app, user))
-        for event in events:
+        there, now = set(await self._names(app, user)), time.time()
+        for number, event in enumerate(events):
             name = _name(session, event["id"])
             content: dict[str, Any] = event.get("content") or {}
-            if name not in there and content.get("parts"):
+            if not {name, _forgotten(event["id"])} & there and content.get("parts"):
                 await self._artifacts.save_sealed(
-                    content=json.dumps({"session": session, "event": event}),
+                    content=json.dumps({"session": session, "event": event, "kept": [now, number]}),
                     mime_type="application/json",
                     filename=name,
                     key=name,
@@ -51,19 +56,33 @@ class Memories:
                 )
 
     async def of(self, app: str, user: str) -> dict[str, list[dict[str, Any]]]:
-        """Return a user's events by session, sessions and events in the order in which they began.
+        """Return a user's events by session, sessions and events in the order in which they were kept.
 
         Raises:
             ArtifactError: One is encrypted, and the keys here do not open it.
         """
+        names = await self._names(app, user)
+        loaded = [await self._load(app, user, name) for name in names]
         found: dict[str, list[dict[str, Any]]] = {}
-        for name in await self._names(app, user):
-            kept = await self._load(app, user, name)
-            if kept is not None:
+        for kept in sorted(filter(None, loaded), key=lambda kept: kept["kept"]):
+            if _forgotten(kept["event"]["id"]) not in names:
                 found.setdefault(kept["session"], []).append(kept["event"])
-        for events in found.values():
-            events.sort(key=_time)
-        return dict(sorted(found.items(), key=lambda item: _time(item[1][0])))
+        return found
+
+    async def forget(self, app: str, user: str, event: str) -> None:
+        """Forget an event that is kept, by its id, for good.
+
+        Raises:
+            ArtifactError: One is encrypted, and the keys here do not open it.
+        """
+        sessions = [session for session, events in (await self.of(app, user)).items() if event in map(_id, events)]
+        if sessions:
+            mark = _forgotten(event)
+            await self._artifacts.save_artifact(filename=mark, artifact=_MARK, key=mark, **_whose(app, user))
+        for session in sessions:
+            name = _name(session, event)
+            self._known.pop((app, user, name), None)
+            await self._artifacts.delete_artifact(filename=name, **_whose(app, user))
 
     async def _names(self, app: str, user: str) -> list[str]:
         return await self._artifacts.list_artifact_keys(**_whose(app, user))
@@ -82,8 +101,8 @@ class Memories:
         return kept
 
 
-def _time(event: dict[str, Any]) -> float:
-    return float(event.get("timestamp", 0.0))
+def _id(event: dict[str, Any]) -> str:
+    return str(event["id"])
 
 
 def _whose(app: str, user: str) -> dict[str, str]:
@@ -92,5 +111,13 @@ def _whose(app: str, user: str) -> dict[str, str]:
 
 
 def _name(session: str, event: str) -> str:
-    digest = hashlib.sha256(f"{len(session)}:{session}{event}".encode()).hexdigest()
-    return f"{USER_PREFIX}{digest[:40]}"
+    return USER_PREFIX + _digest(f"{len(session)}:{session}{event}")
+
+
+def _forgotten(event: str) -> str:
+    """Return the name of what tells that an event is forgotten."""
+    return f"{USER_PREFIX}forgotten-{_digest(event)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:40]

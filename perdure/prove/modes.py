@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -45,6 +45,8 @@ from perdure.sessions.shared_state import share_state
 _P = TypeVar("_P")
 _Way = tuple[Callable[..., Coroutine[Any, Any, "Cut"]], "int | BareCut"]
 """How to go on from a cut, and which cut."""
+
+FEWER_STEPS = "this run had fewer steps: code that waits for several things at once takes some together"
 
 Mode = Literal["prefix", "kill", "continue-as-new", "replay"]
 
@@ -128,12 +130,13 @@ class Stage:
             process = await stack.enter_async_context(WorkerProcess(work))
             supervisor = asyncio.create_task(_restart(stack, process, self.work(work.app_name)))
             await self.play(player, supervisor, self._whole(player, like))
-            if kill is not None and not supervisor.done():
-                player.outcome.problems.append("the worker was never killed")
+            alive = not supervisor.done()
             supervisor.cancel()
             await asyncio.gather(supervisor, return_exceptions=True)
         ledger = Ledger(work.ledger)
         player.outcome.steps, player.outcome.notes = ledger.steps, ledger.notes
+        if kill is not None and alive and not ended_before(player.outcome, kill.step):
+            player.outcome.problems.append("the worker was never killed")
         return player.outcome
 
     async def _whole(self, player: Player, like: Outcome | None) -> None:
@@ -170,6 +173,11 @@ class Stage:
         return Cut(where, tuple(problems + wrong), tuple(repeated))
 
 
+def ended_before(outcome: Outcome, step: int) -> bool:
+    """Return whether a run came to its end without a step: it cannot be killed there."""
+    return len(outcome.steps) < step
+
+
 async def _restart(stack: AsyncExitStack, process: WorkerProcess, again: Work) -> None:
     """Start a new worker as soon as the first one has killed itself."""
     await process.killed()
@@ -196,7 +204,9 @@ async def kill(stage: Stage) -> list[Cut]:
     async def one(number: int, when: When) -> Cut:
         trial = Trial(dead_after=stage.dead_after)
         outcome = await stage.run(kill=Kill(number, when), trial=trial, like=stage.reference)
-        return stage.judge(f"killed at the {when} of step {number}", outcome, killed=True)
+        cut = stage.judge(f"killed at the {when} of step {number}", outcome, killed=True)
+        missed = not cut.problems and ended_before(outcome, number)
+        return replace(cut, skipped=FEWER_STEPS) if missed else cut
 
     whens: tuple[When, ...] = ("start", "end")
     points: list[tuple[int, When]] = [

@@ -48,7 +48,7 @@ class Verdict:
 
     @property
     def skipped(self) -> Counter[str]:
-        """Why cuts of the bare log were skipped, and how many of them."""
+        """Why cuts were skipped, and how many of them."""
         return Counter(cut.skipped for cut in self.cuts if cut.skipped is not None)
 
     @property

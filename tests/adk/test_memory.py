@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from google.adk.agents.callback_context import CallbackContext
+from google.adk.events.event import Event
+from google.adk.memory import BaseMemoryService, InMemoryMemoryService
+from google.adk.sessions.session import Session
 from google.adk.tools import load_memory
 from google.adk.tools import preload_memory as preload
+from google.genai import types
 from temporalio.client import Client
 
+from perdure.adk.internals import MAJOR
+from perdure.adk.memory import KeptMemory
 from perdure.artifacts import FileArtifactService
 from perdure.artifacts.memories import Memories
 from perdure.artifacts.sealing import SealedArtifacts
@@ -47,15 +54,87 @@ EVENT = {"id": "e1", "timestamp": 2.0, "author": "user", "content": {"role": "us
 
 
 async def test_events_are_kept_once_in_order_and_by_user(tmp_path: Path) -> None:
+    """The order is that in which they were kept, as in ADK, whatever their times."""
     artifacts = FileArtifactService(tmp_path)
     memories = Memories(SealedArtifacts(artifacts, None))
-    earlier = EVENT | {"id": "e0", "timestamp": 1.0}
-    await memories.add("shop", "ann", "s1", [EVENT, earlier, {"id": "e2", "timestamp": 3.0}])
-    await memories.add("shop", "ann", "s1", [EVENT])
+    other, early = EVENT | {"id": "e0"}, EVENT | {"id": "e9", "timestamp": 1.0}
+    await memories.add("shop", "ann", "s1", [EVENT, other, {"id": "e2", "timestamp": 3.0}])
+    await memories.add("shop", "ann", "s1", [EVENT, early])
     await memories.add("shop", "ann", "s2", [EVENT])
-    await memories.add("shop", "ann", "s0", [EVENT | {"timestamp": 9.0}])
+    await memories.add("shop", "ann", "s0", [early])
     found = await memories.of("shop", "ann")
-    assert [*found.items()] == [("s1", [earlier, EVENT]), ("s2", [EVENT]), ("s0", [EVENT | {"timestamp": 9.0}])]
+    assert [*found.items()] == [("s1", [EVENT, other, early]), ("s2", [EVENT]), ("s0", [early])]
     for app, user in (("shop", "bob"), ("store", "ann")):
         assert await memories.of(app, user) == {}
     assert await artifacts.list_artifact_keys(app_name="shop", user_id="ann") == []
+
+
+def said(id: str, words: str) -> Event:
+    return Event(id=id, author="user", content=types.Content(role="user", parts=[types.Part(text=words)]))
+
+
+def session(id: str, *events: Event) -> Session:
+    return Session(id=id, app_name="shop", user_id="ann", events=list(events))
+
+
+Do = Callable[[BaseMemoryService], Awaitable[None]]
+
+TEA, RAIN, MORE = said("tea", "green tea"), said("rain", "tea in the rain"), said("more", "more tea")
+
+DOES: dict[str, list[Do]] = {
+    "a session": [lambda it: it.add_session_to_memory(session("s1", TEA, RAIN))],
+    "a session that has grown": [
+        lambda it: it.add_session_to_memory(session("s1", TEA)),
+        lambda it: it.add_session_to_memory(session("s1", TEA, RAIN)),
+    ],
+    "sessions, the later one first": [
+        lambda it: it.add_session_to_memory(session("s2", MORE)),
+        lambda it: it.add_session_to_memory(session("s1", TEA, RAIN)),
+    ],
+    "events": [
+        lambda it: it.add_events_to_memory(app_name="shop", user_id="ann", session_id="s1", events=[RAIN]),
+        lambda it: it.add_events_to_memory(app_name="shop", user_id="ann", session_id="s1", events=[RAIN, TEA]),
+    ],
+    "events of no session": [lambda it: it.add_events_to_memory(app_name="shop", user_id="ann", events=[RAIN, TEA])],
+    "events of somebody else": [lambda it: it.add_events_to_memory(app_name="shop", user_id="bob", events=[TEA])],
+    "a session behind some of its events": [
+        lambda it: it.add_events_to_memory(app_name="shop", user_id="ann", session_id="s1", events=[TEA]),
+        lambda it: it.add_session_to_memory(session("s1", TEA, RAIN)),
+    ],
+}
+"""What is done with a memory."""
+
+if MAJOR >= 2:
+
+    def forget(id: str | None) -> Do:
+        return lambda it: it.delete_memory(app_name="shop", user_id="ann", memory_id=id)
+
+    DOES["an event is forgotten for good"] = [
+        lambda it: it.add_session_to_memory(session("s1", TEA, RAIN)),
+        lambda it: it.add_session_to_memory(session("s2", TEA, MORE)),
+        forget("tea"),
+        lambda it: it.add_session_to_memory(session("s1", TEA, RAIN)),
+        lambda it: it.add_events_to_memory(app_name="shop", user_id="ann", events=[TEA]),
+    ]
+    DOES["nothing is forgotten that is not kept"] = [
+        forget("tea"),
+        forget(None),
+        lambda it: it.add_session_to_memory(session("s1", TEA, RAIN)),
+    ]
+
+
+@pytest.mark.parametrize("does", DOES)
+async def test_a_memory_tells_what_that_of_google_adk_tells(tmp_path: Path, does: str) -> None:
+    """Its `InMemoryMemoryService`; and all that does so for another worker, which has seen what was there before."""
+    artifacts = SealedArtifacts(FileArtifactService(tmp_path), None)
+    known = InMemoryMemoryService()
+    one, other = KeptMemory(Memories(artifacts)), KeptMemory(Memories(artifacts))
+    for do in DOES[does]:
+        await do(known)
+        await do(one)
+        for query in ("tea", "rain", "nothing"):
+            told = [
+                (await each.search_memory(app_name="shop", user_id="ann", query=query)).memories
+                for each in (known, one, other)
+            ]
+            assert told[0] == told[1] == told[2]

@@ -107,3 +107,24 @@ def test_an_effect_or_an_event_too_many_is_told_after_kills() -> None:
         "session main stored events",
         "effect too often or not of ADK",
     ]
+
+
+@pytest.mark.parametrize(
+    ("adk", "here", "same"),
+    [
+        (("event-10", "event-11"), ("event-3", "event-4"), True),
+        (("event-10", "event-11"), ("event-3", "event-3"), False),
+        (("event-10", "event-10"), ("event-3", "event-4"), False),
+    ],
+)
+def test_requests_that_name_events_are_compared_after_kills(
+    adk: tuple[str, ...], here: tuple[str, ...], same: bool
+) -> None:
+    """A result of `load_memory` names events, which are numbered otherwise where turns may be cut off."""
+    truth = recorded_truth(APPS / "market_brief")
+    assert truth is not None
+    broken = copy.deepcopy(truth)
+    for one, ids in ((truth, adk), (broken, here)):
+        one["requests"].append({"model": "butler", "contents": [{"parts": [{"text": id}]} for id in ids]})
+    strange = [line for line in comparing.after_kills(truth, broken) if line.startswith("a model request")]
+    assert len(strange) == (0 if same else 1)

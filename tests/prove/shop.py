@@ -1,13 +1,29 @@
-"""Apps to be proved: two that can be cut anywhere, and two whose tools say something else each time."""
+"""Apps to be proved: three that can be cut anywhere, and two whose tools say something else each time."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
 
+from google.genai import types
 from pydantic import BaseModel
 
-from perdure.agents import AgentTool, App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig, SequentialAgent
+from perdure.agents import (
+    AgentTool,
+    App,
+    BaseAgent,
+    InvocationContext,
+    LlmAgent,
+    LongRunningFunctionTool,
+    ResumabilityConfig,
+    SequentialAgent,
+)
+from perdure.journal.events import Event
+from perdure.steps.code.code_runs import PATIENCE_LOGGED_SECONDS
 
 _counter = itertools.count(1)
 
@@ -71,6 +87,19 @@ depot = App(
     ),
     resumability_config=ResumabilityConfig(is_resumable=True),
 )
+
+
+class Hurried(BaseAgent):
+    """Takes its time where the file is not there yet that the state names: only then its code takes another step."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        yield Event(author=self.name, content=types.ModelContent("begun"))
+        with suppress(FileExistsError):
+            await asyncio.to_thread(Path(ctx.session.state["been_here"]).touch, exist_ok=False)
+            await asyncio.sleep(3 * PATIENCE_LOGGED_SECONDS / 2)
+
+
+hurried = App(name="hurried", root_agent=Hurried(name="courier"))
 
 careless = App(
     name="careless",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure.prove.modes import Mode
+from perdure.prove.modes import FEWER_STEPS, Mode
 from perdure.prove.proof import ALL_MODES, ProofConfig, Prover, proof_server, prove
 from tests.conformance.logs import all_scenarios
 from tests.conformance.proofs import prove_scenario
@@ -129,6 +129,19 @@ async def test_a_scenario_that_differs_by_itself_is_told_apart(prover: Prover) -
     report = await prove("tests.prove.shop:lottery", LOTTERY, ["replay"], client=client)
     assert not report.ok
     assert "two uninterrupted runs differ by themselves" in str(report)
+
+
+async def test_a_step_that_a_run_has_no_more_is_no_cut_point(prover: Prover, tmp_path: Path) -> None:
+    """How many steps a custom agent's code takes is not always the same: what it waits for may end together."""
+    client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
+    scenario: dict[str, Any] = {"state": {"been_here": str(tmp_path / "file")}, "turns": [{"message": "go"}]}
+    report = await prove("tests.prove.shop:hurried", scenario, ["kill"], client=client)
+    assert report.ok, str(report)
+    (verdict,) = report.verdicts
+    assert [cut.where for cut in verdict.cuts if cut.skipped == FEWER_STEPS] == [
+        f"killed at the {when} of step {len(verdict.cuts) // 2}" for when in ("start", "end")
+    ]
+    assert len(verdict.made) > 2
 
 
 async def test_an_app_that_cannot_be_built_is_told(prover: Prover) -> None:

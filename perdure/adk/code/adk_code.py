@@ -12,6 +12,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
 
 from perdure.adk import graph_internals, internals
+from perdure.adk.artifacts import StepArtifacts
 from perdure.adk.code.code_sessions import CodeSession
 from perdure.adk.events import from_adk, to_adk
 from perdure.adk.registry import AdkRegistry
@@ -164,6 +165,15 @@ class AdkCode(Code):
 
 class AdkRun(CodeRun[AdkCode]):
     """One run of such code."""
+
+    def __init__(self, at: Place, code: AdkCode) -> None:
+        super().__init__(at, code)
+        if isinstance(artifacts := code.context.artifact_service, StepArtifacts):
+            artifacts.place = self.place
+
+    def place(self) -> str:
+        """Return where its code is, as it is when that runs again: behind which checkpoint."""
+        return str(self._checkpoints)
 
     def events_of(self, agent: BaseAgent, context: InvocationContext) -> AsyncGenerator[AdkEvent, None] | None:
         """Return the events of an agent's run, which the workflow runs; `None` if google.adk is to run it."""

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +49,8 @@ _UNNAMED = (
     " calls it, as a global, a variable around it, or a method of an object that it names; a callback cannot run nodes"
 )
 
+_node: ContextVar[str] = ContextVar("the node whose code runs, by its path, and which of its runs that is", default="")
+
 _AskKey = tuple[str, int]
 """The path of an agent's node, and which run of its agent: google.adk may try a node again."""
 
@@ -78,6 +81,8 @@ class GraphRun(AdkRun):
         """Nodes that ended in an earlier run of this invocation and left no event that tells so."""
         self._at_work: set[str] = set()
         """Nodes whose code runs, by path."""
+        self._runs: Counter[str] = Counter()
+        """How often each node was to run, by path: also those that are passed over."""
         self._gates: dict[str, asyncio.Future[None]] = {}
         """Nodes that have ended, and wait until that is kept."""
         self._news_told: set[str | _AskKey] = set()
@@ -268,6 +273,19 @@ class GraphRun(AdkRun):
         return False
 
     async def run_node(self, node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a node, unless it has ended."""
+        self._runs[path] += 1
+        token = _node.set(f"{path}#{self._runs[path]}")
+        try:
+            return await self._run_node(node, runner, path, run)
+        finally:
+            _node.reset(token)
+
+    def place(self) -> str:
+        """Return where its code is, as it is when that runs again: in which node, since which begin of the graph."""
+        return self._place(_node.get())
+
+    async def _run_node(self, node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run a node; one of the app's code waits at its end until what it logged is kept."""
         if not is_leaf(node):
             return await run()

@@ -126,11 +126,11 @@ class ToolNodesRun(GraphRun):
             async for event in events:
                 yield event
 
-    async def run_node(self, node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
+    async def _run_node(self, node: Any, runner: Any, path: str, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run a node; one that the code runs itself, and that has ended, gives it what it gave it."""
         ended = self._ended.get(path)
         if not is_leaf(node) or graph_internals.is_replayed(runner) or not ended:
-            return await super().run_node(node, runner, path, run)
+            return await super()._run_node(node, runner, path, run)
         event = ended.pop(0)
         self._pass_over(path, event)
         return graph_internals.ended_with(runner, path, event.output, event.actions.route)

@@ -69,8 +69,10 @@ def after_kills(expected: Json, got: Json) -> list[str]:
         found += _of_events(f"session {name} stored events", events, stored)
     found += _of_values("artifacts", expected["artifacts"], got["artifacts"])
     found += _of_counts("effect", expected["effects"], got["effects"])
-    known = {_sorted_text(request) for request in expected["requests"]}
-    strange: list[Json] = [request for request in got["requests"] if _sorted_text(request) not in known]
+    known = {_sorted_text(_renumbered([request])[0]) for request in expected["requests"]}
+    strange: list[Json] = [
+        request for request in got["requests"] if _sorted_text(_renumbered([request])[0]) not in known
+    ]
     return found + [f"a model request that ADK does not make: {_brief(request)}" for request in strange]
 
 
