@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Annotated
 from urllib.parse import unquote
@@ -33,7 +32,6 @@ from perdure.sessions.calls import SessionCalls
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.sessions.listing import list_apps
 from perdure.sessions.pending import Silence
-from perdure.sessions.pollers import is_served
 from perdure.sessions.shared_state import read_state
 from perdure.streams.hub import TokenHub
 
@@ -48,12 +46,6 @@ _CHECKED_AT_ONCE = 2
 
 _APPS_STAY = 15.0
 """Seconds for which the apps that have sessions are not listed again."""
-
-_LOOK_SECONDS = 15.0
-"""How long a page waits for a session at the most."""
-
-_ASK_FOR_WORKERS_AFTER = 2.0
-"""Seconds without an answer after which a page asks whether there are workers."""
 
 _MAX_ID_BYTES = 300
 """User id and session id together, in UTF-8; Temporal shows both on the workflow's page, in 400 bytes."""
@@ -236,21 +228,6 @@ class Backend:
     def patience(self) -> asyncio.Timeout:
         """Return a block that gives up with `TimeoutError` if no worker answers."""
         return asyncio.timeout(self.config.patience.total_seconds())
-
-    @asynccontextmanager
-    async def patience_of_look(self, app: str) -> AsyncGenerator[None]:
-        """As `patience`, but shorter, since a person waits: and soon where no worker has asked for work of late."""
-        async with asyncio.timeout(min(self.config.patience.total_seconds(), _LOOK_SECONDS)) as waiting:
-            watching = asyncio.create_task(self._give_up_unserved(waiting, app))
-            try:
-                yield
-            finally:
-                watching.cancel()
-
-    async def _give_up_unserved(self, waiting: asyncio.Timeout, app: str) -> None:
-        await asyncio.sleep(_ASK_FOR_WORKERS_AFTER)
-        if not await is_served(self._client, app):
-            waiting.reschedule(asyncio.get_running_loop().time())
 
     async def session(self, runner: Runner, key: SessionKey) -> Session:
         """Return a session with its whole log.
