@@ -162,6 +162,15 @@ def test_the_image_installs_the_versions_of_the_lock_file(tmp_path: Path) -> Non
     assert "temporalio" in {line.partition("==")[0] for line in lines}
 
 
+def test_the_image_has_a_python_that_the_tests_run_on() -> None:
+    [python] = {image.partition(" ")[0] for image in instructions("FROM") if image.startswith("python:")}
+    [(major, minor)] = re.findall(r"^python:(\d+)\.(\d+)-slim$", python)
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"\ntest-{major}{minor}:" in makefile
+    assert f"sys.version_info[:2] != ({major}, {minor})" in makefile
+    assert f"make test-{major}{minor}" in (ROOT / ".ci" / "run").read_text()
+
+
 def test_the_image_runs_as_nobody_in_particular() -> None:
     assert instructions("USER") == ["10001"]
     [extras] = [

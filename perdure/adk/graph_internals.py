@@ -95,6 +95,11 @@ def content_of(agent: Any, node_input: object) -> types.Content:
     return _contents.to_user_content(agent._validate_input_data(node_input)).model_copy(update={"role": USER})
 
 
+def interrupts(error: BaseException) -> bool:
+    """Return whether google.adk raises this to say that a node waits for a person: nobody but itself may catch it."""
+    return internals.MAJOR >= 2 and isinstance(error, _errors.NodeInterruptedError)
+
+
 def node_failed(name: str, cause: str) -> Exception:
     """Return what google.adk raises where a node fails that code has run."""
     return _errors.DynamicNodeFailError(
@@ -125,10 +130,14 @@ async def run_graph(graph: Any, context: InvocationContext) -> AsyncGenerator[Ev
     root._workflow_scheduler = _schedulers.DynamicNodeScheduler(state=_workflows._LoopState())
 
     async def run() -> None:
+        failure: Exception | None = None
         try:
             await root._run_node_internal(graph, node_input=context.user_content)
         except _errors.DynamicNodeFailError as failed:
-            raise failed.error from None
+            failure = failed.error
+        if failure is not None:
+            # Out here, it keeps its own cause.
+            raise failure
 
     async with aclosing(run_code(run, context)) as events:
         async for event in events:

@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
@@ -22,6 +23,8 @@ from google.adk.events.event import Event
 from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.models.llm_request import LlmRequest
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.plugins.plugin_manager import PluginManager
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import BaseSessionService
 from google.adk.sessions.session import Session
@@ -61,6 +64,9 @@ _WITHOUT_MODEL = ("auth_preprocessor", "request_confirmation", "_confirmation")
 _FOR_TOOLS = ("basic", "agent_transfer", "_agent_transfer", "_output_schema_processor", "_schema")
 """Request processors that bring tools, or what tools look at."""
 
+_HOOKS = ("_run_callbacks",) if MAJOR < 2 else ("_run_callbacks", "_run_notification_callbacks")
+"""What runs the hooks of all plugins."""
+
 EXPECTED: dict[Any, dict[str, tuple[str, ...]]] = {
     BaseLlmFlow: {
         "_preprocess_async": (),
@@ -76,6 +82,7 @@ EXPECTED: dict[Any, dict[str, tuple[str, ...]]] = {
     },
     functions: {"handle_function_calls_async": ("filters", "tool_confirmation_dict")},
     auth_preprocessor: {"_store_auth_and_collect_resume_targets": ()},
+    PluginManager: dict.fromkeys(_HOOKS, ("callback_name",)),
     function_tool: {"_use_sync_callable_runner": ()},
     _schema: {"get_structured_model_response": (), "create_final_model_response_event": ()},
 }
@@ -241,6 +248,24 @@ def route_agents(route: Callable[[BaseAgent, InvocationContext], AsyncGenerator[
                 yield event
 
     setattr(BaseAgent, "run_async", run_async)  # noqa: B010 -- its type says that it is final
+
+
+def route_plugins(seen: Callable[[BasePlugin], object]) -> None:
+    """Have google.adk call the hooks of what stands for a plugin.
+
+    Args:
+        seen: Returns that, with the plugin's name and hooks.
+    """
+    for name in _HOOKS:
+        setattr(PluginManager, name, _routed(getattr(PluginManager, name), seen))
+
+
+def _routed(run: Callable[..., Awaitable[Any]], seen: Callable[[BasePlugin], object]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(run)
+    async def run_hooks(self: PluginManager, callback_name: str, **kwargs: Any) -> Any:
+        return await run(SimpleNamespace(plugins=[seen(plugin) for plugin in self.plugins]), callback_name, **kwargs)
+
+    return run_hooks
 
 
 async def tell_failure(agent: BaseAgent, context: InvocationContext, error: Exception) -> None:

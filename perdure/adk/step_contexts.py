@@ -9,7 +9,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event as AdkEvent
 from google.adk.runners import Runner
 
-from perdure.adk import callback_returns, graph_internals, internals
+from perdure.adk import callbacks, graph_internals, internals
 from perdure.adk.events import AdkEvents
 from perdure.adk.registry import AdkRegistry
 from perdure.adk.run_configs import run_config
@@ -99,7 +99,7 @@ class StepContexts:
         context.session_service = step
         context.artifact_service = self._services.artifacts(key)
         context.branch = at.branch
-        context.agent = callback_returns.watched(agent)
+        context.agent = callbacks.watched(agent)
         began = step.began = began_as_node(session, at)
         if began is not None and began.node is not None:
             node = step.node = self.agents(at, session).agent(began.agent)

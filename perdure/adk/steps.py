@@ -15,7 +15,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.tool_confirmation import ToolConfirmation as AdkConfirmation
 from google.genai import types
 
-from perdure.adk import callback_returns, internals
+from perdure.adk import callbacks, graph_internals, internals
 from perdure.adk.code.adk_code import AdkCode, AdkRun
 from perdure.adk.code.graph_runs import GraphRun
 from perdure.adk.code.node_tool_runs import begin_tool
@@ -51,6 +51,7 @@ from perdure.steps.base import (
 )
 from perdure.steps.code.past import Past
 from perdure.steps.code.suspended_code import SuspendedCode
+from perdure.steps.raised import as_exception_of_task
 from perdure.steps.user_code import CodeRunner
 from perdure.streams.drafts import Drafts
 from perdure.streams.hub import Piece, Writer
@@ -100,10 +101,11 @@ class AdkSteps:
                 await step.append_event(step.session, await self._contexts.said(at, step, context, event))
         except DefinitionError:
             raise
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception_of_task(raised)
             await internals.tell_failure(agent, context, error)
             again = isinstance(error, ToolsetDown)
-            text = str(error) if again else error_text(error) + callback_returns.noted()
+            text = str(error) if again else error_text(error) + callbacks.noted()
             raise ModelFailed(text, await self._contexts.left(at, agent, step, error), retryable=again) from error
         return await self._contexts.output(at, step, context)
 
@@ -146,11 +148,12 @@ class AdkSteps:
         try:
             running = internals.before_agent if which == "before" else internals.after_agent
             event = await running(context)
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception_of_task(raised)
             await internals.tell_failure(agent, context, error)
-            if noted := callback_returns.noted():
+            if noted := callbacks.noted():
                 raise StepRefused(type(error).__name__, f"{error}{noted}") from error
-            raise
+            raise error  # noqa: B904 -- it has its cause
         if event is not None:
             await step.append_event(step.session, await self._contexts.said(at, step, context, event))
         return await self._contexts.output(at, step, context)
@@ -255,7 +258,10 @@ class AdkSteps:
             return await self._services.credentials.tool(at.key, output, at.agent, call.tool)
         except agent_tools.Asks as asks:
             return await self._services.credentials.tool(at.key, ToolOutput(asks=asks.asked), at.agent, call.tool)
-        except Exception as error:
+        except BaseException as raised:
+            if graph_internals.interrupts(raised):
+                raise
+            error = as_exception_of_task(raised)
             # ADK tries no tool again; what died with its worker is, and what was not begun.
             await internals.tell_failure(agent, context, error)
             attempts: int | None = ATTEMPTS_OF_DEFECTS if isinstance(error, ToolsetDown) else 1
@@ -265,7 +271,7 @@ class AdkSteps:
             if returned is not None:
                 returned = await self._services.credentials.tool(at.key, returned, at.agent, call.tool)
             left = replace(left, returned=returned)
-            text = f"{error}{callback_returns.noted()}"
+            text = f"{error}{callbacks.noted()}"
             raise ToolFailed(type(error).__name__, text, left, attempts=attempts) from error
 
     async def authorize(self, at: Place, session: Snapshot, requests: Sequence[str]) -> StepOutput:

@@ -11,6 +11,7 @@ import click
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import json_option
 from perdure.cli.output import say, say_labelled, show_json
+from perdure.compiler.without_clients import load_types_only
 
 if TYPE_CHECKING:
     from perdure.compiler.check.findings import Findings, Part
@@ -34,6 +35,9 @@ def check(targets: Sequence[str], as_json: bool) -> int:
       perdure check my_agents/
       perdure check travel.agent:app --json
     """
+    if click.get_current_context().obj is not None:
+        # The process is the command's own.
+        load_types_only()
     from perdure.compiler.check.apps import check_apps
 
     refused = False

@@ -11,6 +11,7 @@ import click
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, connection_options, json_option
 from perdure.cli.output import say, show_json
+from perdure.compiler.without_clients import load_types_only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,9 @@ def plan(
       perdure plan travel.agent:app
       perdure plan travel.agent:app --diff trip-1 --user ada
     """
+    if click.get_current_context().obj is not None:
+        # The process is the command's own.
+        load_types_only()
     from perdure.compiler.loading import load_app
     from perdure.compiler.registry import register
     from perdure.plan.diff import describe_plan

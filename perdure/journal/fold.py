@@ -93,11 +93,9 @@ def apply_entry(projection: Projection, entry: Entry) -> None:  # noqa: C901 -- 
         case InvocationSettled():
             _settle(projection, entry)
         case PlanLoaded():
-            projection.newest_plan = entry.digest or entry.plan.digest
-            projection.plans[projection.newest_plan] = entry.plan
+            _take_plan(projection, entry)
         case SharedStateRead():
-            own = {key: value for key, value in projection.state.items() if not key.startswith(SHARED)}
-            projection.state = own | entry.state
+            _share(projection, entry)
         case TempStateSet():
             projection.invocations[entry.invocation_id].keep_temp(entry)
         case ModelCalled():
@@ -125,14 +123,28 @@ def apply_entry(projection: Projection, entry: Entry) -> None:  # noqa: C901 -- 
         case ScopeBegan():
             begin_scope(projection, entry)
         case Within():
-            scope = projection.scopes[entry.call_id]
-            apply_entry(scope, entry.entry)
-            show_questions(projection, scope)
+            _apply_within(projection, entry)
         case EventRewound():
             projection.call_ids.update(call.id or "" for call in entry.event.get_function_calls())
             _show(projection, entry.event)
         case _:
             assert_never(entry)
+
+
+def _take_plan(projection: Projection, entry: PlanLoaded) -> None:
+    projection.newest_plan = entry.digest or entry.plan.digest
+    projection.plans[projection.newest_plan] = entry.plan
+
+
+def _share(projection: Projection, entry: SharedStateRead) -> None:
+    own = {key: value for key, value in projection.state.items() if not key.startswith(SHARED)}
+    projection.state = own | entry.state
+
+
+def _apply_within(projection: Projection, entry: Within) -> None:
+    scope = projection.scopes[entry.call_id]
+    apply_entry(scope, entry.entry)
+    show_questions(projection, scope)
 
 
 def _log(projection: Projection, entry: EventLogged) -> None:

@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 _FROZEN = ConfigDict(frozen=True)
 
 
-def _is_unset(value: object) -> bool:
+def is_unset(value: object) -> bool:
+    """Return whether a field is left out of a plan's JSON, so that plans without it keep their digests."""
     return not value
 
 
@@ -18,7 +19,7 @@ class GraphEdge(BaseModel):
 
     start: str
     end: str
-    route: tuple[str, ...] = Field(default=(), exclude_if=_is_unset)
+    route: tuple[str, ...] = Field(default=(), exclude_if=is_unset)
     """Routes that lead along it; none: each output does."""
 
 
@@ -39,7 +40,7 @@ class GraphPoint(BaseModel):
     name: str
     kind: str
     """Its class."""
-    graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
+    graph: GraphShape | None = Field(default=None, exclude_if=is_unset)
     """Of a graph within the graph."""
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.plan.contents import types
-from perdure.plan.graph_shapes import GraphShape
+from perdure.plan.graph_shapes import GraphShape, is_unset
 from perdure.plan.output_schemas import arguments_for
 
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
@@ -85,11 +85,6 @@ class Expiry(BaseModel):
     """Otherwise, what the session answers."""
 
 
-def _is_unset(value: object) -> bool:
-    """Return whether a field is left out of a plan's JSON, so that plans without it keep their digests."""
-    return not value
-
-
 class ToolPlan(BaseModel):
     """One tool of one LLM agent."""
 
@@ -119,19 +114,19 @@ class ToolPlan(BaseModel):
     """JSON schema of a long-running call's answer, where the tool declares one; forms are made from it."""
     local: bool = False
     """Runs as a local activity, in the worker that has the session, without a round trip through the server."""
-    retries: bool = Field(default=False, exclude_if=_is_unset)
+    retries: bool = Field(default=False, exclude_if=is_unset)
     """Of google.adk's tools: what raised is tried again, as `options` say; google.adk itself tries nothing again."""
-    agent: Node | None = Field(default=None, exclude_if=_is_unset)
+    agent: Node | None = Field(default=None, exclude_if=is_unset)
     """Of an `AgentTool`: the agent that it runs, in a scope of its own under the call."""
-    skip_summarization: bool = Field(default=False, exclude_if=_is_unset)
+    skip_summarization: bool = Field(default=False, exclude_if=is_unset)
     """Of Perdure's `AgentTool`: the agent's result ends the turn of the agent that asked."""
-    plugins: bool = Field(default=False, exclude_if=_is_unset)
+    plugins: bool = Field(default=False, exclude_if=is_unset)
     """Of google.adk's: the app's plugins look at that agent's run, too."""
-    delegates: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=_is_unset)
+    delegates: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=is_unset)
     """Of google.adk 2: a call hands a task to the sub-agent of the tool's name, whose mode this is."""
-    runs_nodes: bool = Field(default=False, exclude_if=_is_unset)
+    runs_nodes: bool = Field(default=False, exclude_if=is_unset)
     """Of google.adk 2: its code runs nodes, so it runs as a graph does; it is a node below its agent, too."""
-    runs_through: bool = Field(default=False, exclude_if=_is_unset)
+    runs_through: bool = Field(default=False, exclude_if=is_unset)
     """Of google.adk's: its code waits for nothing, so the calls behind it begin once it has ended."""
 
 
@@ -142,17 +137,17 @@ class AdkRules(BaseModel):
 
     major: Literal[1, 2]
     """Whose rules hold where google.adk 1.x and 2.x differ in what users see."""
-    logs_failures: bool = Field(default=False, exclude_if=_is_unset)
+    logs_failures: bool = Field(default=False, exclude_if=is_unset)
     """A step's failure is an event, too: 2.x does so where the root is an LLM agent."""
-    keeps_finished: bool = Field(default=False, exclude_if=_is_unset)
+    keeps_finished: bool = Field(default=False, exclude_if=is_unset)
     """What calls responded is logged where another one of the answer failed."""
-    begins: bool = Field(default=False, exclude_if=_is_unset)
+    begins: bool = Field(default=False, exclude_if=is_unset)
     """Plugins look at a user's message, or at a turn before it begins, in a step of its own."""
-    ends: bool = Field(default=False, exclude_if=_is_unset)
+    ends: bool = Field(default=False, exclude_if=is_unset)
     """Plugins look at a turn that has ended, or the log is compacted then, in a step of its own."""
-    watches: bool = Field(default=False, exclude_if=_is_unset)
+    watches: bool = Field(default=False, exclude_if=is_unset)
     """Plugins look at each event before it is logged; at what the workflow makes, in a step of its own."""
-    hides_checkpoints: bool = Field(default=False, exclude_if=_is_unset)
+    hides_checkpoints: bool = Field(default=False, exclude_if=is_unset)
     """Readers see no checkpoints, though the app waits for answers: a graph does so in any app."""
 
 
@@ -162,9 +157,9 @@ class _Node(BaseModel):
     name: str
     description: str = ""
     sub_agents: tuple[Node, ...] = ()
-    before: bool = Field(default=False, exclude_if=_is_unset)
+    before: bool = Field(default=False, exclude_if=is_unset)
     """Callbacks run before the agent, in a step of their own."""
-    after: bool = Field(default=False, exclude_if=_is_unset)
+    after: bool = Field(default=False, exclude_if=is_unset)
     """Callbacks run after it."""
 
 
@@ -181,7 +176,7 @@ class LlmNode(_Node):
     tools: tuple[ToolPlan, ...] = ()
     """The declared tools; `transfer_to_agent` is added where the agent has someone to transfer to."""
     output_key: str | None = None
-    output_schema: dict[str, Any] | None = Field(default=None, exclude_if=_is_unset)
+    output_schema: dict[str, Any] | None = Field(default=None, exclude_if=is_unset)
     """JSON schema of the agent's answer. The type that checks it is found in the worker, by the agent's name."""
     include_contents: Literal["default", "none"] = "default"
     generate_content_config: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -193,11 +188,11 @@ class LlmNode(_Node):
     model_options: ToolOptions = MODEL_OPTIONS
     """How its model calls are timed and tried again."""
 
-    values: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=_is_unset)
+    values: dict[str, Any] = Field(default_factory=dict[str, Any], exclude_if=is_unset)
     """Of google.adk's agents: plain values of further fields, as JSON; a field that is not here was not set."""
-    code: tuple[str, ...] = Field(default=(), exclude_if=_is_unset)
+    code: tuple[str, ...] = Field(default=(), exclude_if=is_unset)
     """And the further fields that held code, by name."""
-    mode: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=_is_unset)
+    mode: Literal["task", "single_turn"] | None = Field(default=None, exclude_if=is_unset)
     """Of google.adk 2's: it does tasks, in talk with the user or without; no agent transfers to it."""
 
     def tool(self, name: str) -> ToolPlan | None:
@@ -241,9 +236,9 @@ class CustomNode(_Node):
     kind: Literal["custom"] = "custom"
     code: str
     """`MODULE:QUALNAME` of the class, by which an agent is found that was renamed."""
-    graph: GraphShape | None = Field(default=None, exclude_if=_is_unset)
+    graph: GraphShape | None = Field(default=None, exclude_if=is_unset)
     """Of a graph of google.adk's: its picture. It runs as custom agents do, and each of its nodes is a step."""
-    tool: str | None = Field(default=None, exclude_if=_is_unset)
+    tool: str | None = Field(default=None, exclude_if=is_unset)
     """Of an agent's tool that runs nodes: its name; the node's is `AGENT.TOOL`. Such code runs as a graph's."""
 
 
@@ -277,7 +272,7 @@ class Plan(BaseModel):
     """Names of the functions that custom agents may give to `run_activity`."""
     shared_state: bool = True
     """Whether the app's code can touch `user:` and `app:` keys; if not, they are never looked up."""
-    adk: AdkRules | None = Field(default=None, exclude_if=_is_unset)
+    adk: AdkRules | None = Field(default=None, exclude_if=is_unset)
     """The agents are google.adk's."""
     max_llm_calls: int = MAX_LLM_CALLS
     """Model calls of all agents in an invocation; 0 and less are without limit."""

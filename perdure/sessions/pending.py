@@ -279,7 +279,8 @@ class _Asker:
 
     def page(self, token: str | None = None) -> WaitingPage:
         """Return all that was gathered."""
-        return WaitingPage(tuple(sorted(self.found, key=lambda pair: pair[1].since)), token, tuple(self._unanswered))
+        found = tuple(sorted(self.found, key=lambda pair: pair[1].since))
+        return WaitingPage(found, token, tuple(self._unanswered))
 
     async def ask(self, sessions: Iterable[ListedSession]) -> None:
         """Gather what sessions wait for, and those that do not answer."""
@@ -298,12 +299,15 @@ class _Asker:
 
         async def one(session: ListedSession) -> None:
             async with gate:
+                begun_late = self._until - time.monotonic() < self._each / 2
                 calls = await self._ask(session)
-            if calls is None:
-                self._silence.note(session)
-                self._unanswered.append(session)
-            else:
+            if calls is not None:
                 self.found += [(session, call) for call in calls if self._wanted.takes(call, self._now)]
+                return
+            self._unanswered.append(session)
+            if not begun_late:
+                # Those for which there was no time, the next look reads.
+                self._silence.note(session)
 
         await asyncio.gather(*map(one, sessions))
 

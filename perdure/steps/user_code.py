@@ -18,8 +18,9 @@ from concurrent import futures
 from copy import copy
 from typing import Any, Generic, TypeVar
 
-from perdure.errors import ArtifactError, error_text
+from perdure.errors import ArtifactError
 from perdure.steps.code.own_tasks import CodeLoop
+from perdure.steps.raised import as_exception
 
 _T = TypeVar("_T")
 
@@ -156,32 +157,12 @@ def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
             return
 
 
-_MISUNDERSTOOD = (StopIteration, StopAsyncIteration, futures.CancelledError)
-"""No future takes the first (https://github.com/python/cpython/issues/112182), generators around the call would take
-the second for their own, and the third counts as the step's cancellation."""
-
-
 def _contained(call: Callable[[], _T]) -> _T:
     """Call a function in a thread; what it raises is an error, and says nothing to the thread, a future or a loop."""
     try:
         return call()
     except BaseException as error:
-        if _is_plain(error):
-            raise
-        raise _stray(error) from error
-
-
-def _is_plain(error: BaseException) -> bool:
-    return isinstance(error, Exception) and not isinstance(error, _MISUNDERSTOOD)
-
-
-def _stray(error: BaseException) -> RuntimeError:
-    what = error_text(error)
-    if isinstance(error, StopIteration | StopAsyncIteration):
-        return RuntimeError(f"the code raised {what}: next() found nothing more; give it a default: next(…, None)")
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        return RuntimeError(f"the code asked the process to exit: {what}")
-    return RuntimeError(f"the code raised {what}, with which no call can end; catch it there, and raise an Exception")
+        raise as_exception(error)  # noqa: B904 -- it has its cause
 
 
 class _Job(Generic[_T]):
@@ -200,9 +181,9 @@ class _Job(Generic[_T]):
         try:
             return await self._coroutine
         except BaseException as error:
-            if _is_plain(error) or self._is_ended(error):
+            if self._is_ended(error):
                 raise
-            raise _stray(error) from error
+            raise as_exception(error)  # noqa: B904 -- it has its cause
 
     def _is_ended(self, error: BaseException) -> bool:
         """Return whether the coroutine was ended from outside: cancelled, or closed with what a dead loop left."""

@@ -19,6 +19,7 @@ from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionArguments, SessionKey
 from perdure.messages.session import InvocationResult, SessionView
 from perdure.plan.contents import types
+from perdure.plan.nodes import Plan
 from perdure.prove.outcome import places
 from perdure.prove.scenario import Answer, ProofScenario, Resume
 from perdure.prove.scenario import Turn as ProofTurn
@@ -27,6 +28,7 @@ from perdure.testing.prompts import Prompt, RecordedModel
 from perdure.testing.raised import Raised
 from perdure.testing.server import AppWorker
 from perdure.testing.turn import Turn, call_text
+from perdure.views.forms.declared import answer_problem, answer_schema, example_answer
 from perdure.views.next_steps import AgentStep
 from perdure.views.pages import awaited_tool
 
@@ -106,18 +108,22 @@ class Conversation:
             self._taken.append(ProofTurn())
         return await self._rest(await self.runner.send_message(**self.who, message=message, state_delta=state_delta))
 
-    async def respond(self, answers: Mapping[str, Any]) -> Turn:
+    async def respond(self, answers: Mapping[str, Any], *, unchecked: bool = False) -> Turn:
         """Answer open calls, and wait as `send` does.
 
         Args:
             answers: By the tool's name, or by the call's id: its result, any JSON. Several open calls of one tool take
                 a list, in their order. A tool that asks for a confirmation takes `True` or `False`.
+            unchecked: Send answers that are not of the types that their calls declare, too, as a session takes them.
 
         Raises:
-            AssertionError: No such call is open, or another number of them than of answers; it tells which are.
+            AssertionError: No such call is open, or another number of them than of answers; it tells which are. Or an
+                answer is not of the type that its call declares.
         """
         __tracebackhide__ = True
         chosen = _chosen([call for _, call in await self.runner.pending(**self.who)], answers)
+        if not unchecked:
+            await self._check(chosen)
         self._taken.append(ProofTurn(respond=tuple(self._as_proved(call, answer) for call, answer in chosen)))
         responses = {call.id: answer for call, answer in chosen}
         return await self._rest(await self.runner.respond(**self.who, responses=responses))
@@ -223,6 +229,21 @@ class Conversation:
             )
         script = {agent: model.script() for agent, model in self._served.models.items()}
         return ProofScenario(name=name, state=self._state, script=script, turns=tuple(self._taken))
+
+    async def _check(self, chosen: Sequence[tuple[PendingCall, Any]]) -> None:
+        __tracebackhide__ = True
+        plans: dict[str, Plan | None] = {}
+        for call, answer in chosen:
+            id = call.invocation_id
+            if id not in plans:
+                plans[id] = await self.runner.plan(**self.who, invocation_id=id)
+            schema = answer_schema(call, plans[id])
+            problem = answer_problem(answer, schema) if schema is not None else None
+            if problem is not None:
+                raise AssertionError(
+                    f"the answer {answer!r} to {call_text(call)} is not of the type that it declares: {problem} An"
+                    f" answer is such as {example_answer(call, plans[id])}; respond(…, unchecked=True) sends another"
+                )
 
     def _as_proved(self, call: PendingCall, answer: Any) -> Answer:
         ids = [call_id for call_id, place in places(self._log).items() if place.name == call.name]

@@ -104,23 +104,11 @@ class Perdure:
         __tracebackhide__ = True
         _check_loop()
         found = _app_of(app)
-        recorded = {agent: RecordedModel(_model(agent, given)) for agent, given in (models or {}).items()}
-        missing = {} if real_models else unscripted(found, recorded)
-        self._undo.append(
-            use_models(found, {**recorded, **{agent: NotScripted(model) for agent, model in missing.items()}})
-        )
+        recorded = self._script(found, models or {}, real_models=real_models)
         served_as = renamed(found, f"{found.name}_{uuid.uuid4().hex[:8]}")
-        address = await self._server.address()
         config = config or self._config()
-        worker = AppWorker(self._server, address, served_as, config)
-        self._workers.append(worker)
-        self._raised.apps.add(served_as.name)
-        try:
-            await worker.start()
-        except DefinitionError as error:
-            # Without the frames of the compiler, which tell a reader nothing.
-            raise error.with_traceback(None) from error.__cause__
-        client = await connected(address)
+        worker = await self._serve(served_as, config)
+        client = await connected(await self._server.address())
         served = Served(
             target=app,
             app_name=served_as.name,
@@ -134,6 +122,26 @@ class Perdure:
         conversation = await begin(served, user_id, session_id, state)
         self._conversations.append(conversation)
         return conversation
+
+    def _script(self, app: AnyApp, models: Mapping[str, Model], *, real_models: bool) -> dict[str, RecordedModel]:
+        """Put scripts in the place of agents' models until the test ends; returns them, by agent."""
+        recorded = {agent: RecordedModel(_model(agent, given)) for agent, given in models.items()}
+        missing = {} if real_models else unscripted(app, recorded)
+        stand_ins = {**recorded, **{agent: NotScripted(model) for agent, model in missing.items()}}
+        self._undo.append(use_models(app, stand_ins))
+        return recorded
+
+    async def _serve(self, app: AnyApp, config: WorkerConfig) -> AppWorker:
+        __tracebackhide__ = True
+        worker = AppWorker(self._server, await self._server.address(), app, config)
+        self._workers.append(worker)
+        self._raised.apps.add(app.name)
+        try:
+            await worker.start()
+        except DefinitionError as error:
+            # Without the frames of the compiler, which tell a reader nothing.
+            raise error.with_traceback(None) from error.__cause__
+        return worker
 
     async def prove(
         self,

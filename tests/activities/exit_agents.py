@@ -61,10 +61,12 @@ def raiser(make: Callable[[], BaseException]) -> Callable[[], NoReturn]:
     return throw
 
 
+_NEXT = "next() found nothing more; give it a default"
+
 KINDS: dict[str, tuple[Callable[[], NoReturn], str]] = {
-    "StopIteration": (lambda: next(iter(())), "StopIteration"),
-    "StopIteration with a value": (raiser(lambda: StopIteration(7)), "StopIteration"),
-    "StopAsyncIteration": (raiser(lambda: StopAsyncIteration()), "StopAsyncIteration"),
+    "StopIteration": (lambda: next(iter(())), f"the code raised StopIteration: {_NEXT}"),
+    "StopIteration with a value": (raiser(lambda: StopIteration(7)), f"the code raised StopIteration: 7: {_NEXT}"),
+    "StopAsyncIteration": (raiser(lambda: StopAsyncIteration()), f"the code raised StopAsyncIteration: {_NEXT}"),
     "GeneratorExit": (raiser(lambda: GeneratorExit()), "GeneratorExit"),
     "KeyboardInterrupt": (raiser(lambda: KeyboardInterrupt()), "asked the process to exit: KeyboardInterrupt"),
     "SystemExit": (raiser(lambda: SystemExit(2)), "asked the process to exit: SystemExit: 2"),

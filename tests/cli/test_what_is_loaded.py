@@ -123,10 +123,32 @@ app = App(name="clerk_app", root_agent=LlmAgent(name="clerk", model=ScriptedMode
 """
 
 
-def test_what_looks_at_an_app_loads_nothing_of_temporal(tmp_path: Path) -> None:
-    """It loads the app's code, and so google-genai, which no definition does without."""
+def test_what_looks_at_an_app_loads_nothing_of_temporal_and_no_clients(tmp_path: Path) -> None:
+    """It loads the app's code, and so google-genai's types, which no definition does without."""
     (tmp_path / "clerk_app.py").write_text(APP)
     target = str(tmp_path / "clerk_app.py")
-    heavy = ("google.adk", "fastapi", "structlog", "temporalio")
+    heavy = ("google.adk", "google.genai.client", "google.auth", "fastapi", "structlog", "temporalio")
     ends, said = asyncio.run(loaded(("check", target), ("plan", target), heavy=heavy))
     assert ends == ["0 []"] * 2, said
+
+
+ASKS = """
+from google import genai
+from google.genai import Client, errors, interactions, types
+from google.genai.types import Content
+
+import google.genai.models
+from perdure import App, LlmAgent
+
+assert genai.Client is Client and genai.types is types and genai.errors is errors and genai.__name__ == "google.genai"
+assert google.genai is genai and google.genai.models.Models and not hasattr(genai, "nonsense")
+config = types.GenerateContentConfig(temperature=0.5, safety_settings=[types.SafetySetting()])
+app = App(name="clerk_app", root_agent=LlmAgent(name="clerk", model="gemini-2.5-flash", generate_content_config=config))
+"""
+
+
+def test_an_apps_code_finds_all_of_google_genai_however_it_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "clerk_app.py").write_text(ASKS)
+    target = str(tmp_path / "clerk_app.py")
+    ends, said = asyncio.run(loaded(("check", target), ("plan", target), heavy=("google.genai.client",)))
+    assert ends == ["0 ['google.genai.client']"] * 2, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from perdure.errors import InvalidMessage
 from perdure.messages.keys import SessionKey
 from perdure.sessions.calls import SessionCalls
 from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, find_waiting
-from tests.workflows.support import agent, calls, eventually, long_running, make_app, serving, text
+from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -151,6 +152,49 @@ async def test_sessions_that_cannot_be_read_are_counted_and_hold_up_no_other(
         assert sorted(asked) == ["quick", "quick", "slow"]
         found = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
         assert [session.id for session in found.unanswered] == ["slow"]
+
+
+async def test_sessions_for_which_there_was_no_time_are_read_by_the_next_look(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.sessions.pending._AT_ONCE", 1)
+    look = SessionCalls.look
+
+    async def slowly(self: SessionCalls, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(1)
+        return await look(self, *args, **options)
+
+    async with serving(client, asking(app_name, "pick")) as user:
+        for number in range(6):
+            person = user.other(session_id=str(number))
+            await person.create()
+            await person.run("a")
+        await finds(client, {("u", str(number)) for number in range(6)}, app=app_name)
+        sessions, silence = await user.runner.list_sessions(), Silence()
+        with monkeypatch.context() as patched:
+            patched.setattr(SessionCalls, "look", slowly)
+            page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(seconds=4), silence=silence)
+        assert page.calls
+        assert page.unanswered
+        assert not any(session in silence for session in page.unanswered)
+        page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=silence)
+        assert len(page.calls) == 6
+
+
+async def test_an_app_that_nobody_has_served_is_not_waited_for(client: Client, app_name: str) -> None:
+    user = User(client, app_name)
+    await user.create()
+
+    async def is_listed() -> bool:
+        return len(await user.runner.list_sessions()) == 1
+
+    await eventually(is_listed)
+    sessions = await user.runner.list_sessions()
+    began = time.monotonic()
+    page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=Silence())
+    assert time.monotonic() - began < 30
+    assert (page.calls, page.unanswered) == ((), ())
+    await user.workflow.terminate()
 
 
 async def test_all_of_it_without_search_attributes(small_client: Client, app_name: str) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from perdure import (
     AnswerWith,
@@ -38,6 +41,21 @@ def approve(order: str) -> dict[str, str]:
     return {"status": "pending"}
 
 
+class Offer(TypedDict):
+    """What a dealer offers."""
+
+    price: int
+    note: NotRequired[str]
+
+
+def ask_dealer(order: str) -> None:
+    """Ask a dealer for a price."""
+
+
+def ask_colour(order: str) -> None:
+    """Ask a person which colour it is to be."""
+
+
 def remind(order: str) -> None:
     """Remind the person."""
     REMINDED.append(order)
@@ -62,6 +80,8 @@ clerk = LlmAgent(
     tools=[
         look_up,
         deliver,
+        LongRunningFunctionTool(ask_dealer, response=Offer),
+        LongRunningFunctionTool(ask_colour, response=Literal["red", "blue"]),
         FunctionTool(refund, require_confirmation=True),
         LongRunningFunctionTool(
             approve,

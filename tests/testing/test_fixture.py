@@ -95,6 +95,33 @@ async def test_open_calls_are_answered_by_the_tools_names(
     assert last == response
 
 
+@pytest.mark.parametrize(
+    ("tool", "wrong", "says", "right"),
+    [
+        ("ask_dealer", {"price": "12"}, "price", {"price": 12}),
+        ("ask_dealer", {}, "price", {"price": 12, "note": "on Monday"}),
+        ("ask_dealer", "12", "'price': 1", {"result": {"price": 12}}),
+        ("ask_colour", "green", "red", "blue"),
+        ("ask_colour", True, "red", {"result": "blue"}),
+    ],
+)
+async def test_an_answer_that_is_not_of_the_declared_type_fails_the_test(
+    perdure: Perdure, tool: str, wrong: Any, says: str, right: Any
+) -> None:
+    talk = await perdure.start(shop.app, models={"clerk": [call(tool, order="17"), say("Done.")]})
+    await talk.send("Hi.")
+    with hint("is not of the type that it declares") as failed:
+        await talk.respond({tool: wrong})
+    assert says in str(failed.value)
+    assert f'{tool}(order="17")' in str(failed.value)
+    other = await talk.another()
+    assert (await talk.respond({tool: right})).text == "Done."
+    assert other.who != talk.who
+    talk.served.models["clerk"].inner = ScriptedModel([call(tool, order="17"), say("Done.")])
+    await other.send("Hi.")
+    assert (await other.respond({tool: wrong}, unchecked=True)).text == "Done."
+
+
 async def test_days_pass_in_a_moment(perdure: Perdure) -> None:
     shop.REMINDED.clear()
     talk = await perdure.start(shop.app, models={"clerk": ASK})

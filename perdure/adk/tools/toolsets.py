@@ -11,6 +11,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
 from perdure.errors import PerdureError, error_text
+from perdure.steps.raised import as_exception_of_task
 
 __all__ = ["ToolsetDown", "check", "watch"]
 
@@ -50,10 +51,11 @@ def _noting(name: str, listing: Callable[..., Awaitable[list[BaseTool]]]) -> Cal
         down = _down.get()
         try:
             tools = await listing(*args, **kwargs)
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception_of_task(raised)
             if down is not None:
                 down[name] = error
-            raise
+            raise error  # noqa: B904 -- it has its cause
         if down is not None:
             down.pop(name, None)
         return tools

@@ -226,7 +226,7 @@ class Backend:
         return found
 
     def patience(self) -> asyncio.Timeout:
-        """Return a block that gives up with `TimeoutError` if no worker answers."""
+        """Return a block that gives up with `TimeoutError` if no answer comes."""
         return asyncio.timeout(self.config.patience.total_seconds())
 
     async def session(self, runner: Runner, key: SessionKey) -> Session:

@@ -84,7 +84,7 @@ _SAID = {
         "no worker can go on with the session; its worker's log and the Temporal UI say why"
         " (`perdure resume` with the option --fresh may help)"
     ),
-    TimeoutError: "no worker of the app answers; start one (perdure worker), or try again",
+    TimeoutError: "no answer in time; if no worker of the app runs, start one (perdure worker), or try again",
 }
 """What a client is told where the error's own text is for whoever runs the server."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -68,8 +69,8 @@ class Inbox:
     apps: list[str]
     users: list[str]
     tools: list[str]
-    silent: list[str]
-    """Apps some of whose sessions could not be read, or not in time."""
+    unread: dict[str, int]
+    """By app, how many sessions could not be read, or not in time."""
     unserved: list[str]
     """Apps with sessions that are shown, and no worker."""
     unasked: int
@@ -165,7 +166,7 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
         apps=apps,
         users=sorted({session.user_id for session in every})[:MOST_SESSIONS],
         tools=sorted({tool for session in every for tool in session.pending_tools or ()}),
-        silent=sorted({session.app_name for session in found.unanswered}),
+        unread=dict(sorted(Counter(session.app_name for session in found.unanswered).items())),
         unserved=[app for app, has_worker in zip(shown, served, strict=True) if not has_worker],
         unasked=len(waiting) - len(asked),
         everybody=backend.access.whose(None) is None,

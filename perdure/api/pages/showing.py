@@ -13,6 +13,7 @@ from markupsafe import Markup
 from perdure.api.auth.identity import Identity
 from perdure.api.base.backend import Backend
 from perdure.api.pages.markdown import render_newest
+from perdure.api.pages.patience import patience_of_page
 from perdure.api.pages.reading import (
     OwnSessions,
     SessionPage,
@@ -82,7 +83,7 @@ async def show(
         SessionNotFound: There is none.
     """
     backend, is_chat = look.backend, view == "chat"
-    async with backend.patience():
+    async with patience_of_page(backend):
         found = await read_session(
             backend,
             look.identity,
@@ -114,7 +115,7 @@ async def show_call(
         SessionNotFound: There is no such session.
         HTTPException: The session has no such call. 404.
     """
-    async with look.backend.patience():
+    async with patience_of_page(look.backend):
         form = filled_in or await read_call(look.backend, key, call_id)
         entries = await read_past_call(look.backend, key, call_id) if form is None else []
     if form is None and not entries:

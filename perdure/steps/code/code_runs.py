@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from perdure.errors import EffectFailed, error_text
+from perdure.errors import EffectFailed
 from perdure.journal.entries import ActivityKept, Failure, FailureCaught, payload_size
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun
@@ -21,6 +21,7 @@ from perdure.steps.code.failures import Failures
 from perdure.steps.code.own_tasks import OwnTasks
 from perdure.steps.code.parts import Parts
 from perdure.steps.code.past import Answer, Key, Past, call_key, run_key
+from perdure.steps.raised import as_exception
 from perdure.streams.drafts import Drafts
 
 _GRACE_SECONDS = 5.0
@@ -96,7 +97,8 @@ class CodeRun(Generic[CodeT]):
         self._empty_steps = 0
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._error: BaseException | None = None
+        self._closed = False
+        self._error: Exception | None = None
         self._parts = Parts(at)
         self._full: asyncio.Future[None] | None = None
         """Done once a step has returned what the code has logged: it waits for that."""
@@ -169,6 +171,7 @@ class CodeRun(Generic[CodeT]):
 
     async def close(self) -> None:
         """End the code where it is."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             # Code may swallow that.
@@ -239,10 +242,9 @@ class CodeRun(Generic[CodeT]):
                 async for event in events:
                     await self._take(event)
             await self._show_all()
-        except Exception as error:
-            self._error = error
-        except (SystemExit, KeyboardInterrupt) as error:
-            self._error = RuntimeError(f"the code asked the process to exit: {error_text(error)}")
+        except BaseException as error:
+            if not self._closed:
+                self._error = as_exception(error)
         finally:
             self._parts.end()
 

@@ -112,9 +112,7 @@ def given_answer(text: str, schema: Schema | None) -> Any:
     except ValueError:
         # The text itself may be meant, if the type takes texts.
         return text if problem_of(text, schema) is None else _of_type(_json_or_text(text), schema)
-    if isinstance(value, dict) and value.keys() == {"result"} and problem_of(value["result"], schema) is None:
-        return cast("dict[str, Any]", value)
-    if problem_of(value, schema) is not None and problem_of(text, schema) is None:
+    if answer_problem(value, schema) is not None and problem_of(text, schema) is None:
         # A number or a `true` where a text is asked for.
         return text
     return _of_type(value, schema)
@@ -130,8 +128,20 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
+def answer_problem(value: Any, schema: Schema) -> str | None:
+    """Return what keeps an answer from being of the declared type, as `problem_of` does; `None` if it is of it.
+
+    One that is no object may also be given as it is sent, under `result`.
+    """
+    if isinstance(value, dict):
+        sent = cast("dict[str, Any]", value)
+        if sent.keys() == {"result"} and problem_of(sent["result"], schema) is None:
+            return None
+    return problem_of(cast("Any", value), schema)
+
+
 def _of_type(value: Any, schema: Schema) -> Any:
-    problem = problem_of(value, schema)
+    problem = answer_problem(value, schema)
     if problem is not None:
         raise ValueError(problem)
     return value

@@ -116,6 +116,33 @@ async def test_the_inbox_renews_itself(pages: Pages, browser: Browser, monkeypat
         await expect(page.get_by_text("Nothing waits here")).to_be_visible()
 
 
+async def test_the_filters_stand_open_where_there_is_room(pages: Pages, browser: Browser) -> None:
+    """On a phone they would fill the first screen; there they are folded, and open by keyboard, too."""
+    session, user = fresh(), fresh()
+    await pages.start("pay", session, user)
+    await is_listed(pages, session)
+    for width in (1280, 390):
+        viewport: Any = {"width": width, "height": 844}
+        async with opened(browser, pages, viewport=viewport) as page:
+            await page.goto(f"/?user={user}")
+            summary, tool = page.get_by_text(f"Narrow down: {user}"), page.get_by_label("Tool")
+            call = page.get_by_role("heading", name="Approve pay?")
+            if width == 390:
+                await expect(summary).to_be_visible()
+                await expect(tool).not_to_be_visible()
+                await expect(call).to_be_in_viewport()
+                await page.get_by_role("button", name="Sign out").focus()
+                await page.keyboard.press("Tab")
+                await page.keyboard.press("Enter")
+                assert await accessibility(page) == []
+            else:
+                await expect(summary).not_to_be_visible()
+            await expect(tool).to_be_visible()
+            await tool.fill("ask_office")
+            await tool.press("Enter")
+            await expect(page.get_by_text("Nothing waits here")).to_be_visible()
+
+
 async def test_an_answer_is_given_by_keyboard_alone(pages: Pages, browser: Browser) -> None:
     session = fresh()
     person = await pages.start("pay", session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import uuid
 from datetime import datetime
 from html import escape, unescape
@@ -440,6 +441,19 @@ async def test_what_waits_without_a_worker_is_shown_and_said_to(
     )
 
 
+async def test_a_session_that_never_had_a_worker_has_its_page_at_once(pages: Pages, client: Client) -> None:
+    app, session = f"app_{uuid.uuid4().hex[:12]}", fresh()
+    person = User(client, app, "ann", session)
+    await person.create()
+    began = time.monotonic()
+    path = f"/inbox/apps/{app}/users/ann/sessions/{session}"
+    assert "does not go on: no worker serves app" in await pages.get(path)
+    await pages.get(f"{path}/calls/c", status=404)
+    # It is given up after as long.
+    assert time.monotonic() - began < 15
+    await person.workflow.terminate()
+
+
 async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
     pages: Pages, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,7 +482,7 @@ async def test_a_session_that_is_stuck_leaves_the_others_in_the_inbox(
             await eventually(told)
             assert "Whether the trip may be booked." not in await pages.get(query)
         page = await pages.get(query)
-        assert f"Some sessions cannot be read of {app}" in page
+        assert f"1 session of {app} cannot be read now" in page
         assert "Whether the trip may be booked." in page
         await stuck.terminate()
 

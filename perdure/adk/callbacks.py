@@ -1,16 +1,24 @@
-"""Notes what callbacks return that google.adk does not take: what then fails says nothing of them."""
+"""Has callbacks and plugins' hooks say what is wrong with them: what fails of it says nothing of them by itself.
+
+Notes what callbacks return that google.adk does not take. What they raise that is no error to google.adk, such as
+`SystemExit`, becomes one.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.models.llm_response import LlmResponse
+from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
+
+from perdure.adk import internals
+from perdure.steps.raised import as_exception_of_task
 
 __all__ = ["noted", "watched"]
 
@@ -60,11 +68,47 @@ def _noting(agent: str, field: str, taken: type[Any], callback: Callable[..., An
         return returned
 
     async def wait(returned: Any) -> Any:
-        return seen(await returned)
+        try:
+            return seen(await returned)
+        except BaseException as error:
+            raise as_error(error)  # noqa: B904 -- it has its cause
+
+    def as_error(raised: BaseException) -> Exception:
+        error = as_exception_of_task(raised)
+        if error is raised:
+            return error
+        told = RuntimeError(f"{field} {name!r} of agent {agent!r}: {error}")
+        told.__cause__ = error.__cause__
+        return told
 
     @functools.wraps(callback)
     def call(*args: Any, **kwargs: Any) -> Any:
-        returned = callback(*args, **kwargs)
+        try:
+            returned = callback(*args, **kwargs)
+        except BaseException as error:
+            raise as_error(error)  # noqa: B904 -- it has its cause
         return wait(returned) if inspect.isawaitable(returned) else seen(returned)
 
     return call
+
+
+class _Contained:
+    """A plugin, as those who call its hooks see it: google.adk names it, and its hook, where that raises an error."""
+
+    def __init__(self, plugin: BasePlugin) -> None:
+        self.name = plugin.name
+        self._plugin = plugin
+
+    def __getattr__(self, hook: str) -> Callable[..., Awaitable[Any]]:
+        given: Callable[..., Awaitable[Any]] = getattr(self._plugin, hook)
+
+        async def call(**kwargs: Any) -> Any:
+            try:
+                return await given(**kwargs)
+            except BaseException as error:
+                raise as_exception_of_task(error)  # noqa: B904 -- it has its cause
+
+        return call
+
+
+internals.route_plugins(_Contained)
