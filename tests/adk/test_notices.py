@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from perdure.notices.settings import NoticeSettings
 from tests.adk.support import agent, call, make_app, say
-from tests.notices.receivers import webhook
+from tests.notices.webhooks import webhook
 from tests.workflows.support import eventually, serving
 
 pytestmark = pytest.mark.server

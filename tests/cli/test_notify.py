@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import Perdure, perdure
-from tests.notices.receivers import mailbox, webhook
+from tests.notices.mailboxes import mailbox
+from tests.notices.webhooks import webhook
 
 __all__ = ["perdure"]
 

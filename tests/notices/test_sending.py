@@ -17,8 +17,9 @@ from perdure.messages.session import InvocationView
 from perdure.notices.notice import Notice, of_call, of_failure
 from perdure.notices.sending import NotDelivered, send
 from perdure.notices.settings import NoticeSettings
-from tests.notices.receivers import mailbox, webhook
+from tests.notices.mailboxes import mailbox
 from tests.notices.test_settings import SECRET
+from tests.notices.webhooks import webhook
 
 KEY = SessionKey("travel", "ann <b>", "trip 1")
 LINK = "https://agents.example.com"

@@ -13,7 +13,8 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 from perdure.agents import App, FunctionTool, ParallelAgent
 from perdure.messages.notices import NOTICE_WORKFLOW
 from perdure.notices.settings import NoticeSettings
-from tests.notices.receivers import Webhook, mailbox, webhook
+from tests.notices.mailboxes import mailbox
+from tests.notices.webhooks import Webhook, webhook
 from tests.workflows.support import (
     Counted,
     Gate,

@@ -1,18 +1,13 @@
-"""Who is told: a web server and a mail server on this machine, which keep what they get."""
+"""A web server on this machine that is told, and keeps what it gets."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from email import message_from_bytes, policy
-from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-from aiosmtpd.smtp import SMTP
 
 
 @dataclass
@@ -53,28 +48,3 @@ def webhook() -> Generator[Webhook]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-class Mailbox:
-    """A mail server's address, what it got, and what it is to answer."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.got: list[EmailMessage] = []
-        self.receivers: list[list[str]] = []
-        self.answer = "250 OK"
-
-    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-        if self.answer.startswith("250"):
-            self.got.append(message_from_bytes(envelope.content, policy=policy.default))
-            self.receivers.append(list(envelope.rcpt_tos))
-        return self.answer
-
-
-@asynccontextmanager
-async def mailbox() -> AsyncGenerator[Mailbox]:
-    box = Mailbox()
-    server = await asyncio.get_running_loop().create_server(lambda: SMTP(box, hostname="here"), "127.0.0.1", 0)
-    async with server:
-        box.url = f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        yield box
