@@ -1,6 +1,6 @@
 """Tries once more, alone, what failed while two processes shared the machine, and tells which tests these were.
 
-`make retest`. More than three are not late. And what failed of a history that does not replay, or of a stuck session,
+`make retest`. More than ten are not late. And what failed of a history that does not replay, or of a stuck session,
 is not tried again: a second try hides what happens to users now and then.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.unforgiving import NEVER_AGAIN
 
 _CACHE = Path(".pytest_cache") / "v"
-_MOST = 3
+_MOST = 10
 _AGAIN = (sys.executable, "-m", "pytest", "--last-failed", "--last-failed-no-failures", "none")
 
 

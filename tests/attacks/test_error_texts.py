@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 
 SECRET = "Hunter2"
 KINDS = ("raise", "once", "model", "stop")
+_PATIENCE = 15
 QUERIES = {"export": "?journal=true", "live": "?length=0", "stream": "?partial=true"}
 
 
@@ -83,14 +84,15 @@ def looks(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def read(http: httpx2.AsyncClient, path: str, headers: dict[str, str]) -> tuple[int, str]:
-    """Return what a route answers; of a stream, what comes within a second."""
+    """Return what a route answers; of a stream, what comes before nothing does for a second."""
     found = ""
     async with http.stream("GET", path, headers=headers) as answer:
+        streamed = answer.headers["content-type"].startswith("text/event-stream")
+        chunks = answer.aiter_text()
         try:
-            async with asyncio.timeout(1.5):
-                async for chunk in answer.aiter_text():
-                    found += chunk
-        except TimeoutError:
+            while True:
+                found += await asyncio.wait_for(anext(chunks), 1.5 if streamed and found else _PATIENCE)
+        except (TimeoutError, StopAsyncIteration):
             pass
         return answer.status_code, found
 

@@ -60,7 +60,8 @@ async def becomes(url: str, path: str, status: int) -> None:
     async def look() -> bool:
         return (await asked(url, path))[0] == status
 
-    await eventually(look)
+    # A client whose server was away tries again after a while.
+    await eventually(look, patience=90)
 
 
 async def test_the_endpoint_says_why_a_process_is_not_ready() -> None:

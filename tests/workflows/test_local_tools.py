@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
@@ -58,6 +59,11 @@ async def markers(user: User) -> int:
     return sum(data is not None and b"perdure:" not in data.payloads[0].data for data in found)
 
 
+async def lost_tasks(user: User) -> int:
+    """Return how many workflow tasks were begun, and never answered: on a busy machine there are some."""
+    return sum(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT for event in await history(user))
+
+
 @pytest.mark.parametrize("cached", [0, 100])
 async def test_a_local_tool_runs_once_and_is_recorded(client: Client, app_name: str, cached: int) -> None:
     """As a marker, which a replay takes the result from; sync and async, with state, actions and a key of its own."""
@@ -79,7 +85,9 @@ async def test_a_local_tool_runs_once_and_is_recorded(client: Client, app_name: 
         assert responses(await user.events(), "add") == [{"result": 3}]
         assert (await user.view()).state == {"k": 1, "last": "b"}
         assert (await scheduled(user), await markers(user)) == ([], 3)
-    assert [state for _, state in seen] == [1, 1]
+        again = await lost_tasks(user)
+    assert len(seen) == 2 or again, "only a workflow task that was lost lets a local tool run twice"
+    assert {state for _, state in seen} == {1}
     assert len({key for key, _ in seen} | set(add.keys)) == 3
 
 

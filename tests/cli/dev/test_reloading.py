@@ -81,7 +81,7 @@ class Dev:
 
     async def word(self, app: str, *options: str) -> str:
         """Return the word that the app's tool says."""
-        done = await self._perdure("run", app, "hello", *options, *self.at)
+        done = await self._perdure("run", app, "hello", "--wait-for-worker", *options, *self.at)
         found = re.search(r'"word": "([^"]*)"', done.out)
         assert found is not None, done
         return found[1]
