@@ -238,12 +238,14 @@ class SessionCalls:
     async def look(self, key: SessionKey, name: str, *args: Any, closed: bool = True) -> Any:
         """Return what the session's query of some name returns, read from its history.
 
+        Of a closed session it is what the session would go on with.
+
         Raises:
             SessionClosed: Its workflow is closed, and `closed` is false.
             SessionNotFound: There is no such session.
         """
         while True:
-            projection, described = await self._journal(key)
+            projection, described = await self._journal(key, closed=closed)
             if described.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
                 # The next run is about to start.
                 await asyncio.sleep(_FIRST_PAUSE)
@@ -256,14 +258,14 @@ class SessionCalls:
                 raise SessionClosed(described.status)
             return look(projection, key, name, *args)
 
-    async def _journal(self, key: SessionKey) -> tuple[Projection, WorkflowExecutionDescription]:
+    async def _journal(self, key: SessionKey, *, closed: bool) -> tuple[Projection, WorkflowExecutionDescription]:
         """Return a session's journal, as soon as the server is there."""
         pause = _FIRST_PAUSE
         while True:
             asked = time.monotonic()
             try:
                 async with asyncio.timeout(self._outage.patience):
-                    found = await self._copies.read(key.workflow_id)
+                    found = await self._copies.read(key.workflow_id, closed=closed)
             except (RPCError, TimeoutError) as error:
                 self._check_passing(error, key, asked)
             else:

@@ -14,16 +14,17 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.errors import SessionUnreadable
+from perdure.errors import LogError, SessionUnreadable
 from perdure.journal.entries import payload_size
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.logs import get_logger
 from perdure.messages.session import LOADING
 from perdure.recovery.slices import Part, SliceReader, append_parts, read_archive
+from perdure.recovery.stuck import read_from_history
 
 _MAX_BYTES = 30_000_000
 """What the copies of one client hold of journals, as they stand in a history; in memory that is five times as much."""
@@ -42,6 +43,12 @@ _PAGE = 200
 """History events that are taken in together."""
 
 _TASK_OPENS = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
+
+_CLOSED = frozenset(WorkflowExecutionStatus) - {
+    WorkflowExecutionStatus.RUNNING,
+    WorkflowExecutionStatus.CONTINUED_AS_NEW,
+}
+"""How a run may stand behind which no other one goes on by itself."""
 
 _LONG_PART = 50
 """Entries after which others may go on that share the event loop."""
@@ -66,6 +73,7 @@ class _Copy:
         self._unread: list[HistoryEvent] = []
         self._behind: list[Part] = []
         """Parts behind a gap."""
+        self._ended = False
 
     @property
     def length(self) -> int:
@@ -96,6 +104,18 @@ class _Copy:
         carried = self._reader.start.carried
         if carried is not None and self.length < carried.length:
             await self._apply([(0, tuple(await read_archive(self._client, self._handle.id, carried.run_id)))])
+
+    async def end(self) -> None:
+        """Take in what a closed run was sent or returned and never logged, as whoever brings the session back does."""
+        if self._ended:
+            return
+        try:
+            entries, _ = await read_from_history(self._client, self._handle, goes_on=False)
+        except LogError as error:
+            _logger.warning("what a closed run did not log is not shown", workflow=self._handle.id, reason=str(error))
+        else:
+            await self._apply([(0, tuple(entries))])
+        self._ended = True
 
     async def _newest(self) -> list[HistoryEvent]:
         """Return the events behind the last that was read: from the end, since nothing else leads there at once."""
@@ -168,10 +188,14 @@ class JournalCopies:
         self._max_bytes = max_bytes
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
 
-    async def read(self, workflow_id: str) -> tuple[Projection, WorkflowExecutionDescription]:
+    async def read(self, workflow_id: str, *, closed: bool = False) -> tuple[Projection, WorkflowExecutionDescription]:
         """Return the journal of a session's newest run, folded, and what the server says of that run.
 
         The projection is for reading before anything else is awaited: it grows with the session.
+
+        Args:
+            workflow_id: The session's workflow.
+            closed: Of a closed run, read what it did not log, too.
 
         Raises:
             RPCError: There is no such session, or the server is away.
@@ -183,7 +207,7 @@ class JournalCopies:
         while True:
             described = await handle.describe()
             copy = self._copy(workflow_id, described.run_id)
-            if not await self._extend(copy, described):
+            if not await self._extend(copy, described, closed=closed):
                 continue
             self._evict()
             is_open = described.close_time is None
@@ -210,13 +234,15 @@ class JournalCopies:
         self._copies.move_to_end(workflow_id)
         return copy
 
-    async def _extend(self, copy: _Copy, described: WorkflowExecutionDescription) -> bool:
+    async def _extend(self, copy: _Copy, described: WorkflowExecutionDescription, *, closed: bool) -> bool:
         """Read what a history has gained; returns false where that has to begin anew."""
         async with copy.lock:
             if self._copies.get(described.id) is not copy:
                 return False
             try:
                 await copy.read(described.history_length)
+                if closed and described.status in _CLOSED and copy.complete:
+                    await copy.end()
             except BaseException:
                 # Where it stands is not known.
                 del self._copies[described.id]
