@@ -142,3 +142,31 @@ async def test_whoever_sent_reads_it_back_at_once(client: Client, app_name: str)
         assert [(await user.invocation(id)).id for id in queued] == queued
         await user.answer({call: "yes"})
         assert not await user.pending(first.id)
+
+
+@pytest.mark.server
+async def test_a_closed_session_is_read_as_it_will_go_on(
+    client: Client, counted: tuple[Client, Counter[str]], app_name: str
+) -> None:
+    """What was sent to it when no worker was there counts, and is read from its history once."""
+    app = make_app(app_name, agent("asker", [calls("ask"), text("thanks"), text("again")], [long_running("ask")]))
+    async with serving(client, app) as user:
+        await user.create()
+        await user.run("a")
+        [call] = (await user.pending()).values()
+    reader = User(counted[0], app_name)
+    await user.signal({"id": call, "response": {"ok": 1}})
+    assert list(await reader.pending()) == ["ask"], "a run that is open takes it up itself"
+    await user.workflow.terminate()
+    closed = await reader.events()
+    assert not await reader.pending()
+    copies = JournalCopies(counted[0])
+    for requests in ({DESCRIBE: 1, FORWARD: 2}, {DESCRIBE: 1}):
+        counted[1].clear()
+        projection, _ = await copies.read(reader.key, closed=True)
+        assert +counted[1] == requests
+        assert projection.events == closed
+    async with serving(client, app):
+        await user.run("b")
+        assert (await user.events())[: len(closed)] == closed
+        assert not await user.pending()
