@@ -37,7 +37,7 @@ def test_what_was_late_is_tried_again_and_told(tmp_path: Path, capfd: pytest.Cap
 @pytest.mark.parametrize(
     ("failed", "never"),
     [(0, ()), (11, ()), (1, ("tests/test_it.py::test_0",))],
-    ids=["none", "eleven", "one of a kind"],
+    ids=["none", "eleven", "of a kind"],
 )
 def test_nothing_else_is_tried_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], failed: int, never: tuple[str, ...]

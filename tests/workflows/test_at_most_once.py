@@ -456,7 +456,9 @@ async def test_a_doubt_survives_continue_as_new(small_client: Client, app_name: 
         for number in range(12):
             await user.run(f"m{number}")
         assert (await user.workflow.describe()).run_id != first
-        assert (await user.invocation(invocation)).pending == (request,)
+        [still] = (await user.invocation(invocation)).pending
+        # A workflow task that was lost, as on a busy machine, is done once more, and later.
+        assert still.model_copy(update={"since": request.since}) == request
         effect.does = "return"
         assert (await user.answered({request.id: {"run_again": True}})).status == "finished"
         assert (len(effect.keys), len(set(effect.keys)), len(quick.keys)) == (2, 1, 1)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _FOUND_BY_ITSELF = "127.0.0.1:7233"
 """The address of a server that other commands find without being told."""
+_SEEN_TO_END_WITHIN = 2.0
 _FIRST = ("port", "web", "reload", "address", "temporal_port", "ui_port", "data", "log_level")
 """What `dev --help` shows first."""
 
@@ -235,6 +236,10 @@ async def _while_it_lives(server: DevServer, stop: asyncio.Event) -> AsyncGenera
     watch.add_done_callback(lambda _: stop.set())
     try:
         yield
+    except Exception:
+        # Who has lost the connection may notice before the process is seen to end.
+        await asyncio.wait([watch], timeout=_SEEN_TO_END_WITHIN)
+        raise
     finally:
         if watch.done():
             raise ConnectionFailed(watch.result())
