@@ -328,7 +328,7 @@ class Runner:
             shown_as: What stands in the file for an entry. Default: the entry.
 
         Raises:
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: Its history does not hold the whole journal.
         """
         return self._door.session(user_id, session_id).export(journal=journal, shown_as=shown_as)
 
@@ -389,7 +389,7 @@ class Runner:
 
         Raises:
             InvocationNotFound: The session has no such invocation.
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: Its history does not hold the whole journal.
         """
         session = self._door.session(user_id, session_id)
         return await session.explain(invocation_id=invocation_id, since=since, limit=limit)

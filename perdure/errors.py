@@ -18,7 +18,7 @@ PerdureError
 └── RequestRefused         a session refused what a client asked for
     ├── SessionNotFound
     ├── SessionExists
-    ├── SessionUnreadable  the session's workflow is closed and its journal cannot be read
+    ├── SessionUnreadable  the history of its workflow does not hold the session's whole journal
     ├── SessionFull        the session's log has outgrown what Temporal can hold
     ├── QueueFull          too many messages wait for their turn
     ├── InvocationNotFound
