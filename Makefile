@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 APPS ?= tests/adk/oracle/apps
 
-.PHONY: setup demo test coverage docs site test-313 test-genai3 test-adk1 image apps attacks retest prove check lint types \
+.PHONY: setup demo test test-long coverage docs site test-313 test-genai3 test-adk1 image apps attacks retest prove check lint types \
 	fast-tests genai-tests adk-tests format lock clean
 
 setup: $(STAMP)
@@ -35,10 +35,14 @@ $(STAMP): pyproject.toml $(LOCK) Makefile | $(UV)
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
-# Every test. Three processes share them, by files, each with Temporal servers of its own, since they wait as much as they
+# The tests. Three processes share them, by files, each with Temporal servers of its own, since they wait as much as they
 # compute; WORKERS=0 is one.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST)
+
+# More cases of what those show, each of which takes long: tests/long_tests.py has the list.
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist load -m long $(PYTEST)
 
 # The same with the branch coverage of perdure/; the least that passes stands in pyproject.toml.
 coverage: PYTEST = --cov --cov-report=term

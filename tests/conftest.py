@@ -15,6 +15,7 @@ from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
 from perdure.serving.dev_server import DevServer, DevServerConfig
+from tests.long_tests import mark_long
 from tests.small_server import FEW_PARTITIONS
 from tests.small_server import small_client as small_client
 from tests.small_server import small_server as small_server
@@ -28,9 +29,11 @@ def pytest_configure() -> None:
         os.environ.setdefault(setting, value)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the file that takes two minutes by itself: at the end the other processes would wait for it."""
+    """Mark long tests, and begin with a file that is long by itself: at the end other processes would wait for it."""
     items.sort(key=lambda item: item.path.name != "test_large_arguments.py")
+    mark_long(items)
 
 
 @pytest.fixture(autouse=True)
