@@ -18,7 +18,7 @@ from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
 from perdure.journal.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
 from perdure.journal.run_tree import build_runs
-from perdure.journal.runs import AgentRun, Standing, current_child, last_step, times_looped
+from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.journal.tasks import awaits_reply, task_branch
 from perdure.plan.contents import types
 from perdure.plan.nodes import (
@@ -33,6 +33,7 @@ from perdure.plan.nodes import (
     ToolPlan,
 )
 from perdure.rules.model_answers import instant_output
+from perdure.rules.next_agents import End, all_branches, child_ahead
 from perdure.rules.tool_responses import asks_person
 from perdure.views.graph_standing import NodeStanding, stand_in_graph
 
@@ -114,10 +115,8 @@ class _Outlook:
         match node:
             case LlmNode():
                 return self._llm(node, branch, past)
-            case SequentialNode():
-                return self._sequential(node, branch, past)
-            case LoopNode():
-                return self._loop(node, branch, past)
+            case SequentialNode() | LoopNode():
+                return self._in_turn(node, branch, past)
             case ParallelNode():
                 return self._parallel(node, branch, past)
             case CustomNode():
@@ -127,47 +126,34 @@ class _Outlook:
             case _:
                 assert_never(node)
 
-    def _sequential(self, node: SequentialNode, branch: str | None, past: AgentRun | None) -> AgentStep:
-        if not node.sub_agents:
-            return _step(node, branch, "ends", "has no sub-agents")
-        current, index = current_child([child.name for child in node.sub_agents], past)
-        if current is None:
-            return self._enters(node, branch, "begins with its first sub-agent", node.sub_agents[0], None)
-        done = tuple(child.name for child in node.sub_agents[:index])
-        below = self._resumed(node.sub_agents[index], branch, past)
-        step = self._enters(node, branch, f"goes on with sub-agent {index + 1} of {len(node.sub_agents)}", None, below)
-        return step.model_copy(update={"done": done})
-
-    def _loop(self, node: LoopNode, branch: str | None, past: AgentRun | None) -> AgentStep:
-        if not node.sub_agents:
-            return _step(node, branch, "ends", "has no sub-agents")
-        current, index = current_child([child.name for child in node.sub_agents], past)
-        if current is None:
-            return self._enters(node, branch, "begins its first iteration", node.sub_agents[0], None)
+    def _in_turn(self, node: SequentialNode | LoopNode, branch: str | None, past: AgentRun | None) -> AgentStep:
+        step = child_ahead(self._plan, node, past)
+        if isinstance(step, End):
+            return _step(node, branch, "ends", "all of its work is done" if step.is_logged else "has no sub-agents")
+        child = node.sub_agents[step.index]
+        below = self._resumed(child, branch, past) if step.resumes else self.agent(child, branch, None)
+        number = f"sub-agent {step.index + 1} of {len(node.sub_agents)}"
+        begins = step.checkpoint is not None and (step.index, step.iteration) == (0, 0)
+        if isinstance(node, SequentialNode):
+            words = "begins with its first sub-agent" if begins else f"goes on with {number}"
+            done = tuple(child.name for child in node.sub_agents[: step.index])
+            return _step(node, branch, "enters", words, below=(below,), done=done)
         of = f" of {node.max_iterations} at the most" if node.max_iterations is not None else ""
-        words = (
-            f"goes on in iteration {times_looped(past) + 1}{of}, with sub-agent {index + 1} of {len(node.sub_agents)}"
-        )
-        return self._enters(node, branch, words, None, self._resumed(node.sub_agents[index], branch, past))
+        words = f"goes on in iteration {step.iteration + 1}{of}, with {number}"
+        return _step(node, branch, "enters", "begins its first iteration" if begins else words, below=(below,))
 
     def _parallel(self, node: ParallelNode, branch: str | None, past: AgentRun | None) -> AgentStep:
-        if not node.sub_agents:
+        step = all_branches(node, branch, past)
+        if isinstance(step, End):
             return _step(node, branch, "ends", "has no sub-agents")
-        prefix = f"{branch}." if branch else ""
-        below: list[AgentStep] = []
-        done: list[str] = []
-        for child in node.sub_agents:
-            run = past.last_child(child.name) if past is not None else None
-            if run is not None and run.ended:
-                done.append(child.name)
-            else:
-                below.append(self.agent(child, f"{prefix}{node.name}.{child.name}", run))
+        runs = {child.name: past.last_child(child.name) if past is not None else None for child in node.sub_agents}
+        done = tuple(name for name, run in runs.items() if run is not None and run.ended)
+        entered = [(node.sub_agents[one.index], one.name) for one in step.branches]
+        below = tuple(self.agent(child, on, runs[child.name]) for child, on in entered if child.name not in done)
         if not below:
-            return _step(node, branch, "ends", "all of its branches have ended").model_copy(
-                update={"done": tuple(done)}
-            )
+            return _step(node, branch, "ends", "all of its branches have ended", done=done)
         words = f"enters {len(below)} of its {len(node.sub_agents)} branches, all at once"
-        return _step(node, branch, "enters", words, below=tuple(below)).model_copy(update={"done": tuple(done)})
+        return _step(node, branch, "enters", words, below=below, done=done)
 
     def _custom(self, node: CustomNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         if node.graph is not None:
@@ -184,7 +170,7 @@ class _Outlook:
             if not run.ended and run.agent in self._plan.nodes
         )
         done = tuple(run.agent for run in past.children if run.ended)
-        return _step(node, branch, "runs its code", words, below=below).model_copy(update={"done": done})
+        return _step(node, branch, "runs its code", words, below=below, done=done)
 
     def _graph(self, node: CustomNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         nodes = stand_in_graph(node, self._projection, self._invocation) if node.tool is None else ()
@@ -199,13 +185,6 @@ class _Outlook:
 
     def _resumed(self, child: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         return self.agent(child, branch, past.last_child(child.name) if past is not None else None)
-
-    def _enters(
-        self, node: Node, branch: str | None, words: str, first: Node | None, below: AgentStep | None
-    ) -> AgentStep:
-        if first is not None:
-            below = self.agent(first, branch, None)
-        return _step(node, branch, "enters", words, below=(below,) if below is not None else ())
 
     def _llm(self, node: LlmNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         step = last_step(past.own) if past is not None else Standing()
@@ -391,5 +370,8 @@ def _step(
     *,
     calls: tuple[NextCall, ...] = (),
     below: tuple[AgentStep, ...] = (),
+    done: tuple[str, ...] = (),
 ) -> AgentStep:
-    return AgentStep(agent=node.name, kind=node.kind, branch=branch, next=next, words=words, calls=calls, below=below)
+    return AgentStep(
+        agent=node.name, kind=node.kind, branch=branch, next=next, words=words, calls=calls, below=below, done=done
+    )

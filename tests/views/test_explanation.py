@@ -26,7 +26,7 @@ from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.projection import Projection
 from perdure.journal.questions import is_confirmation_request
 from perdure.messages.keys import SessionKey
-from perdure.plan.nodes import LlmNode, Plan, ToolOptions, ToolPlan
+from perdure.plan.nodes import LlmNode, LoopNode, ParallelNode, Plan, SequentialNode, ToolOptions, ToolPlan
 from perdure.views.explanation import SessionExplanation, explain_session
 from perdure.views.next_steps import AgentStep, look_ahead
 from tests.conformance.journals import record
@@ -79,10 +79,18 @@ def test_the_step_that_is_told_is_the_step_that_comes(scenario: Scenario) -> Non
             root = look_ahead(projection, recorded.plan, projection.invocations[event.invocation_id])
             assert root is not None
             found = [step for step in walk(root) if (step.agent, step.branch) == (event.author, event.branch)]
+            node = recorded.plan.nodes[event.author]
             if not found:
-                # The agent before it in a sequence has ended and it is about to be entered, or a custom agent decides.
-                assert any(step.next in ("ends", "runs its code") for step in walk(root)), event
-            elif isinstance(recorded.plan.nodes[event.author], LlmNode):
+                # A custom agent decides.
+                assert any(step.next == "runs its code" for step in walk(root)), event
+            elif isinstance(node, (SequentialNode, LoopNode, ParallelNode)):
+                state = event.actions.agent_state
+                assert {step.next for step in found} == {"ends" if state is None else "enters"}, (event, found)
+                if state:
+                    (below,) = (step.below[0] for step in found)
+                    # One that has nothing to do logs nothing.
+                    assert below.agent == state["current_sub_agent"] or below.next == "ends", (event, found)
+            elif isinstance(node, LlmNode):
                 wanted = what_logs(event)
                 told = {step.next for step in found}
                 over = any(step.next == "hands over" and step.below[0].next == "ends" for step in found)

@@ -1,4 +1,4 @@
-"""Runs sequential, loop and parallel agents (SEMANTICS.md).
+"""Runs sequential, loop and parallel agents, as `perdure.rules.next_agents` decides.
 
 A child's run ends only when it is through: a pause is an await somewhere underneath, so nothing here knows of pauses.
 """
@@ -8,65 +8,34 @@ from __future__ import annotations
 import asyncio
 
 from perdure.errors import EffectFailed
-from perdure.journal.runs import AgentRun, current_child, times_looped
-from perdure.plan.nodes import LoopNode, Node, ParallelNode, SequentialNode
+from perdure.journal.runs import AgentRun
+from perdure.plan.nodes import LoopNode, ParallelNode, SequentialNode
+from perdure.rules.next_agents import Branch, End, Enter, all_branches, child_behind, first_child, stops_behind
 from perdure.workflows.agents.callbacks import after_agent
 from perdure.workflows.agents.scope import Scope
 
 
-async def run_sequential(scope: Scope, node: SequentialNode, run: AgentRun) -> bool:
-    """Run the sub-agents one after the other, a checkpoint before each."""
-    current, start = current_child([child.name for child in node.sub_agents], run)
-    escalated = run.state is not None and run.escalated
-    for child in node.sub_agents[start:]:
-        resumes = child.name == current
-        if not resumes:
-            scope.checkpoint(node, run, {"current_sub_agent": child.name})
-        current = None
-        below = _of_child(run, child, resumes=resumes)
+async def run_in_turn(scope: Scope, node: SequentialNode | LoopNode, run: AgentRun) -> bool:
+    """Run the sub-agents of a sequential or loop agent, a checkpoint before each."""
+    step, scheduled = first_child(node, run), scope.progress.scheduled
+    # What escalated in earlier iterations has no say in this one.
+    escalated = isinstance(node, SequentialNode) and run.state is not None and run.escalated
+    while isinstance(step, Enter):
+        child = node.sub_agents[step.index]
+        if step.checkpoint is not None:
+            scope.checkpoint(node, run, step.checkpoint)
+        below = run.resume(child.name, run.branch) if step.resumes else run.begin(child.name, run.branch)
         escalated |= await scope.run_agent(scope, child, below)
         if scope.interrupted:
             return escalated
-        if scope.stops_behind(below):
-            break
-    await after_agent(scope, node, run)
-    scope.end(node, run)
-    return escalated
-
-
-def _of_child(run: AgentRun, child: Node, *, resumes: bool) -> AgentRun:
-    return run.resume(child.name, run.branch) if resumes else run.begin(child.name, run.branch)
-
-
-async def run_loop(scope: Scope, node: LoopNode, run: AgentRun) -> bool:
-    """Run the sub-agents over and over, until an event escalates or `max_iterations` are done."""
-    names = [child.name for child in node.sub_agents]
-    current, start = current_child(names, run)
-    iteration, scheduled = times_looped(run), scope.progress.scheduled
-    while names and (node.max_iterations is None or iteration < node.max_iterations):
-        for child in node.sub_agents[start:]:
-            resumes = child.name == current
-            if not resumes:
-                state = {"current_sub_agent": child.name, "times_looped": iteration}
-                scope.checkpoint(node, run, state)
-            current = None
-            below = _of_child(run, child, resumes=resumes)
-            escalated = await scope.run_agent(scope, child, below)
-            if scope.interrupted:
-                return escalated
-            if escalated or scope.stops_behind(below):
-                await after_agent(scope, node, run)
-                scope.end(node, run)
-                return escalated
-        start = 0
-        iteration += 1
-        if scope.progress.scheduled == scheduled:
-            # A loop of agents that do nothing must not keep the workflow task for ever.
-            await asyncio.sleep(1)
-        scheduled = scope.progress.scheduled
-    await after_agent(scope, node, run)
-    scope.end(node, run)
-    return False
+        last = step.iteration
+        step = child_behind(node, step, escalated=escalated, stops=stops_behind(scope.plan, below))
+        if step.iteration > last:
+            if scope.progress.scheduled == scheduled:
+                # A loop of agents that do nothing must not keep the workflow task for ever.
+                await asyncio.sleep(1)
+            scheduled = scope.progress.scheduled
+    return await _end(scope, node, run, step, escalated=escalated)
 
 
 async def run_parallel(scope: Scope, node: ParallelNode, run: AgentRun) -> bool:
@@ -77,19 +46,18 @@ async def run_parallel(scope: Scope, node: ParallelNode, run: AgentRun) -> bool:
     Raises:
         EffectFailed: A branch failed, and all others are through.
     """
-    if run.state is None:
-        scope.checkpoint(node, run, {})
-    prefix = f"{run.branch}." if run.branch else ""
+    step = all_branches(node, run.branch, run)
+    if isinstance(step, End):
+        return await _end(scope, node, run, step, escalated=False)
+    if step.checkpoint is not None:
+        scope.checkpoint(node, run, step.checkpoint)
 
-    async def run_branch(index: int) -> bool:
-        child = node.sub_agents[index]
-        branch = f"{prefix}{node.name}.{child.name}"
+    async def run_branch(branch: Branch) -> bool:
+        child = node.sub_agents[branch.index]
         with scope.progress.branch():
-            return await scope.run_agent(scope, child, run.resume(child.name, branch))
+            return await scope.run_agent(scope, child, run.resume(child.name, branch.name))
 
-    results = await asyncio.gather(
-        *(run_branch(index) for index in range(len(node.sub_agents))), return_exceptions=True
-    )
+    results = await asyncio.gather(*map(run_branch, step.branches), return_exceptions=True)
     failures = [result for result in results if isinstance(result, EffectFailed)]
     # From here on the agent above is told, which may deal with it.
     scope.progress.told(failures)
@@ -101,6 +69,14 @@ async def run_parallel(scope: Scope, node: ParallelNode, run: AgentRun) -> bool:
         # It may stand for branches of its own already.
         first.beside += others
         raise first
+    return await _end(scope, node, run, End(), escalated=any(results) or run.escalated)
+
+
+async def _end(
+    scope: Scope, node: SequentialNode | LoopNode | ParallelNode, run: AgentRun, end: End, *, escalated: bool
+) -> bool:
+    if not end.is_logged:
+        return False
     await after_agent(scope, node, run)
     scope.end(node, run)
-    return any(results) or run.escalated
+    return escalated

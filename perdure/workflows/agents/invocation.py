@@ -12,7 +12,7 @@ from perdure.journal.runs import AgentRun
 from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, RefusedNode, SequentialNode
 from perdure.workflows.agents.callbacks import before_agent, end_turn, ends_turns
 from perdure.workflows.agents.code_steps import CodeSteps
-from perdure.workflows.agents.composite import run_loop, run_parallel, run_sequential
+from perdure.workflows.agents.composite import run_in_turn, run_parallel
 from perdure.workflows.agents.llm_agent import run_llm_agent
 from perdure.workflows.agents.scope import Scope
 
@@ -23,16 +23,11 @@ async def run_agent(scope: Scope, node: Node, run: AgentRun) -> bool:
         return run.escalated
     if not await before_agent(scope, node, run):
         return run.escalated
-    if isinstance(node, (SequentialNode, LoopNode, ParallelNode)) and not node.sub_agents:
-        # As in ADK, it logs nothing, not even its end.
-        return False
     match node:
         case LlmNode():
             return await run_llm_agent(scope, node, run)
-        case SequentialNode():
-            return await run_sequential(scope, node, run)
-        case LoopNode():
-            return await run_loop(scope, node, run)
+        case SequentialNode() | LoopNode():
+            return await run_in_turn(scope, node, run)
         case ParallelNode():
             return await run_parallel(scope, node, run)
         case CustomNode():

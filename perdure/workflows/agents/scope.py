@@ -125,11 +125,6 @@ class Scope:
         """Return the invocation's first agent run, rebuilt with all underneath from the journal."""
         return build_runs(self.plan, self.invocation.agent or self.plan.root.name, self.invocation.entries)
 
-    def stops_behind(self, run: AgentRun) -> bool:
-        """Return whether the agents behind a sub-agent's run do not run: it asks, and nothing waits. ADK 2."""
-        adk = self.plan.adk
-        return adk is not None and adk.major >= 2 and not self.plan.resumable and run.asks
-
     async def log_event(self, event: Event, run: AgentRun, *, hidden: bool = False) -> Event:
         """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
 
