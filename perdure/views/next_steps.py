@@ -6,17 +6,17 @@ is logged, scheduled or awaited here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict
 
 from perdure.errors import InvalidMessage
 from perdure.journal.credentials import credential_requests, credential_targets, needed_by
-from perdure.journal.events import Event
+from perdure.journal.events import Event, ToolConfirmation
 from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
-from perdure.journal.questions import confirmation_targets, last_request, lets_run_again, parse_confirmation
+from perdure.journal.questions import confirmation_targets, parse_confirmation
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.journal.tasks import awaits_reply, task_branch
@@ -30,11 +30,22 @@ from perdure.plan.nodes import (
     Plan,
     RefusedNode,
     SequentialNode,
-    ToolPlan,
 )
-from perdure.rules.model_answers import instant_output
 from perdure.rules.next_agents import End, all_branches, child_ahead
-from perdure.rules.tool_responses import asks_person
+from perdure.rules.next_call import (
+    AsksApproval,
+    AwaitsVerdict,
+    BuiltIn,
+    Facts,
+    Fails,
+    InDoubt,
+    Kept,
+    NextOfCall,
+    Rejected,
+    Runs,
+    TakenAsSaid,
+    next_of_call,
+)
 from perdure.views.graph_standing import NodeStanding, stand_in_graph
 
 CallNext = Literal[
@@ -48,6 +59,7 @@ CallNext = Literal[
     "asks what became of it",
     "taken as said",
     "not allowed",
+    "says nothing",
 ]
 
 
@@ -66,6 +78,7 @@ class NextCall(BaseModel):
     `rejected`, `taken as said`: a person has said so, and its tool does not run.
     `awaits an answer`, `answered`: a long-running call, or an approval.
     `not allowed`: it came with an import, and nobody let it run; the step fails.
+    `says nothing`: so does it where the import's answer to a question about it cannot be read.
     """
     attempts: int = 0
     """Attempts so far that are known to have started its function."""
@@ -105,6 +118,7 @@ class _Outlook:
         self._projection = projection
         self._plan = plan
         self._invocation = invocation
+        self._facts = Facts(plan, projection, invocation, looks_ahead=True)
 
     def agent(self, node: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         """Return where one agent stands."""
@@ -200,7 +214,7 @@ class _Outlook:
             return self._gives_task(node, branch, past, tasks)
         if step.responses or self._is_silent(calling):
             return self._behind_response(node, branch, past, calling, step)
-        calls = tuple(self._before_response(node, call, step) for call in eager)
+        calls = tuple(self._becomes(node, call, step) for call in eager)
         if any(call.next == "awaits an answer" for call in calls) and not any(call.next == "runs" for call in calls):
             return _step(node, branch, "awaits answers", "waits for word on what became of a call", calls=calls)
         words = "does what is left to do of its model's calls; then one event holds all of their responses"
@@ -277,34 +291,6 @@ class _Outlook:
             return _step(node, branch, "ends", "ends with the response of its tools")
         return self._calls_model(node, branch)
 
-    def _before_response(self, node: LlmNode, call: types.FunctionCall, step: Standing) -> NextCall:
-        """Return what becomes of a call whose response is not logged."""
-        call_id = call.id or ""
-        if call_id in self._invocation.kept:
-            return self._call(call, "result kept")
-        if call_id in self._projection.blocked_calls:
-            return self._call(call, "not allowed")
-        output = instant_output(self._plan, node, call, decided=False)
-        if output is not None:
-            return self._call(call, "asks for approval" if output.needs_confirmation else "built in")
-        return self._started(node.tool(call.name or ""), call, step)
-
-    def _started(self, tool: ToolPlan | None, call: types.FunctionCall, step: Standing) -> NextCall:
-        """Return what becomes of a call whose tool may have been started."""
-        call_id = call.id or ""
-        if tool is None or not tool.at_most_once:
-            return self._call(call, "runs")
-        request_id = last_request(step.doubts, call_id)
-        if request_id is not None:
-            answer = self._answer(request_id)
-            if answer is None:
-                return self._call(call, "awaits an answer")
-            # What a session took is well-formed; an import's may not be, and fails the step.
-            if not lets_run_again(answer):
-                return self._call(call, "taken as said")
-            return self._call(call, "runs")
-        return self._call(call, "asks what became of it" if call_id in self._invocation.started else "runs")
-
     def _awaited(self, calling: Event, step: Standing) -> Iterator[NextCall]:
         """Yield the calls, and the approvals, that a person answers."""
         by_target = _requests(step)
@@ -323,35 +309,60 @@ class _Outlook:
     def _confirmed(self, node: LlmNode, calling: Event, step: Standing) -> Iterator[NextCall]:
         """Yield the calls that a person has decided about, and whose final response is not logged."""
         done = {response.id for event in step.responses[1:] for response in event.get_function_responses()}
+        confirmations = {target: request for request, target in confirmation_targets(step.requests).items()}
         requests = _requests(step)
         for call in calling.get_function_calls():
-            request_id = requests.get(call.id or "")
-            if request_id is None or call.id in done:
+            if call.id not in requests or call.id in done:
                 continue
-            kept = self._invocation.kept.get(call.id or "")
-            if kept is not None and not asks_person(call, kept):
-                yield self._call(call, "result kept")
-            elif self._is_rejected(request_id):
-                yield self._call(call, "rejected")
-            else:
-                yield self._started(node.tool(call.name or ""), call, step)
+            answer = self._facts.answer_to(confirmations.get(call.id or "", ""))
+            decision = _decision(answer) if answer is not None else None
+            yield self._becomes(node, call, step, decision, authorized=call.id not in confirmations)
 
-    def _answer(self, request_id: str) -> dict[str, Any] | None:
-        """Return a person's answer: logged, or accepted, which is logged before the agent looks for it."""
-        accepted = (response for event in self._invocation.answers for response in event.get_function_responses())
-        found = next((response.response or {} for response in accepted if response.id == request_id), None)
-        return found if found is not None else self._projection.answer_to(request_id)
-
-    def _is_rejected(self, request_id: str) -> bool:
-        answer = self._answer(request_id)
-        try:
-            return answer is not None and not parse_confirmation(answer).confirmed
-        except InvalidMessage:
-            return False
+    def _becomes(
+        self,
+        node: LlmNode,
+        call: types.FunctionCall,
+        step: Standing,
+        decision: ToolConfirmation | None = None,
+        *,
+        authorized: bool = False,
+    ) -> NextCall:
+        return self._call(call, _in_words(next_of_call(self._facts, node, step, call, decision, authorized=authorized)))
 
     def _call(self, call: types.FunctionCall, next: CallNext) -> NextCall:
         runs = self._projection.tool_runs.get(call.id or "")
         return NextCall(id=call.id or "", tool=call.name or "", next=next, attempts=runs.attempts if runs else 0)
+
+
+def _in_words(what: NextOfCall) -> CallNext:
+    match what:
+        case Kept():
+            return "result kept"
+        case Runs():
+            return "result kept" if what.returned else "runs"
+        case BuiltIn():
+            return "built in"
+        case AsksApproval():
+            return "asks for approval"
+        case Rejected():
+            return "rejected"
+        case AwaitsVerdict():
+            return "awaits an answer"
+        case InDoubt():
+            return "asks what became of it"
+        case TakenAsSaid():
+            return "taken as said"
+        case Fails():
+            return what.why
+        case _:
+            assert_never(what)
+
+
+def _decision(answer: Mapping[str, Any]) -> ToolConfirmation | None:
+    try:
+        return parse_confirmation(answer)
+    except InvalidMessage:
+        return None
 
 
 def _requests(step: Standing) -> dict[str, str]:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from google.genai import types
 
-from perdure.errors import EffectFailed, InvalidMessage
+from perdure.errors import EffectFailed
 from perdure.journal.entries import AnswerAccepted, ToolOutput
-from perdure.journal.questions import Verdict, last_request, lets_run_again, parse_verdict, times_asked
+from perdure.journal.questions import times_asked
 from perdure.journal.runs import AgentRun, Standing
 from perdure.journal.tool_runs import idempotency_key
 from perdure.messages.session import ToolInput
 from perdure.plan.nodes import ToolOptions, ToolPlan
 from perdure.rules.in_doubt import (
     CUT_OFF,
-    NOT_HAPPENED,
     UNDECIDED,
     Doubt,
     doubt_request,
     leaves_doubt,
     reconciled_output,
 )
+from perdure.rules.next_call import InDoubt, Runs
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import keep_returned
 from perdure.workflows.agents.tool_runs import run_tool, with_journal
@@ -34,39 +33,25 @@ _NOT_RESUMABLE = (
 
 
 async def run_once(
-    scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput, step: Standing
+    scope: Scope, what: Runs | InDoubt, call: types.FunctionCall, given: ToolInput
 ) -> ToolOutput | Doubt:
-    """Return the output of an at-most-once call: of now, or by the word of somebody who knows; else the doubt about it.
+    """Return the output of an at-most-once call that is started now, or is in doubt; else the doubt about it.
 
     Raises:
         EffectFailed: The tool raised; then a resume finds the call in doubt.
     """
-    request_id = last_request(step.doubts, given.function_call_id)
-    if request_id is not None:
-        answer = scope.projection.answer_to(request_id)
-        if answer is None:
-            return Doubt(call, request_id=request_id)
-        verdict = _verdict(given, answer)
-        if verdict.happened is not None:
-            return ToolOutput(result=verdict.result if verdict.happened else dict(NOT_HAPPENED))
-        given = given.model_copy(update={"again": _answer_id(scope, request_id)})
-    if given.function_call_id not in scope.invocation.started:
+    if what.again is not None:
+        given = given.model_copy(update={"again": _answer_id(scope, what.again)})
+    if isinstance(what, Runs):
         try:
-            return await run_tool(scope, tool, given)
+            return await run_tool(scope, what.tool, given)
         except EffectFailed as failure:
             keep_returned(scope, given.function_call_id, failure)
             if given.function_call_id in scope.invocation.kept or not leaves_doubt(
-                tool, silent=failure.silent, not_started=failure.not_started
+                what.tool, silent=failure.silent, not_started=failure.not_started
             ):
                 raise
-    return await _reconcile(scope, tool, call, given)
-
-
-def is_up_to_a_person(scope: Scope, call_id: str, step: Standing) -> bool:
-    """Return whether a call in doubt was asked about, and no answer lets it start again: so it does not run."""
-    request_id = last_request(step.doubts, call_id)
-    answer = scope.projection.answer_to(request_id) if request_id is not None else None
-    return request_id is not None and not (answer is not None and lets_run_again(answer))
+    return await _reconcile(scope, what.tool, call, given)
 
 
 def _answer_id(scope: Scope, request_id: str) -> str:
@@ -77,14 +62,6 @@ def _answer_id(scope: Scope, request_id: str) -> str:
         ):
             return f"{request_id}/{entry.request_id or ''}"
     return request_id
-
-
-def _verdict(given: ToolInput, answer: Mapping[str, Any]) -> Verdict:
-    try:
-        return parse_verdict(answer)
-    except InvalidMessage as error:
-        # An answer that stood in an imported log has been taken as it was.
-        raise EffectFailed(given.agent, given.tool, f"an imported answer says nothing: {error}") from error
 
 
 async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, given: ToolInput) -> ToolOutput | Doubt:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import assert_never
 
 from google.genai import types
 
@@ -14,23 +15,30 @@ from perdure.journal.entries import ToolOutput
 from perdure.journal.events import ToolConfirmation
 from perdure.journal.runs import AgentRun, Standing
 from perdure.messages.session import ToolInput
-from perdure.plan.nodes import MODEL_OPTIONS, SET_MODEL_RESPONSE, LlmNode, ToolPlan
+from perdure.plan.nodes import SET_MODEL_RESPONSE, LlmNode, ToolPlan
 from perdure.rules.in_doubt import Doubt
-from perdure.rules.model_answers import instant_output, refused_transfer
-from perdure.rules.tool_responses import REJECTED, asks_person
+from perdure.rules.model_answers import refused_transfer
+from perdure.rules.next_call import (
+    AsksApproval,
+    AwaitsVerdict,
+    BuiltIn,
+    Fails,
+    InDoubt,
+    Kept,
+    Rejected,
+    Runs,
+    TakenAsSaid,
+    next_of_call,
+)
+from perdure.rules.tool_responses import asks_person
 from perdure.workflows.agents.agent_tools import run_agent_tool
-from perdure.workflows.agents.at_most_once import ask, is_up_to_a_person, run_once
+from perdure.workflows.agents.at_most_once import ask, run_once
 from perdure.workflows.agents.call_order import CallOrder
-from perdure.workflows.agents.delegations import instant_finish, run_single_turn
+from perdure.workflows.agents.delegations import run_single_turn
 from perdure.workflows.agents.node_tools import run_node_tool
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import told_doubt, told_failure
 from perdure.workflows.agents.tool_runs import run_tool, state_for
-
-_BLOCKED = (
-    "call {id!r} came with an imported log and nobody allowed it to run; import the log again with"
-    " allow_pending_calls, or resume it from events that end with the call's response"
-)
 
 
 class CallRuns:
@@ -121,42 +129,28 @@ class CallRuns:
     async def _output(
         self, call: types.FunctionCall, decision: ToolConfirmation | None, step: Standing, order: CallOrder
     ) -> ToolOutput | Doubt:
-        kept = self._scope.invocation.kept.get(call.id or "")
-        decided = decision is not None or call.id in self.authorized
-        if kept is not None and not kept.awaits_callbacks and not (decided and asks_person(call, kept)):
-            return kept
-        if decision is not None and not decision.confirmed and self._scope.plan.adk is None:
-            return REJECTED
-        if call.id in self._scope.projection.blocked_calls and not self._is_asked_about(call, step):
-            raise EffectFailed(self._node.name, call.name or "", _BLOCKED.format(id=call.id))
-        if self._scope.plan.adk is not None:
-            if step.calling is not None and (given := instant_finish(self._node, step.calling, call)) is not None:
-                return given
-            return await self._run(self._node.tool(call.name or "") or _unplanned(call), call, step, decision, order)
-        output = instant_output(self._scope.plan, self._node, call, decided=decision is not None)
-        if output is not None:
-            return output
-        tool = self._node.tool(call.name or "")
-        assert tool is not None, "a call of an unknown tool has an output at once"
-        return await self._run(tool, call, step, decision, order)
+        authorized = call.id in self.authorized
+        what = next_of_call(self._scope.facts, self._node, step, call, decision, authorized=authorized)
+        match what:
+            case Kept() | BuiltIn() | AsksApproval() | Rejected():
+                return what.output
+            case AwaitsVerdict():
+                return Doubt(call, request_id=what.request_id)
+            case TakenAsSaid():
+                return self._returned(call, what.output, step, once=True)
+            case Fails():
+                raise EffectFailed(self._node.name, call.name or "", what.cause)
+            case Runs() | InDoubt():
+                return await self._run(what, call, step, self._request(what.tool, call, decision), order)
+            case _:
+                assert_never(what)
 
-    def _is_asked_about(self, call: types.FunctionCall, step: Standing) -> bool:
-        tool = self._node.tool(call.name or "")
-        return tool is not None and tool.at_most_once and is_up_to_a_person(self._scope, call.id or "", step)
-
-    async def _run(
-        self,
-        tool: ToolPlan,
-        call: types.FunctionCall,
-        step: Standing,
-        decision: ToolConfirmation | None,
-        order: CallOrder,
-    ) -> ToolOutput | Doubt:
+    def _request(self, tool: ToolPlan, call: types.FunctionCall, decision: ToolConfirmation | None) -> ToolInput:
         invocation_id, call_id = self._scope.invocation.id, call.id or ""
         adk = self._scope.plan.adk is not None
         reads = adk or bool(self._scope.calls) or tool.agent is not None or tool.name == SET_MODEL_RESPONSE
         state, length = (None, None) if reads else state_for(self._scope.projection, invocation_id, tool)
-        request = ToolInput(
+        return ToolInput(
             agent=self._node.name,
             tool=tool.name,
             args=call.args or {},
@@ -173,25 +167,35 @@ class CallRuns:
             scope=self._scope.calls,
             reads=reads,
         )
-        kept = self._scope.invocation.kept.get(call_id)
+
+    async def _run(
+        self, what: Runs | InDoubt, call: types.FunctionCall, step: Standing, request: ToolInput, order: CallOrder
+    ) -> ToolOutput | Doubt:
+        tool = what.tool
         if tool.agent is None and tool.delegates is None:
             order.begun(call)
-        if tool.at_most_once and (kept is None or not kept.awaits_callbacks):
-            output = await run_once(self._scope, tool, call, request, step)
+        once = tool.at_most_once and not (isinstance(what, Runs) and what.returned)
+        if once:
+            output = await run_once(self._scope, what, call, request)
             if isinstance(output, Doubt):
                 return output
-            if len(step.calling.get_function_calls() if step.calling else ()) > 1:
-                # Others may still run: the run may be cut off before the response of all of them is logged.
-                self._keep_final(call, output)
         else:
             try:
                 output = await self._run_plain(tool, call, request, order)
             except EffectFailed as failure:
                 output = told_failure(self._scope, tool, call, failure, self._agent_run.branch)
-        self._scope.progress.returned(call_id, partial(self._scope.keep, call_id, output))
+        self._returned(call, output, step, once=once)
         target = output.actions.transfer_to_agent
-        if target is not None and target not in self._scope.plan.nodes and not adk:
+        if target is not None and target not in self._scope.plan.nodes and self._scope.plan.adk is None:
             return refused_transfer(self._scope.plan, tool.name, output)
+        return output
+
+    def _returned(self, call: types.FunctionCall, output: ToolOutput, step: Standing, *, once: bool) -> ToolOutput:
+        if once and len(step.calling.get_function_calls() if step.calling else ()) > 1:
+            # Others may still run: the run may be cut off before the response of all of them is logged.
+            self._keep_final(call, output)
+        call_id = call.id or ""
+        self._scope.progress.returned(call_id, partial(self._scope.keep, call_id, output))
         return output
 
     async def _run_plain(
@@ -212,9 +216,3 @@ class CallRuns:
 
 def _failure(task: asyncio.Task[ToolOutput | Doubt]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
-
-
-def _unplanned(call: types.FunctionCall) -> ToolPlan:
-    """Return a plan for a tool that the plan does not name: a toolset may have it, or the step says that none has."""
-    name = call.name or "unknown"
-    return ToolPlan(name=name, declaration=types.FunctionDeclaration(name=name), options=MODEL_OPTIONS)

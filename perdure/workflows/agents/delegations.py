@@ -17,7 +17,7 @@ from perdure.journal.entries import FailureCaught, RunBegan
 from perdure.journal.events import USER, Event
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.runs import AgentRun, upwards
-from perdure.journal.tasks import FINISH_TASK, awaits_reply, find_end, task_branch
+from perdure.journal.tasks import awaits_reply, find_end, task_branch
 from perdure.journal.tool_output import AgentAsked, ToolOutput
 from perdure.messages.session import ToolInput
 from perdure.plan.nodes import CustomNode, LlmNode, ToolPlan
@@ -25,12 +25,6 @@ from perdure.workflows.agents.callbacks import after_agent, before_agent
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_runs import run_tool
 from perdure.workflows.run.activities import told
-
-_BESIDE_TASK = (
-    "finish_task was ignored because a task delegation was sent in the same turn. Call finish_task by itself once the"
-    " delegated result is available."
-)
-"""As ADK words it."""
 
 
 def take_place(scope: Scope, node: LlmNode, run: AgentRun) -> None:
@@ -82,12 +76,6 @@ async def begin_anew(scope: Scope, node: LlmNode, run: AgentRun) -> bool:
     run.called_back.clear()
     _begin(scope, run, run.node)
     return await before_agent(scope, node, run)
-
-
-def given_tasks(node: LlmNode, calling: Event) -> list[types.FunctionCall]:
-    """Return the calls of an answer by which the agent has others do tasks in talk with the user."""
-    tools = {tool.name for tool in node.tools if tool.delegates == "task"}
-    return [call for call in calling.get_function_calls() if call.name in tools]
 
 
 async def run_task(scope: Scope, run: AgentRun, call: types.FunctionCall) -> Event:
@@ -171,13 +159,6 @@ async def _run_to_its_end(scope: Scope, run: AgentRun, below: AgentRun, begun: C
                 sub_run=scope.name_of(below),
             )
         )
-
-
-def instant_finish(node: LlmNode, calling: Event, call: types.FunctionCall) -> ToolOutput | None:
-    """Return the output of a call that would end the agent's task, where the same answer gives others tasks."""
-    if node.mode != "task" or call.name != FINISH_TASK or not given_tasks(node, calling):
-        return None
-    return ToolOutput(result={"error": _BESIDE_TASK})
 
 
 def with_result(response: Event, outputs: Mapping[str, ToolOutput], run: AgentRun) -> Event:

@@ -14,8 +14,9 @@ from perdure.messages.session import ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.model_answers import model_event, structured_answer, taken_ids
+from perdure.rules.next_call import given_tasks
 from perdure.workflows.agents.callbacks import after_agent, authorize
-from perdure.workflows.agents.delegations import begin_anew, given_tasks, has_spoken, listen, take_place
+from perdure.workflows.agents.delegations import begin_anew, has_spoken, listen, take_place
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_calls import ToolCalls
 

@@ -30,6 +30,7 @@ from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import CustomNode, Node, Plan
 from perdure.rules.checkpoints import is_hidden
 from perdure.rules.model_answers import logged_events
+from perdure.rules.next_call import Facts
 from perdure.views.pages import expired_cause
 from perdure.workflows.agents.waits import Waits
 from perdure.workflows.run.activities import Activities, Witness, told
@@ -92,6 +93,11 @@ class Scope:
     def projection(self) -> Projection:
         """What the invocation's agents see: the session's projection, or that of the scope under a tool's call."""
         return self.log.projection
+
+    @property
+    def facts(self) -> Facts:
+        """What the rules of the next step go by."""
+        return Facts(self.plan, self.projection, self.invocation)
 
     def within(self, call_id: str, plan: Plan) -> Scope:
         """Return the scope of the agent that a tool runs."""

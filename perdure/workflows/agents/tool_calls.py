@@ -15,6 +15,7 @@ from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, To
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, parse_confirmation
 from perdure.journal.runs import AgentRun, Standing
 from perdure.plan.nodes import LlmNode
+from perdure.rules.next_call import given_tasks
 from perdure.rules.tool_responses import (
     confirmation_request,
     credential_request,
@@ -25,7 +26,7 @@ from perdure.rules.tool_responses import (
 )
 from perdure.workflows.agents.call_runs import CallRuns
 from perdure.workflows.agents.callbacks import authorize, shown_to_plugins
-from perdure.workflows.agents.delegations import given_tasks, run_task, with_result
+from perdure.workflows.agents.delegations import run_task, with_result
 from perdure.workflows.agents.large_responses import fit
 from perdure.workflows.agents.scope import Scope
 
