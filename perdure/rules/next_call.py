@@ -43,6 +43,8 @@ class Facts:
     invocation: Invocation
     looks_ahead: bool = False
     """Answers that are accepted count as logged: they are, before an agent looks for them."""
+    interrupted: bool = False
+    """A question for a credential has ended the invocation, since nothing pauses: no agent goes on."""
 
     @property
     def adk(self) -> int:
@@ -55,6 +57,18 @@ class Facts:
         responses = (response for event in accepted for response in event.get_function_responses())
         found = next((response.response or {} for response in responses if response.id == request_id), None)
         return found if found is not None else self.projection.answer_to(request_id)
+
+    def answer_of_turn(self, request_id: str) -> dict[str, Any] | None:
+        """Return the answer that counts now: where nothing pauses, only what this turn's message answers."""
+        if self.plan.resumable:
+            return self.answer_to(request_id)
+        answers = self.invocation.message.get_function_responses()
+        return next((one.response or {} for one in answers if one.id == request_id), None)
+
+    def is_answered(self, call_id: str) -> bool:
+        """Return whether a long-running call has an answer."""
+        call = self.projection.calls.get(call_id)
+        return call is not None and (call.answer == "logged" or (self.looks_ahead and call.answer == "accepted"))
 
 
 @dataclass(frozen=True)

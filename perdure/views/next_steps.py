@@ -1,37 +1,30 @@
 """Shows where each agent of an invocation stands, and what it does next when it is entered again. Pure.
 
-The rules are those of `composite`, `llm_agent` and `tool_calls` in `workflows/agents/`, asked and not followed: nothing
-is logged, scheduled or awaited here.
+The rules that the workflow follows decide (`next_agents`, `next_call` and `next_step` in `perdure.rules`); here their
+answers are put into words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, assert_never
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict
 
-from perdure.errors import InvalidMessage
 from perdure.journal.credentials import credential_requests, credential_targets, needed_by
-from perdure.journal.events import Event, ToolConfirmation
+from perdure.journal.events import ToolConfirmation
 from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
-from perdure.journal.questions import confirmation_targets, parse_confirmation
+from perdure.journal.questions import confirmation_targets
 from perdure.journal.run_tree import build_runs
-from perdure.journal.runs import AgentRun, Standing, last_step
-from perdure.journal.tasks import awaits_reply, task_branch
+from perdure.journal.runs import AgentRun
+from perdure.journal.tasks import task_branch
 from perdure.plan.contents import types
-from perdure.plan.nodes import (
-    CustomNode,
-    LlmNode,
-    LoopNode,
-    Node,
-    ParallelNode,
-    Plan,
-    RefusedNode,
-    SequentialNode,
-)
-from perdure.rules.next_agents import End, all_branches, child_ahead
+from perdure.plan.nodes import CustomNode, LlmNode, LoopNode, Node, ParallelNode, Plan, RefusedNode, SequentialNode
+from perdure.rules import next_agents
+from perdure.rules.llm_turns import Turn, find_turn, has_spoken
+from perdure.rules.next_agents import all_branches, child_ahead
 from perdure.rules.next_call import (
     AsksApproval,
     AwaitsVerdict,
@@ -45,6 +38,25 @@ from perdure.rules.next_call import (
     Runs,
     TakenAsSaid,
     next_of_call,
+)
+from perdure.rules.next_step import (
+    AskForThem,
+    AskModel,
+    BeginAnew,
+    End,
+    EndTurn,
+    Fail,
+    GiveAnswer,
+    GiveTasks,
+    HandOver,
+    Listen,
+    RunAuthorized,
+    RunCalls,
+    RunConfirmed,
+    SignIn,
+    Wait,
+    WaitFor,
+    step_ahead,
 )
 from perdure.views.graph_standing import NodeStanding, stand_in_graph
 
@@ -61,6 +73,18 @@ CallNext = Literal[
     "not allowed",
     "says nothing",
 ]
+
+
+AgentNext = Literal[
+    "calls its model", "runs tools", "awaits answers", "hands over", "enters", "runs its code", "ends", "fails"
+]
+
+_WAITS: dict[Wait, str] = {
+    "sign in": "waits for the credentials of its toolsets",
+    "responses": "waits until all of its calls are answered",
+    "transfer": "waits until all of its calls are answered, and hands over then",
+    "model": "waits until its long-running calls are answered; its model has seen their first values",
+}
 
 
 class NextCall(BaseModel):
@@ -92,7 +116,7 @@ class AgentStep(BaseModel):
     agent: str
     kind: Literal["llm", "sequential", "loop", "parallel", "custom", "refused"]
     branch: str | None = None
-    next: Literal["calls its model", "runs tools", "awaits answers", "hands over", "enters", "runs its code", "ends"]
+    next: AgentNext
     """`enters`: a sub-agent, or several at once."""
     words: str
     calls: tuple[NextCall, ...] = ()
@@ -122,9 +146,7 @@ class _Outlook:
 
     def agent(self, node: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         """Return where one agent stands."""
-        if past is not None and self._listens(past):
-            return _step(node, branch, "awaits answers", "does a task, and waits for the user's next message")
-        if past is not None and past.ended:
+        if past is not None and past.ended and not self._does_task(node, past):
             return _step(node, branch, "ends", "has ended, and is not entered again")
         match node:
             case LlmNode():
@@ -142,7 +164,7 @@ class _Outlook:
 
     def _in_turn(self, node: SequentialNode | LoopNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         step = child_ahead(self._plan, node, past)
-        if isinstance(step, End):
+        if isinstance(step, next_agents.End):
             return _step(node, branch, "ends", "all of its work is done" if step.is_logged else "has no sub-agents")
         child = node.sub_agents[step.index]
         below = self._resumed(child, branch, past) if step.resumes else self.agent(child, branch, None)
@@ -158,7 +180,7 @@ class _Outlook:
 
     def _parallel(self, node: ParallelNode, branch: str | None, past: AgentRun | None) -> AgentStep:
         step = all_branches(node, branch, past)
-        if isinstance(step, End):
+        if isinstance(step, next_agents.End):
             return _step(node, branch, "ends", "has no sub-agents")
         runs = {child.name: past.last_child(child.name) if past is not None else None for child in node.sub_agents}
         done = tuple(name for name, run in runs.items() if run is not None and run.ended)
@@ -200,134 +222,84 @@ class _Outlook:
     def _resumed(self, child: Node, branch: str | None, past: AgentRun | None) -> AgentStep:
         return self.agent(child, branch, past.last_child(child.name) if past is not None else None)
 
+    def _does_task(self, node: Node, run: AgentRun) -> bool:
+        """Return whether an agent that has ended a turn goes on with the user's next message."""
+        is_task = isinstance(node, LlmNode) and node.mode == "task" and run.node is not None
+        return is_task and has_spoken(replace(self._facts, looks_ahead=False), run)
+
     def _llm(self, node: LlmNode, branch: str | None, past: AgentRun | None) -> AgentStep:
-        step = last_step(past.own) if past is not None else Standing()
-        if step.ended:
-            return _step(node, branch, "ends", "has given its last answer, and ends")
-        calling = step.calling
-        if calling is None:
-            return self._signs_in(node, branch, step)
-        tasks = self._tasks(node, calling, step)
-        eager = [call for call in calling.get_function_calls() if call.id not in tasks]
-        responded = any(one.id not in tasks for event in step.responses for one in event.get_function_responses())
-        if tasks and (responded or not eager):
-            return self._gives_task(node, branch, past, tasks)
-        if step.responses or self._is_silent(calling):
-            return self._behind_response(node, branch, past, calling, step)
-        calls = tuple(self._becomes(node, call, step) for call in eager)
-        if any(call.next == "awaits an answer" for call in calls) and not any(call.next == "runs" for call in calls):
-            return _step(node, branch, "awaits answers", "waits for word on what became of a call", calls=calls)
-        words = "does what is left to do of its model's calls; then one event holds all of their responses"
-        nodes = self._plan.nodes
-        children = [run for run in past.children if not run.ended] if past is not None else []
-        working = [run for run in children if run.node is not None or isinstance(nodes.get(run.agent), CustomNode)]
-        below = tuple(self.agent(nodes[run.agent], run.branch, run) for run in working)
-        return _step(node, branch, "runs tools", words, calls=calls, below=below)
+        run = past if past is not None else AgentRun(node.name, branch)
+        turn = find_turn(self._facts, node, run)
+        what = step_ahead(self._facts, node, turn)
+        match what:
+            case AskModel() | SignIn() | BeginAnew():
+                number = self._projection.model_calls[node.name] + 1
+                return _step(node, branch, "calls its model", f"calls {node.model}, its call {number} in this session")
+            case WaitFor():
+                return _step(
+                    node, branch, "awaits answers", _WAITS[what.before], calls=tuple(self._awaited(turn, what))
+                )
+            case RunCalls() | AskForThem() | RunAuthorized() | RunConfirmed():
+                return self._runs_tools(node, branch, run, turn, what)
+            case GiveTasks():
+                return self._gives_task(node, branch, run, what.calls[0])
+            case GiveAnswer():
+                return _step(node, branch, "ends", "gives what a tool took as its last answer, and ends")
+            case HandOver():
+                child = self._plan.nodes[what.agent]
+                below = self._resumed(child, branch, run)
+                return _step(node, branch, "hands over", f"has handed over to {child.name}", below=(below,))
+            case EndTurn() | End() | Listen() | Fail():
+                return _ends(node, branch, what)
+            case _:
+                assert_never(what)
 
-    def _listens(self, run: AgentRun) -> bool:
-        node, place = self._plan.nodes.get(run.agent), run.node
-        if place is None or not isinstance(node, LlmNode) or node.mode != "task":
-            return False
-        return awaits_reply(self._projection.own_events, place.scope or "", run.agent)
-
-    def _tasks(self, node: LlmNode, calling: Event, step: Standing) -> dict[str, str]:
-        """Return the agents to which an answer gives tasks that are not done, by the calls' ids."""
-        told = {one.id for event in step.responses for one in event.get_function_responses()}
-        tools = {tool.name for tool in node.tools if tool.delegates == "task"}
-        calls = calling.get_function_calls()
-        return {call.id or "": call.name or "" for call in calls if call.name in tools and call.id not in told}
-
-    def _gives_task(self, node: LlmNode, branch: str | None, past: AgentRun | None, tasks: dict[str, str]) -> AgentStep:
-        call_id, agent = next(iter(tasks.items()))
-        own = task_branch(branch, agent, call_id)
-        run = next((run for run in past.children if run.branch == own), None) if past is not None else None
-        below = (self.agent(self._plan.nodes[agent], own, run),)
-        return _step(node, branch, "enters", f"has given {agent} a task", below=below)
-
-    def _is_silent(self, calling: Event) -> bool:
-        """Return whether all of the calls are long-running ones whose tools returned nothing: none has a response."""
-        kept = self._invocation.kept
-        return all(
-            call.id in (calling.long_running_tool_ids or ()) and call.id in kept and not kept[call.id or ""].result
-            for call in calling.get_function_calls()
-        )
-
-    def _signs_in(self, node: LlmNode, branch: str | None, step: Standing) -> AgentStep:
-        """Return what comes where toolsets need credentials before the model is asked, if they do."""
-        calls = tuple(
-            NextCall(
-                id=request.id or "",
-                tool=needed_by(request, None),
-                next="answered" if self._is_answered(request.id or "") else "awaits an answer",
-                attempts=0,
-            )
-            for request in credential_requests(step.requests)
-        )
-        if any(call.next == "awaits an answer" for call in calls):
-            return _step(node, branch, "awaits answers", "waits for the credentials of its toolsets", calls=calls)
-        return self._calls_model(node, branch)
-
-    def _calls_model(self, node: LlmNode, branch: str | None) -> AgentStep:
-        number = self._projection.model_calls[node.name] + 1
-        return _step(node, branch, "calls its model", f"calls {node.model}, its call {number} in this session")
-
-    def _behind_response(
-        self, node: LlmNode, branch: str | None, past: AgentRun | None, calling: Event, step: Standing
-    ) -> AgentStep:
-        awaited = tuple(self._awaited(calling, step))
-        if any(call.next == "awaits an answer" for call in awaited):
-            return _step(node, branch, "awaits answers", "waits until all of its calls are answered", calls=awaited)
-        confirmed = tuple(self._confirmed(node, calling, step))
-        if confirmed:
-            return _step(node, branch, "runs tools", "does what a person has decided about", calls=confirmed)
-        if calling.long_running_tool_ids or step.requests:
-            return self._calls_model(node, branch)
-        actions = step.responses[-1].actions
-        if actions.transfer_to_agent is not None and actions.transfer_to_agent in self._plan.nodes:
-            child = self._plan.nodes[actions.transfer_to_agent]
-            below = self._resumed(child, branch, past)
-            return _step(node, branch, "hands over", f"has handed over to {child.name}", below=(below,))
-        if actions.skip_summarization:
-            return _step(node, branch, "ends", "ends with the response of its tools")
-        return self._calls_model(node, branch)
-
-    def _awaited(self, calling: Event, step: Standing) -> Iterator[NextCall]:
-        """Yield the calls, and the approvals, that a person answers."""
-        by_target = _requests(step)
-        for call in calling.get_function_calls():
-            call_id = call.id or ""
-            if call_id in (calling.long_running_tool_ids or ()):
-                yield self._call(call, "answered" if self._is_answered(call_id) else "awaits an answer")
-            elif call_id in by_target:
-                is_answered = self._is_answered(by_target[call_id])
-                yield self._call(call, "answered" if is_answered else "awaits an answer")
-
-    def _is_answered(self, call_id: str) -> bool:
-        known = self._projection.calls.get(call_id)
-        return known is not None and known.answer != "open"
-
-    def _confirmed(self, node: LlmNode, calling: Event, step: Standing) -> Iterator[NextCall]:
-        """Yield the calls that a person has decided about, and whose final response is not logged."""
-        done = {response.id for event in step.responses[1:] for response in event.get_function_responses()}
-        confirmations = {target: request for request, target in confirmation_targets(step.requests).items()}
-        requests = _requests(step)
-        for call in calling.get_function_calls():
-            if call.id not in requests or call.id in done:
-                continue
-            answer = self._facts.answer_to(confirmations.get(call.id or "", ""))
-            decision = _decision(answer) if answer is not None else None
-            yield self._becomes(node, call, step, decision, authorized=call.id not in confirmations)
-
-    def _becomes(
+    def _runs_tools(
         self,
         node: LlmNode,
-        call: types.FunctionCall,
-        step: Standing,
-        decision: ToolConfirmation | None = None,
-        *,
-        authorized: bool = False,
-    ) -> NextCall:
-        return self._call(call, _in_words(next_of_call(self._facts, node, step, call, decision, authorized=authorized)))
+        branch: str | None,
+        run: AgentRun,
+        turn: Turn,
+        what: RunCalls | AskForThem | RunAuthorized | RunConfirmed,
+    ) -> AgentStep:
+        if isinstance(what, AskForThem):
+            return _step(node, branch, "runs tools", "asks a person for what its calls need")
+        decisions = what.decisions if isinstance(what, RunConfirmed) else dict[str, ToolConfirmation]()
+        authorized = isinstance(what, RunAuthorized)
+        found = (
+            next_of_call(self._facts, node, turn.step, call, decisions.get(call.id or ""), authorized=authorized)
+            for call in what.calls
+        )
+        calls = tuple(self._call(call, _in_words(one)) for call, one in zip(what.calls, found, strict=True))
+        if any(call.next == "awaits an answer" for call in calls) and not any(call.next == "runs" for call in calls):
+            return _step(node, branch, "awaits answers", "waits for word on what became of a call", calls=calls)
+        words = "does what a person has decided about"
+        if isinstance(what, RunCalls):
+            words = "does what is left to do of its model's calls; then one event holds all of their responses"
+        nodes, children = self._plan.nodes, [child for child in run.children if not child.ended]
+        working = [one for one in children if one.node is not None or isinstance(nodes.get(one.agent), CustomNode)]
+        below = tuple(self.agent(nodes[one.agent], one.branch, one) for one in working)
+        return _step(node, branch, "runs tools", words, calls=calls, below=below)
+
+    def _gives_task(self, node: LlmNode, branch: str | None, run: AgentRun, call: types.FunctionCall) -> AgentStep:
+        agent, own = call.name or "", task_branch(branch, call.name or "", call.id or "")
+        task = next((child for child in run.children if child.branch == own), None)
+        below = self.agent(self._plan.nodes[agent], own, task)
+        return _step(node, branch, "enters", f"has given {agent} a task", below=(below,))
+
+    def _awaited(self, turn: Turn, what: WaitFor) -> Iterator[NextCall]:
+        """Yield the calls that a person answers, each itself, or a question about it."""
+        requests, calling = turn.step.requests, turn.step.calling
+        names = {request.id: needed_by(request, None) for request in credential_requests(requests)}
+        names |= {call.id: call.name or "" for call in (calling.get_function_calls() if calling is not None else ())}
+        about = credential_targets(requests, turn.step.responses)
+        about |= {request: (target,) for request, target in confirmation_targets(requests).items()}
+        for id in what.ids:
+            answered = "answered" if self._facts.is_answered(id) else "awaits an answer"
+            known = self._projection.calls.get(id)
+            for call_id in about.get(id) or (id,):
+                tool = names.get(call_id) or (known.pending.name if known is not None else "")
+                yield self._call(types.FunctionCall(id=call_id, name=tool), answered)
 
     def _call(self, call: types.FunctionCall, next: CallNext) -> NextCall:
         runs = self._projection.tool_runs.get(call.id or "")
@@ -358,25 +330,24 @@ def _in_words(what: NextOfCall) -> CallNext:
             assert_never(what)
 
 
-def _decision(answer: Mapping[str, Any]) -> ToolConfirmation | None:
-    try:
-        return parse_confirmation(answer)
-    except InvalidMessage:
-        return None
-
-
-def _requests(step: Standing) -> dict[str, str]:
-    """Return the questions that calls have asked, by the ids of these calls."""
-    credentials = credential_targets(step.requests, step.responses)
-    return {target: request for request, target in confirmation_targets(step.requests).items()} | {
-        target: request for request, targets in credentials.items() for target in targets
-    }
+def _ends(node: Node, branch: str | None, what: EndTurn | End | Listen | Fail) -> AgentStep:
+    match what:
+        case Listen():
+            return _step(node, branch, "awaits answers", "does a task, and waits for the user's next message")
+        case Fail():
+            return _step(node, branch, "fails", f"fails in {what.step}: {what.cause}")
+        case EndTurn():
+            return _step(node, branch, "ends", "ends with the response of its tools")
+        case End():
+            return _step(node, branch, "ends", "has given its last answer, and ends")
+        case _:
+            assert_never(what)
 
 
 def _step(
     node: Node,
     branch: str | None,
-    next: Literal["calls its model", "runs tools", "awaits answers", "hands over", "enters", "runs its code", "ends"],
+    next: AgentNext,
     words: str,
     *,
     calls: tuple[NextCall, ...] = (),

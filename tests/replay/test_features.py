@@ -10,8 +10,10 @@ from temporalio.client import WorkflowHistory
 from perdure.errors import HistoryDiffers
 from perdure.journal import packing
 from perdure.prove.replay import replay_history
+from perdure.recovery.salvage import length_outside, salvage
 from tests.replay.features import RECORDED, file_name, read_feature
 from tests.replay.record import HISTORIES
+from tests.views.told_steps import check_told
 
 FILES = sorted(HISTORIES.rglob("features/*.json.gz"))
 
@@ -31,6 +33,12 @@ async def replay(path: Path, *, other: tuple[str, str] = ("", "")) -> int:
     return len(document["workflows"])
 
 
+def is_session(history: WorkflowHistory) -> bool:
+    """Return whether a history is a session's; the other workflows have names of Perdure's."""
+    name = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+    return not name.startswith("perdure:")
+
+
 def test_every_feature_of_the_list_is_recorded() -> None:
     wanted = {file_name(test.removeprefix("test_")) for tests in RECORDED.values() for test in tests}
     assert wanted <= {path.name.removesuffix(".json.gz") for path in FILES}
@@ -40,6 +48,18 @@ def test_every_feature_of_the_list_is_recorded() -> None:
 async def test_a_feature_replays(path: Path) -> None:
     """Raises if the code would do anything else than what was recorded."""
     assert await replay(path) >= 1
+
+
+def test_what_explain_tells_is_what_the_recorded_sessions_did() -> None:
+    """Before each event of an agent it named that agent, on that branch, and what left such an event."""
+    checked = 0
+    for path in FILES:
+        for workflow in read_feature(path)["workflows"]:
+            history = WorkflowHistory.from_json(workflow["workflow_id"], workflow["history"])
+            # Of a run that goes on with another one, the journal may begin elsewhere.
+            if is_session(history) and not length_outside(history.events):
+                checked += check_told(salvage(history.events))
+    assert checked > 1000
 
 
 @pytest.mark.nondeterminism

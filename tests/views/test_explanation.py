@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from google.genai import types
 
@@ -22,13 +20,10 @@ from perdure.journal.entries import (
     ToolStarted,
 )
 from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions
-from perdure.journal.fold import apply_entry, fold_journal
-from perdure.journal.projection import Projection
-from perdure.journal.questions import is_confirmation_request
+from perdure.journal.fold import fold_journal
 from perdure.messages.keys import SessionKey
-from perdure.plan.nodes import LlmNode, LoopNode, ParallelNode, Plan, SequentialNode, ToolOptions, ToolPlan
+from perdure.plan.nodes import LlmNode, Plan, ToolOptions, ToolPlan
 from perdure.views.explanation import SessionExplanation, explain_session
-from perdure.views.next_steps import AgentStep, look_ahead
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios
 from tests.conformance.scenario import Scenario
@@ -47,56 +42,17 @@ from tests.journal.sample_entries import (
     settled,
     started,
 )
+from tests.views.told_steps import check_told
 
 SCENARIOS = [scenario for scenario in all_scenarios() if record(scenario).plan.resumable]
 KEY = SessionKey("shop", "ann", "s-1")
-
-
-def walk(step: AgentStep) -> Iterator[AgentStep]:
-    yield step
-    for below in step.below:
-        yield from walk(below)
-
-
-def what_logs(event: Event) -> str:
-    """Return what an LLM agent did that left an event."""
-    if event.actions.end_of_agent:
-        return "ends"
-    if event.get_function_responses() or is_confirmation_request(event):
-        return "runs tools"
-    return "calls its model"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_the_step_that_is_told_is_the_step_that_comes(scenario: Scenario) -> None:
     """Before each event of an agent the outlook names that agent, on that branch, and what leaves such an event."""
     recorded = record(scenario)
-    projection = Projection()
-    checked = 0
-    for entry in recorded.entries:
-        if isinstance(entry, EventLogged):
-            event = entry.event
-            root = look_ahead(projection, recorded.plan, projection.invocations[event.invocation_id])
-            assert root is not None
-            found = [step for step in walk(root) if (step.agent, step.branch) == (event.author, event.branch)]
-            node = recorded.plan.nodes[event.author]
-            if not found:
-                # A custom agent decides.
-                assert any(step.next == "runs its code" for step in walk(root)), event
-            elif isinstance(node, (SequentialNode, LoopNode, ParallelNode)):
-                state = event.actions.agent_state
-                assert {step.next for step in found} == {"ends" if state is None else "enters"}, (event, found)
-                if state:
-                    (below,) = (step.below[0] for step in found)
-                    # One that has nothing to do logs nothing.
-                    assert below.agent == state["current_sub_agent"] or below.next == "ends", (event, found)
-            elif isinstance(node, LlmNode):
-                wanted = what_logs(event)
-                told = {step.next for step in found}
-                over = any(step.next == "hands over" and step.below[0].next == "ends" for step in found)
-                assert wanted in told or (wanted == "ends" and over), (event, told)
-                checked += 1
-        apply_entry(projection, entry)
+    checked = check_told(recorded.entries, recorded.plan)
     # A scenario of composites alone has no step of a model.
     assert checked or not any(isinstance(node, LlmNode) for node in recorded.plan.nodes.values())
 

@@ -17,10 +17,11 @@ from perdure.journal.entries import FailureCaught, RunBegan
 from perdure.journal.events import USER, Event
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.runs import AgentRun, upwards
-from perdure.journal.tasks import awaits_reply, find_end, task_branch
+from perdure.journal.tasks import find_end, task_branch
 from perdure.journal.tool_output import AgentAsked, ToolOutput
 from perdure.messages.session import ToolInput
 from perdure.plan.nodes import CustomNode, LlmNode, ToolPlan
+from perdure.rules.llm_turns import has_spoken
 from perdure.workflows.agents.callbacks import after_agent, before_agent
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_runs import run_tool
@@ -44,11 +45,6 @@ def _within_node(scope: Scope, run: AgentRun) -> bool:
     return any(isinstance(node := nodes[up.agent], CustomNode) and node.graph is not None for up in upwards(run))
 
 
-def has_spoken(scope: Scope, run: AgentRun) -> bool:
-    """Return whether an agent that does a task has said something, and the user nothing since."""
-    return awaits_reply(scope.projection.own_events, _scope(run) or "", run.agent)
-
-
 async def listen(scope: Scope, node: LlmNode, run: AgentRun) -> None:
     """End a turn of an agent that does a task, and wait until the user says something.
 
@@ -59,7 +55,7 @@ async def listen(scope: Scope, node: LlmNode, run: AgentRun) -> None:
     last = next((one for one in reversed(scope.projection.own_events) if one.author == node.name), None)
     if scope.plan.shows_checkpoints and last is not None and not last.actions.end_of_agent:
         scope.end(node, run)
-    with scope.waits.until(lambda: not has_spoken(scope, run)) as replied:
+    with scope.waits.until(lambda: not has_spoken(scope.facts, run)) as replied:
         await workflow.wait_condition(replied)
     scope.progress.check_stopped()
 

@@ -97,7 +97,7 @@ class Scope:
     @property
     def facts(self) -> Facts:
         """What the rules of the next step go by."""
-        return Facts(self.plan, self.projection, self.invocation)
+        return Facts(self.plan, self.projection, self.invocation, interrupted=self.interrupted)
 
     def within(self, call_id: str, plan: Plan) -> Scope:
         """Return the scope of the agent that a tool runs."""

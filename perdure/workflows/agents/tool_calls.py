@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import assert_never
 
 from google.genai import types
 
-from perdure.errors import EffectFailed, InvalidMessage
-from perdure.journal.credentials import credential_requests, credential_targets, is_credential_request
+from perdure.errors import EffectFailed
+from perdure.journal.credentials import is_credential_request
 from perdure.journal.entries import ToolOutput
-from perdure.journal.events import REQUEST_CONFIRMATION, Event, EventActions, ToolConfirmation
-from perdure.journal.questions import confirmation_targets, is_confirmation_request, parse_confirmation
+from perdure.journal.events import Event, EventActions, ToolConfirmation
+from perdure.journal.questions import is_confirmation_request
 from perdure.journal.runs import AgentRun, Standing
 from perdure.plan.nodes import LlmNode
-from perdure.rules.next_call import given_tasks
+from perdure.rules.llm_turns import Turn, answers_first
+from perdure.rules.next_step import AskForThem, GiveTasks, Respond, RunAuthorized, RunCalls, RunConfirmed
 from perdure.rules.tool_responses import (
     confirmation_request,
     credential_request,
@@ -34,25 +34,42 @@ from perdure.workflows.agents.scope import Scope
 class ToolCalls:
     """The tool calls of one agent run."""
 
-    def __init__(self, scope: Scope, node: LlmNode, run: AgentRun) -> None:
+    def __init__(self, scope: Scope, node: LlmNode, run: AgentRun, turn: Turn) -> None:
         self._scope = scope
         self._node = node
         self._agent_run = run
+        self._turn = turn
         self._runs = CallRuns(scope, node, run)
-        self.ends_agent = False
-        """The agent's code, in a tool, ended its run."""
-        self.ends_turn = False
-        """What stands behind the responses is the agent's answer."""
 
-    async def run(self, calling: Event, step: Standing) -> None:
-        """Run every call that has not run yet, then log the response event, after what a person is asked for them.
+    async def respond(self, what: Respond, calling: Event, step: Standing) -> None:
+        """Do what the calls of an answer bring about next.
+
+        Raises:
+            EffectFailed: ADK's code, a tool or a sub-agent failed.
+        """
+        match what:
+            case RunCalls():
+                await self._run(what.calls, calling, step)
+            case AskForThem():
+                await self._ask_for_them(calling, step)
+            case GiveTasks():
+                await self._run_tasks(what.calls, step)
+            case RunAuthorized():
+                # What these ask for now is not asked, as in ADK: their model sees what they say.
+                await authorize(self._scope, self._agent_run, what.requests)
+                self._runs.authorized |= {call.id or "" for call in what.calls}
+                await self._run_again(what.calls, {}, step)
+            case RunConfirmed():
+                await self._run_again(what.calls, what.decisions, step)
+            case _:
+                assert_never(what)
+
+    async def _run(self, calls: Sequence[types.FunctionCall], calling: Event, step: Standing) -> None:
+        """Run calls, then log the response event, after what a person is asked for them.
 
         Raises:
             EffectFailed: A tool failed; what the others returned is kept, and none of them runs again.
         """
-        calls = self._left(calling, step)
-        if not calls:
-            return
         long_running = calling.long_running_tool_ids or frozenset[str]()
         try:
             outputs = await self._runs.outputs(calls, {}, step)
@@ -66,7 +83,7 @@ class ToolCalls:
             request = confirmation_request(calls, outputs, ids, role=self._asking_role)
         response = self._merged(calls, outputs, long_running)
         await self._ask_for_credentials(calls, response, step)
-        first = response if request is not None and self.answers_first(response) else None
+        first = response if request is not None and answers_first(self._scope.facts, response) else None
         if first is not None:
             actions = first.actions.model_copy(update={"skip_summarization": None})
             step.responses.append(await self._log(first.model_copy(update={"actions": actions})))
@@ -87,33 +104,16 @@ class ToolCalls:
             return response
         return with_latest_writes(response, [outputs[id] for id in self._runs.returned if id in outputs])
 
-    def has_responded(self, calling: Event, step: Standing) -> bool:
-        """Return whether what the calls respond is logged, apart from tasks, whose results stand by themselves."""
-        eager, left = self._eager(calling), self._left(calling, step)
-        long_running = calling.long_running_tool_ids or frozenset[str]()
-        return len(left) < len(eager) and all(call.id in long_running for call in left)
-
-    def _left(self, calling: Event, step: Standing) -> list[types.FunctionCall]:
-        """Return the calls without a response."""
-        told = {one.id for event in step.responses for one in event.get_function_responses()}
-        return [call for call in self._eager(calling) if call.id not in told]
-
-    def _eager(self, calling: Event) -> list[types.FunctionCall]:
-        tasks = given_tasks(self._node, calling)
-        return [call for call in calling.get_function_calls() if call not in tasks]
-
-    async def run_tasks(self, calling: Event, step: Standing) -> None:
-        """Have sub-agents do the tasks that the calls give them, one after the other, and log what comes of each.
+    async def _run_tasks(self, calls: Sequence[types.FunctionCall], step: Standing) -> None:
+        """Have sub-agents do the tasks that calls give them, one after the other, and log what comes of each.
 
         Raises:
             EffectFailed: One failed.
         """
-        told = {one.id for event in step.responses for one in event.get_function_responses()}
-        for call in given_tasks(self._node, calling):
-            if call.id not in told:
-                result = await run_task(self._scope, self._agent_run, call)
-                result = await shown_to_plugins(self._scope, self._agent_run, result)
-                step.responses.append(await self._scope.log_event(result, self._agent_run))
+        for call in calls:
+            result = await run_task(self._scope, self._agent_run, call)
+            result = await shown_to_plugins(self._scope, self._agent_run, result)
+            step.responses.append(await self._scope.log_event(result, self._agent_run))
 
     async def _ask_for_credentials(
         self, calls: Sequence[types.FunctionCall], response: Event | None, step: Standing
@@ -132,13 +132,6 @@ class ToolCalls:
         adk = self._scope.plan.adk
         return "model" if adk is not None and adk.major >= 2 else "user"
 
-    def answers_first(self, response: Event | None) -> bool:
-        """Return whether responses stand in front of the confirmations that other calls ask for, as in ADK 2."""
-        if response is None or self._asking_role != "model":
-            return False
-        asked = response.actions.requested_tool_confirmations
-        return any(one.id not in asked for one in response.get_function_responses())
-
     async def _log_finished(self, calls: Sequence[types.FunctionCall], step: Standing) -> None:
         """Log what calls responded that had ended when another one failed, where google.adk does."""
         adk, kept = self._scope.plan.adk, self._scope.invocation.kept
@@ -156,12 +149,12 @@ class ToolCalls:
         for output in outputs.values():
             if output.state:
                 self._scope.keep_state(output.state)
-            self.ends_agent |= output.ends_agent
+            self._turn.ends_agent |= output.ends_agent
             for event in output.after:
-                self.ends_turn = True
+                self._turn.ends_turn = True
                 await self._log(event, shown=True)
 
-    async def ask_to_confirm(self, calling: Event, step: Standing) -> None:
+    async def _ask_for_them(self, calling: Event, step: Standing) -> None:
         """Ask what the responses tell of, where the questions are missing: a log was cut there."""
         (told,) = step.responses
         await self._ask_for_credentials(calling.get_function_calls(), told, step)
@@ -172,56 +165,6 @@ class ToolCalls:
         request = confirmation_request(calls, outputs, self._scope.log.call_ids("confirm", calls[0].id))
         if request is not None:
             step.requests.append(await self._log(request))
-
-    def to_authorize(self, step: Standing) -> bool:
-        """Return whether credentials were asked for whose calls have not run again yet."""
-        wanted = {
-            call_id for targets in credential_targets(step.requests, step.responses).values() for call_id in targets
-        }
-        return bool(wanted - _ran_again(step))
-
-    async def run_authorized(self, calling: Event, step: Standing) -> None:
-        """Have the credentials taken up that a person gave, run their calls again, and log one response event.
-
-        What these ask for now is not asked, as in ADK: their model sees what they say.
-
-        Raises:
-            EffectFailed: ADK's code, or a tool, failed.
-        """
-        asked = [request.id or "" for request in credential_requests(step.requests)]
-        given = [id for id in asked if self._answer(id) is not None]
-        await authorize(self._scope, self._agent_run, given)
-        targets = credential_targets(step.requests, self._told(calling, step))
-        wanted = {call_id for request_id in given for call_id in targets[request_id]} - _ran_again(step)
-        self._runs.authorized |= wanted
-        await self._run_again([call for call in calling.get_function_calls() if call.id in wanted], {}, step)
-
-    def _told(self, calling: Event, step: Standing) -> list[Event]:
-        """Return the responses that say what the calls need; of an earlier invocation, they are in the log only."""
-        ids = {call.id for call in calling.get_function_calls()}
-        return step.responses or [
-            event
-            for event in self._scope.projection.events
-            if ids & event.actions.requested_auth_configs.keys() and event.author == calling.author
-        ]
-
-    def to_confirm(self, step: Standing) -> bool:
-        """Return whether confirmations were asked for whose tools have not run yet."""
-        targets = set(confirmation_targets(step.requests).values())
-        return bool(targets - _ran_again(step))
-
-    async def run_confirmed(self, calling: Event, step: Standing) -> None:
-        """Run the calls that a person approved, and log one response event for those and the rejected ones.
-
-        Raises:
-            EffectFailed: A tool failed.
-        """
-        decisions: dict[str, ToolConfirmation] = {}
-        for request_id, call_id in confirmation_targets(step.requests).items():
-            answer = self._answer(request_id)
-            if answer is not None:
-                decisions[call_id] = self._decision(request_id, answer)
-        await self._run_again([call for call in calling.get_function_calls() if call.id in decisions], decisions, step)
 
     async def _run_again(
         self, calls: Sequence[types.FunctionCall], decisions: Mapping[str, ToolConfirmation], step: Standing
@@ -235,21 +178,6 @@ class ToolCalls:
             step.responses.append(await self._log(response))
         await self._log_behind(outputs)
 
-    def _answer(self, request_id: str) -> Mapping[str, Any] | None:
-        """Return the answer that counts now: where nothing pauses, only what this turn's message answers."""
-        if self._scope.plan.resumable:
-            return self._scope.projection.answer_to(request_id)
-        answers = self._scope.invocation.message.get_function_responses()
-        return next((one.response or {} for one in answers if one.id == request_id), None)
-
-    def _decision(self, request_id: str, answer: Mapping[str, Any]) -> ToolConfirmation:
-        try:
-            return parse_confirmation(answer)
-        except InvalidMessage as error:
-            # An answer that stood in an imported log has been taken as it was.
-            cause = f"the imported answer to {request_id!r} says nothing: {error}"
-            raise EffectFailed(self._node.name, REQUEST_CONFIRMATION, cause) from error
-
     async def _log(self, event: Event, *, shown: bool = False) -> Event:
         event = event.model_copy(update={"author": self._node.name, "branch": self._agent_run.branch})
         if not shown:
@@ -257,9 +185,3 @@ class ToolCalls:
         for response in event.get_function_responses():
             self._scope.progress.logged(response.id or "")
         return await self._scope.log_event(event, self._agent_run)
-
-
-def _ran_again(step: Standing) -> set[str]:
-    """Return the calls that ran again after an answer, by id."""
-    told = Counter(one.id or "" for event in step.responses for one in event.get_function_responses())
-    return {call_id for call_id, times in told.items() if times > 1}
