@@ -17,7 +17,7 @@ from temporalio.client import Client
 from tests.conformance.adk_build import AdkScenarioApp
 from tests.conformance.build import ScenarioError
 from tests.conformance.logs import all_scenarios
-from tests.conformance.runner import Outcome, compare, play
+from tests.conformance.runner import TOLD_WRONG, Outcome, compare, play
 from tests.conformance.scenario import Scenario
 
 pytestmark = pytest.mark.server
@@ -138,6 +138,7 @@ async def verdicts(request: pytest.FixtureRequest, client: Client) -> AsyncGener
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_scenario(name: str, verdicts: Verdicts) -> None:
     lines = await verdicts[name]
+    assert not any(line.startswith(TOLD_WRONG) for line in lines), "\n".join(lines)
     if name in DIFFERENT:
         assert lines, f"{name} no longer differs: {DIFFERENT[name]}"
     else:

@@ -17,13 +17,16 @@ from temporalio.worker import Worker
 from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import DefinitionWarning, InvocationFailed, RequestRefused
+from perdure.journal.entries import Entry
 from perdure.journal.events import USER, Event, user_content
-from perdure.messages.session import Trial
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import JOURNAL, JournalPage, PageInput, Trial
 from perdure.prove.scenario import Answer, Turn
 from perdure.worker import create_workers
 from tests.conformance.build import ScenarioApp, ScenarioError, ScenarioParts
 from tests.conformance.normal_form import FAILED, Item, call_ids, diff, normalize_log
 from tests.conformance.scenario import Scenario
+from tests.views.told_steps import check_told
 
 Mode = Literal["live", "re-enter"]
 """`re-enter` drops an invocation's coroutines at every pause."""
@@ -34,6 +37,8 @@ Build = Callable[[Scenario, str], AnyScenarioApp]
 
 TIMEOUT = 60.0
 """Seconds that a scenario may take. One that hangs has failed."""
+
+TOLD_WRONG = "explain told of another step than came"
 
 _numbers = count(1)
 
@@ -79,7 +84,7 @@ async def play(
     # Names of apps are those of task queues, which scenarios that run at the same time must not share.
     built = build(scenario, f"{scenario.app.name}_{next(_numbers)}")
     worker = _worker(built, client, cached=cached)
-    session = _Session(built, Runner(built.app.name, client, trial=Trial(reenter=mode == "re-enter")))
+    session = _Session(built, client, Runner(built.app.name, client, trial=Trial(reenter=mode == "re-enter")))
     try:
         async with worker, asyncio.timeout(TIMEOUT):
             await session.play(scenario)
@@ -107,7 +112,8 @@ def _worker(built: AnyScenarioApp, client: Client, *, cached: bool) -> Worker:
 class _Session:
     """The user of a scenario, and what that user sees."""
 
-    def __init__(self, built: AnyScenarioApp, runner: Runner) -> None:
+    def __init__(self, built: AnyScenarioApp, client: Client, runner: Runner) -> None:
+        self._client = client
         self.outcome = Outcome()
         self._built = built
         self._runner = runner
@@ -125,6 +131,19 @@ class _Session:
             self.outcome.turns.append([event async for event in self._runner.events(**self._who, since=before)])
             self.outcome.failed.append(failed)
         self.outcome.state = (await self._runner.get_session(**self._who)).state
+        try:
+            check_told(await self._journal())
+        except AssertionError as wrong:
+            self.outcome.problems.append(f"{TOLD_WRONG}: {wrong}")
+
+    async def _journal(self) -> list[Entry]:
+        key = SessionKey(self._built.app.name, self._who["user_id"], self._who["session_id"])
+        handle, entries = self._client.get_workflow_handle(key.workflow_id), list[Entry]()
+        while True:
+            page = await handle.query(JOURNAL, PageInput(since=len(entries)), result_type=JournalPage)
+            entries += page.entries
+            if len(entries) >= page.total:
+                return entries
 
     async def _take(self, turn: Turn, number: int) -> None:
         log = [event for events in self.outcome.turns for event in events]

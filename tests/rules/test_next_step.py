@@ -123,6 +123,9 @@ SKIPS = behind_calls("ask", told=responding("c1", skip_summarization=True))
 OPEN = behind_calls("ask", long_running=["c1"], told=responding("c1"))
 TO_APPROVE = behind_calls("ask", told=responding("c1", requested_tool_confirmations=ASKED), asks=APPROVAL)
 TO_SIGN = behind_calls("ask", told=responding("c1", requested_auth_configs={"c1": {}}), asks=CREDENTIAL)
+BESIDE_TO_APPROVE = behind_calls(
+    "ask", "ask", told=responding("c1", "c2", requested_tool_confirmations=ASKED), asks=APPROVAL
+)
 NOTHING = WaitFor(())
 
 
@@ -158,6 +161,8 @@ NOTHING = WaitFor(())
         (then(TO_APPROVE, RunConfirmed((), {})), AskModel()),
         (then(TO_APPROVE, resumable=False), AskModel()),
         (then(TO_APPROVE, resumable=False, adk=2), AskModel()),
+        (then(BESIDE_TO_APPROVE, resumable=False, adk=2), EndTurn()),
+        (then(BESIDE_TO_APPROVE, resumable=False, adk=1), AskModel()),
         (then(TO_SIGN), WaitFor(("q1",))),
         (
             then(TO_SIGN, WaitFor(("q1",)), replied(REQUEST_CREDENTIAL, {"a": 1})),

@@ -9,6 +9,7 @@ from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.journal.questions import is_confirmation_request, is_doubt_request
+from perdure.journal.runs import is_failure
 from perdure.plan.nodes import LlmNode, LoopNode, ParallelNode, Plan, SequentialNode
 from perdure.views.next_steps import AgentStep, look_ahead
 
@@ -35,8 +36,8 @@ def check_told(entries: Iterable[Entry], plan: Plan | None = None) -> int:
         if isinstance(entry, EventLogged) and entry.event.author != USER:
             invocation = projection.invocations.get(entry.event.invocation_id)
             known = plan or (projection.plan_of(invocation) if invocation is not None else None)
-            # Of an imported log nothing was run here.
-            if invocation is not None and known is not None:
+            # Of an imported log nothing was run here, and that a step failed is no step.
+            if invocation is not None and known is not None and not is_failure(entry.event):
                 root = look_ahead(projection, known, invocation)
                 assert root is not None
                 checked += _check(entry.event, known, list(walk(root)))
