@@ -82,6 +82,9 @@ def has_spoken(facts: Facts, run: AgentRun) -> bool:
 
 def _is_answered_since(facts: Facts, run: AgentRun, long_running: Sequence[str]) -> bool:
     """Return whether a long-running call was answered after all that the agent has said."""
+    if not long_running:
+        # As where a task's agent has ended its turn, which leaves nothing of it.
+        return False
     for event in reversed([*facts.projection.events, *(facts.invocation.answers if facts.looks_ahead else ())]):
         if event.id == run.own[-1].id:
             return False
