@@ -168,7 +168,8 @@ class _Reader:
                 behind = self._extend([*behind, (part.offset, part.unpacked())])
                 self._told = max(self._told, task_of(event))
             self._lengths[event.event_id] = len(self.projection.entries)
-        if behind:
+        # What a run has cut for a step that it leaves to the next run, that one's input has.
+        if behind and not self._history[-1].HasField("workflow_execution_continued_as_new_event_attributes"):
             raise LogError(
                 f"the history leaves out entries {len(self.projection.entries)} to {behind[0][0]} of the journal"
             )
