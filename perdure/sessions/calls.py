@@ -6,11 +6,13 @@ import asyncio
 import time
 import uuid
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
@@ -71,6 +73,8 @@ _STUCK_AFTER = 2.0
 """Seconds from then to the first look at why there is no answer."""
 _LAST_STUCK_AFTER = 15.0
 """The longest pause between two such looks: each is work for a server that may only be busy."""
+_ANSWERS_WITHIN = timedelta(seconds=2)
+"""A server that does not is away."""
 
 _MAX_HISTORY_BYTES = 20_000_000
 """A run with more gets no signal, which it could not refuse: Temporal ends it at 50 MB, and many may come at once."""
@@ -229,6 +233,14 @@ class SessionCalls:
         except RPCError:
             return True
 
+    async def _answers(self) -> bool:
+        """Return whether the server itself answers, whatever its workers do."""
+        try:
+            await self._client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_ANSWERS_WITHIN)
+        except RPCError:
+            return False
+        return True
+
     async def query(self, key: SessionKey, name: str, *args: Any, result_type: type[_R], closed: bool) -> _R:
         """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
         handle = self._handle(key)
@@ -299,7 +311,11 @@ class SessionCalls:
             SessionStuck: The session does not go on.
         """
         if isinstance(error, TimeoutError):
-            self._outage.lasts(asked)
+            if await self._answers():
+                # Only the session's worker has been slow: behind an outage, all have much to do.
+                self._outage.is_over()
+            else:
+                self._outage.lasts(asked)
             return
         stuck = await self._stuck(key.workflow_id, error)
         if stuck is not None:
