@@ -35,18 +35,18 @@ $(STAMP): pyproject.toml $(LOCK) Makefile | $(UV)
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
-# The tests. Three processes share them, by files, each with Temporal servers of its own, since they wait as much as they
+# The tests, but for some long ones. Three processes share them, by files, each with Temporal servers of its own, since they wait as much as they
 # compute; WORKERS=0 is one.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST)
 
-# More cases of what those show, each of which takes long: tests/long_tests.py has the list.
-test-long: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist load -m long $(PYTEST)
-
 # The same with the branch coverage of perdure/; the least that passes stands in pyproject.toml.
 coverage: PYTEST = --cov --cov-report=term
 coverage: test
+
+# More cases of what `make test` shows, and most benchmarks: tests/long_tests.py has the list.
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist load -m long $(PYTEST)
 
 # The site, and every block of every page, run as it is printed (`make test` does the latter, too).
 docs: site

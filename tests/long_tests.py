@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves to `make test-long`: more cases of what other tests in their files show already."""
+"""Which tests `make test` leaves to `make test-long`: more cases of what others show already, and most benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make test` leaves out is there, and little of its file."""
+"""What `make test` leaves out is there, and others of its folder are not left out."""
 
 from __future__ import annotations
 

@@ -120,6 +120,11 @@ def upwards(run: AgentRun | None) -> Iterator[AgentRun]:
         run = run.parent
 
 
+def place_of(run: AgentRun) -> NodeRun | None:
+    """Return where in a graph an agent runs, or with which task: its own node, or the nearest above."""
+    return next((up.node for up in upwards(run) if up.node is not None), None)
+
+
 @dataclass
 class Standing:
     """An LLM agent's standing: before a model call, or behind one whose calls are not done with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from perdure.journal.credentials import (
     asking_call,
@@ -14,7 +15,7 @@ from perdure.journal.credentials import (
 )
 from perdure.journal.events import USER, Event
 from perdure.journal.questions import confirmation_targets, is_confirmation_request
-from perdure.journal.runs import AgentRun, Standing, last_step, upwards
+from perdure.journal.runs import AgentRun, Standing, last_step, place_of
 from perdure.journal.tasks import awaits_reply, is_reply
 from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode
@@ -75,8 +76,9 @@ def find_turn(facts: Facts, node: LlmNode, run: AgentRun) -> Turn:
 
 def has_spoken(facts: Facts, run: AgentRun) -> bool:
     """Return whether an agent that does a task has said something, and the user nothing since."""
-    scope = next((up.node.scope for up in upwards(run) if up.node is not None), None) or ""
+    place = place_of(run)
     arrived = facts.looks_ahead and any(is_reply(event) for event in facts.invocation.answers)
+    scope = (place.scope if place is not None else None) or ""
     return not arrived and awaits_reply(facts.projection.own_events, scope, run.agent)
 
 
@@ -85,7 +87,8 @@ def _is_answered_since(facts: Facts, run: AgentRun, long_running: Sequence[str])
     if not long_running:
         # As where a task's agent has ended its turn, which leaves nothing of it.
         return False
-    for event in reversed([*facts.projection.events, *(facts.invocation.answers if facts.looks_ahead else ())]):
+    accepted = facts.invocation.answers if facts.looks_ahead else ()
+    for event in chain(reversed(accepted), reversed(facts.projection.events)):
         if event.id == run.own[-1].id:
             return False
         answered = {response.id for response in event.get_function_responses()}

@@ -17,16 +17,16 @@ from temporalio.worker import Worker
 from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.errors import DefinitionWarning, InvocationFailed, RequestRefused
-from perdure.journal.entries import Entry
 from perdure.journal.events import USER, Event, user_content
 from perdure.messages.keys import SessionKey
-from perdure.messages.session import JOURNAL, JournalPage, PageInput, Trial
+from perdure.messages.session import Trial
 from perdure.prove.scenario import Answer, Turn
 from perdure.worker import create_workers
 from tests.conformance.build import ScenarioApp, ScenarioError, ScenarioParts
 from tests.conformance.normal_form import FAILED, Item, call_ids, diff, normalize_log
 from tests.conformance.scenario import Scenario
 from tests.views.told_steps import check_told
+from tests.workflows.support import read_entries
 
 Mode = Literal["live", "re-enter"]
 """`re-enter` drops an invocation's coroutines at every pause."""
@@ -132,18 +132,10 @@ class _Session:
             self.outcome.failed.append(failed)
         self.outcome.state = (await self._runner.get_session(**self._who)).state
         try:
-            check_told(await self._journal())
+            key = SessionKey(self._built.app.name, self._who["user_id"], self._who["session_id"])
+            check_told(await read_entries(self._client.get_workflow_handle(key.workflow_id)))
         except AssertionError as wrong:
             self.outcome.problems.append(f"{TOLD_WRONG}: {wrong}")
-
-    async def _journal(self) -> list[Entry]:
-        key = SessionKey(self._built.app.name, self._who["user_id"], self._who["session_id"])
-        handle, entries = self._client.get_workflow_handle(key.workflow_id), list[Entry]()
-        while True:
-            page = await handle.query(JOURNAL, PageInput(since=len(entries)), result_type=JournalPage)
-            entries += page.entries
-            if len(entries) >= page.total:
-                return entries
 
     async def _take(self, turn: Turn, number: int) -> None:
         log = [event for events in self.outcome.turns for event in events]

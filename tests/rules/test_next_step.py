@@ -10,6 +10,7 @@ from google.genai import types
 
 from perdure.journal.entries import Entry, ToolKept, ToolOutput
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Event, EventActions, ToolConfirmation
+from perdure.journal.node_runs import NodeRun
 from perdure.journal.runs import AgentRun, Standing
 from perdure.plan.nodes import AdkRules, LlmNode, Plan, ToolPlan
 from perdure.rules.llm_turns import Turn, find_turn
@@ -274,3 +275,13 @@ def test_where_nothing_pauses_an_answer_runs_the_call_of_an_earlier_turn() -> No
     assert found == RunConfirmed((CALL,), {"c1": ToolConfirmation(confirmed=True)})
     turn.step.responses.append(responding("c1"))
     assert next_step(known, node_of(known), turn, found) == AskModel()
+
+
+def test_a_tasks_agent_that_has_ended_its_turn_listens() -> None:
+    """The end takes what it said out of its run: only the log tells that it waits."""
+    known = facts_of(adk=2, mode="task")
+    said = types.Content(role="model", parts=[types.Part(text="How many?")])
+    known.projection.events.append(Event(author="root", isolation_scope="t", content=said))
+    run = AgentRun("root", None, node=NodeRun(path="root@1", scope="t"), ended=True)
+    assert not run.own
+    assert next_step(known, node_of(known), find_turn(known, node_of(known), run)) == Listen()

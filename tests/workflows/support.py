@@ -21,11 +21,12 @@ from perdure.agents.custom import BaseAgent
 from perdure.agents.tools import FunctionTool
 from perdure.client import Runner
 from perdure.config import WorkerConfig
+from perdure.journal.entries import Entry
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import fold_journal
 from perdure.journal.projection import Projection
 from perdure.messages.keys import SessionKey
-from perdure.messages.session import InvocationView, JournalPage, PageInput, SessionView
+from perdure.messages.session import JOURNAL, InvocationView, JournalPage, PageInput, SessionView
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.recovery.slices import read_archive
@@ -328,12 +329,17 @@ class User:
 
     async def journal(self) -> Projection:
         """Return the projection, folded from the whole journal."""
-        entries: list[Any] = []
-        while True:
-            page = await self.workflow.query("journal", PageInput(since=len(entries)), result_type=JournalPage)
-            entries.extend(page.entries)
-            if len(entries) >= page.total:
-                return fold_journal(entries)
+        return fold_journal(await read_entries(self.workflow))
+
+
+async def read_entries(workflow: WorkflowHandle[Any, Any]) -> list[Entry]:
+    """Return a session's whole journal, also what readers of its events do not see."""
+    entries: list[Entry] = []
+    while True:
+        page = await workflow.query(JOURNAL, PageInput(since=len(entries)), result_type=JournalPage)
+        entries += page.entries
+        if len(entries) >= page.total:
+            return entries
 
 
 def short(event: Event) -> list[str]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _FOUND_BY_ITSELF = "127.0.0.1:7233"
 """The address of a server that other commands find without being told."""
 _SEEN_TO_END_WITHIN = 2.0
+"""Seconds."""
 _FIRST = ("port", "web", "reload", "address", "temporal_port", "ui_port", "data", "log_level")
 """What `dev --help` shows first."""
 

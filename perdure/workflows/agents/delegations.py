@@ -16,7 +16,7 @@ from perdure.errors import EffectFailed
 from perdure.journal.entries import FailureCaught, RunBegan
 from perdure.journal.events import USER, Event
 from perdure.journal.node_runs import NodeRun
-from perdure.journal.runs import AgentRun, upwards
+from perdure.journal.runs import AgentRun, place_of, upwards
 from perdure.journal.tasks import find_end, task_branch
 from perdure.journal.tool_output import AgentAsked, ToolOutput
 from perdure.messages.session import ToolInput
@@ -194,8 +194,10 @@ def _begin(scope: Scope, run: AgentRun, node: NodeRun, asked: AgentAsked | None 
 
 
 def _path(run: AgentRun) -> str:
-    return next((up.node.path for up in upwards(run) if up.node is not None), "")
+    place = place_of(run)
+    return place.path if place is not None else ""
 
 
 def _scope(run: AgentRun) -> str | None:
-    return next((up.node.scope for up in upwards(run) if up.node is not None), None)
+    place = place_of(run)
+    return place.scope if place is not None else None
