@@ -6,12 +6,14 @@ import asyncio
 import time
 import uuid
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 from temporalio.api.enums.v1 import PendingWorkflowTaskState
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -68,6 +70,8 @@ _STUCK_AFTER = 2.0
 """Seconds from then to the first look at why there is no answer."""
 _LAST_STUCK_AFTER = 15.0
 """The longest pause between two such looks: each is work for a server that may only be busy."""
+_ANSWERS_WITHIN = timedelta(seconds=2)
+"""A server that does not is away."""
 
 _TAKEN_WITHIN = 5.0
 """Seconds after which a step that no worker takes is told of: the server remembers for long who asked for work."""
@@ -224,6 +228,14 @@ class SessionCalls:
         except RPCError:
             return True
 
+    async def _answers(self) -> bool:
+        """Return whether the server itself answers, whatever its workers do."""
+        try:
+            await self._client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_ANSWERS_WITHIN)
+        except RPCError:
+            return False
+        return True
+
     async def halted(self, key: SessionKey) -> str | None:
         """Return why no worker takes a step of an open session, if it is so."""
         if not await is_served(self._client, self._app):
@@ -267,7 +279,7 @@ class SessionCalls:
                 async with asyncio.timeout(self._outage.patience):
                     found = await self._copies.read(key.workflow_id, closed=closed)
             except (RPCError, TimeoutError) as error:
-                self._check_passing(error, key, asked)
+                await self._check_passing(error, key, asked)
             else:
                 self._outage.is_over()
                 return found
@@ -279,7 +291,7 @@ class SessionCalls:
         is_refused = error.status == RPCStatusCode.FAILED_PRECONDITION
         return await why_stuck(self._client, workflow_id) if is_refused else None
 
-    def _check_passing(self, error: RPCError | TimeoutError, key: SessionKey, asked: float) -> None:
+    async def _check_passing(self, error: RPCError | TimeoutError, key: SessionKey, asked: float) -> None:
         """Raise what a look failed with, unless another one may succeed.
 
         Raises:
@@ -290,6 +302,10 @@ class SessionCalls:
                 raise missing(key) from error
             if error.status not in _PASSING and not _is_cut_off(error):
                 raise error
+        elif await self._answers():
+            # It is only slow: behind an outage, all have much to do.
+            self._outage.is_over()
+            return
         # Whoever follows a run follows it through a restart of the server.
         self._outage.lasts(asked)
 

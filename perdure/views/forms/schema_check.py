@@ -88,10 +88,13 @@ def _problems(value: Any, schema: Schema, root: Schema) -> Iterator[str]:
     expected: Any = schema.get("type")
     names = cast("list[Any]", expected) if isinstance(expected, list) else [expected]
     kinds = [_TYPES[name] for name in names if isinstance(name, str) and name in _TYPES]
-    if kinds and not any(holds(value) for holds, _ in kinds):
+    choices = choices_of(schema)
+    chosen = any(_same(value, choice) for choice in choices or ())
+    # Of what is listed the type is not asked: 2.0 is the choice 2, as pydantic takes it.
+    if kinds and not chosen and not any(holds(value) for holds, _ in kinds):
         yield f"Give {' or '.join(words for _, words in kinds)}."
         return
-    if (choices := choices_of(schema)) is not None and not any(_same(value, choice) for choice in choices):
+    if choices is not None and not chosen:
         yield "Choose one of the values."
     match value:
         case str():
@@ -115,6 +118,8 @@ def choices_of(schema: Schema) -> list[Any] | None:
 
 
 def _same(one: Any, other: Any) -> bool:
+    if is_number(one) and is_number(other):
+        return one == other
     # For Python 1 is True.
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 

@@ -6,7 +6,7 @@ import enum
 from typing import Annotated, Any, Literal, NotRequired
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -96,6 +96,8 @@ VALUES = st.recursive(
 @pytest.mark.parametrize("answer", TYPES, ids=str)
 @settings(max_examples=60, deadline=None)
 @given(value=VALUES)
+@example(2.0)
+@example(2.5)
 def test_what_is_let_pass_is_what_pydantic_takes(answer: Any, value: Any) -> None:
     """Pydantic as it takes JSON, and strictly: it would make numbers of texts, and a journal keeps what was sent."""
     taken = TypeAdapter[Any](answer)
