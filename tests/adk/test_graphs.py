@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any, cast
@@ -543,6 +544,25 @@ async def test_an_agent_that_a_node_holds_has_steps_of_its_own(client: Client, a
         entries = (await user.journal()).entries
     began = [entry.node.path for entry in entries if isinstance(entry, RunBegan) and entry.node is not None]
     assert began == ["held@1/twice@1/asked@1", "held@1/twice@1/asked@2"]
+
+
+async def test_functions_of_nodes_run_one_after_the_other(client: Client, app_name: str) -> None:
+    """Those that are no coroutines, in the order in which google.adk runs them: they may share what they change."""
+    done: list[str] = []
+
+    def split(node_input: str) -> list[str]:
+        return node_input.split()
+
+    @node(parallel_worker=True)
+    def work(node_input: str) -> str:
+        time.sleep(0.2 if node_input == "slow" else 0)
+        done.append(node_input)
+        return node_input
+
+    async with serving(client, app_of(app_name, Workflow(name="workers", edges=[("START", split, work)]))) as user:
+        await user.create()
+        assert (await user.run("slow quick quicker")).status == "finished"
+    assert done == ["slow", "quick", "quicker"]
 
 
 async def test_an_event_tells_of_a_silent_node_that_only_the_graph_reads(client: Client, app_name: str) -> None:

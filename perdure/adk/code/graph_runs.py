@@ -70,6 +70,8 @@ class GraphRun(AdkRun):
         super().__init__(at, code)
         self._contexts = contexts
         self._run_sync = run_sync
+        self._one_by_one = asyncio.Lock()
+        """Functions that are not async run in the order in which nodes begin, as on google.adk's loop."""
         self._agents: dict[_AskKey, _Asked] = {}
         """Agents that nodes wait for."""
         self._asks: Counter[str] = Counter()
@@ -226,7 +228,8 @@ class GraphRun(AdkRun):
                     yield event
 
     async def _in_thread(self, fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-        result = await self._run_sync(fn, kwargs)
+        async with self._one_by_one:
+            result = await self._run_sync(fn, kwargs)
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             # It was waited for all the same; but its node is given up, and nobody takes its events.
