@@ -96,6 +96,13 @@ async def test_recovery() -> None:
 
 
 @pytest.mark.timeout(300)
+async def test_reads() -> None:
+    """A session is read, and as soon as it is, with no worker, too."""
+    report = await run("bench.reads", "--events", "20", "--repeat", "1")
+    assert all(0 < report[way] < 20_000 for way in ("cold_all", "cold", "warm", "behind_a_turn", "no_worker"))
+
+
+@pytest.mark.timeout(300)
 async def test_workers() -> None:
     report = await run("bench.workers", "--workers", "2", "--sessions", "3", "--rounds", "2")
     assert set(report) == {"sticky_1_s", "sticky_2_s"}
