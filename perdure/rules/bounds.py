@@ -35,7 +35,8 @@ MAX_QUEUED = 100
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A text in JSON, or the rest of what is none; matched without going back, so in one pass."""
 _BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_NO_NUMBERS = (b"NaN", b"Infinity")
+_NO_NUMBERS = tuple(re.compile(word + rb"(?<![^\s\[,:-]" + word + rb")") for word in (b"NaN", b"Infinity"))
+"""What JSON has not, where it could be a value: not behind a letter. It may stand in a text all the same."""
 
 
 def excess(data: bytes, most: int) -> str | None:
@@ -61,7 +62,9 @@ def check_json(data: bytes) -> None:
     problem = excess(data, MAX_REQUEST_VALUES)
     if problem is not None:
         raise InvalidMessage(f"the request {problem}; send a text, or a reference to the data")
-    if any(word in data for word in _NO_NUMBERS) and any(word in _TEXT.sub(b"", data) for word in _NO_NUMBERS):
+    if any(word.search(data) for word in _NO_NUMBERS) and any(
+        word.search(_TEXT.sub(b"", data)) for word in _NO_NUMBERS
+    ):
         raise InvalidMessage("the request holds a number that JSON has not, NaN or an infinity; send it as a text")
     # Each part is an object, and each key has a colon behind it.
     if data.count(b"{") > MAX_PARTS or data.count(b":") > MAX_STATE_KEYS:

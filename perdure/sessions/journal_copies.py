@@ -6,6 +6,7 @@ A copy grows by what its history has gained. So a session that was read before c
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,6 +33,12 @@ _MAX_BYTES = 30_000_000
 _GAP_SECONDS = 10.0
 _GAP_PAUSE = 0.05
 """For how long, and how often, a history is read again that lacks a part: what carries it waits for room."""
+
+_SIGNAL_SECONDS = 2.0
+"""For how long a history is read again whose last signal no workflow task has taken in: who signals reads at once."""
+
+_SIGNAL_AGE = 10.0
+"""Seconds after which a signal is no news: no worker is there to take it in."""
 
 _LOADING_PAUSE = 0.2
 """Seconds between two looks at a session whose journal is sent part by part."""
@@ -74,6 +81,13 @@ class _Copy:
         self._behind: list[Part] = []
         """Parts behind a gap."""
         self._ended = False
+        self._signalled: float | None = None
+        """When the newest signal came, if no workflow task has taken it in."""
+
+    @property
+    def awaits_signal(self) -> bool:
+        """A signal has just come, and its workflow task has not."""
+        return self._signalled is not None and time.time() - self._signalled < _SIGNAL_AGE
 
     @property
     def length(self) -> int:
@@ -156,6 +170,10 @@ class _Copy:
             part = await self._reader.part(event)
             if part is not None:
                 parts.append(part)
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                self._signalled = event.event_time.ToNanoseconds() / 1e9
+            elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                self._signalled = None
             if event.event_type not in _TASK_OPENS:
                 # A task that is under way the server may take back.
                 self._last = event.event_id
@@ -211,7 +229,8 @@ class JournalCopies:
                 continue
             self._evict()
             is_open = described.close_time is None
-            if copy.complete and not (copy.gap and is_open and waited < _GAP_SECONDS):
+            lacks = (copy.gap and waited < _GAP_SECONDS) or (copy.awaits_signal and waited < _SIGNAL_SECONDS)
+            if copy.complete and not (lacks and is_open):
                 if copy.gap:
                     _logger.warning(
                         "the history lacks a part of the journal; what comes behind it is not shown",

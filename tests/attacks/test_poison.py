@@ -17,18 +17,7 @@ from perdure.messages.large_requests import SEND_AHEAD
 from perdure.messages.session import CALL_MODEL, RESPOND, SEND_MESSAGE
 from perdure.messages.shared_state import CHANGE_STATE
 from perdure.rules.bounds import MAX_PARTS, MAX_QUEUED, MAX_STATE_KEYS
-from tests.workflows.support import (
-    Gate,
-    GatedModel,
-    User,
-    agent,
-    calls,
-    eventually,
-    long_running,
-    make_app,
-    serving,
-    text,
-)
+from tests.workflows.support import Gate, GatedModel, User, agent, calls, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
 
@@ -96,12 +85,7 @@ async def test_a_raw_signal_that_is_too_much_is_dropped(client: Client, app_name
         await user.workflow.signal(SEND_AHEAD, args=[[[]] * 500_000, {}])  # pyright: ignore[reportUnknownMemberType] -- SDK
         assert [open_call.id for _, open_call in await user.runner.pending(**user.who)] == [call.id]
         await user.signal(answer)
-
-        async def is_finished() -> bool:
-            return (await user.invocation(call.invocation_id)).status == "finished"
-
-        # Of a signal nobody is told when it is taken.
-        await eventually(is_finished)
+        assert (await user.settled(call.invocation_id)).status == "finished"
         await check_unharmed(user)
 
 

@@ -145,6 +145,24 @@ async def test_whoever_sent_reads_it_back_at_once(client: Client, app_name: str)
 
 
 @pytest.mark.server
+async def test_who_signals_reads_what_came_of_it(client: Client, app_name: str) -> None:
+    """Of a signal nobody is told when it is taken; where no worker is up, a reader does not wait for one."""
+    app = make_app(app_name, agent("asker", [calls("ask"), text("thanks")] * 6, [long_running("ask")]))
+    async with serving(client, app) as user:
+        await user.create()
+        for _ in range(5):
+            invocation = await user.run("a")
+            [call] = (await user.pending()).values()
+            await user.signal({"id": call, "response": {"ok": 1}})
+            assert (await user.settled(invocation.id)).status == "finished"
+        await user.run("a")
+        [call] = (await user.pending()).values()
+    await user.signal({"id": call, "response": {"ok": 1}})
+    async with asyncio.timeout(10):
+        assert list(await user.pending()) == ["ask"]
+
+
+@pytest.mark.server
 async def test_a_closed_session_is_read_as_it_will_go_on(
     client: Client, counted: tuple[Client, Counter[str]], app_name: str
 ) -> None:

@@ -24,3 +24,28 @@ def test_a_slice_is_packed_where_that_saves_a_quarter(text: str, packed: bool) -
     assert (part.packed is not None) == packed
     assert part.unpacked() == (entry,)
     assert part.length == 1
+
+
+def test_a_page_is_on_its_way_from_the_moment_it_is_begun() -> None:
+    """Not only once its activity waits for room: the run may hand over in between."""
+    entries = tuple(EventLogged(event=Event(id=str(n), author="a", invocation_id="e-1")) for n in range(3))
+    journal, carrier = fold_journal(entries), Carrier(0)
+    assert carrier.take(journal) == [(0, 3)]
+    carrier.begin((0, 1))
+    carrier.leave(1, 3)
+    assert carrier.waits((0, 1))
+    assert carrier.take(journal, under_way=True) == [(1, 3), (0, 1)]
+    # Who took it writes it down, though its activity is given up.
+    carrier.end((0, 1))
+    assert carrier.take(journal, under_way=True) == []
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+def test_a_page_is_taken_back_unless_its_activity_was_scheduled(scheduled: bool) -> None:
+    journal, carrier = fold_journal((EventLogged(event=Event(id="1", author="a", invocation_id="e-1")),)), Carrier(0)
+    carrier.take(journal)
+    witness = carrier.begin((0, 1))
+    if scheduled:
+        witness.starting()
+    carrier.end((0, 1))
+    assert carrier.take(journal, under_way=True) == ([] if scheduled else [(0, 1)])

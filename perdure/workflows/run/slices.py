@@ -20,6 +20,7 @@ from perdure.journal.entries import (
     MessageAccepted,
     ResumeAccepted,
     StateChanged,
+    payload_size,
     take,
 )
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part
@@ -122,23 +123,26 @@ class Carrier:
     def under_way(self, part: JournalSlice | None) -> Generator[Witness]:
         """Count a slice as held by the history once its activity is scheduled, as the witness is told."""
         given = (part.offset, part.length) if part is not None else (0, 0)
-        with self.waiting(given) as witness:
-            yield witness
-
-    @contextmanager
-    def waiting(self, given: _Range) -> Generator[Witness]:
-        """Count a part of the journal as held by the history once its activity is scheduled."""
-        self._under_way.append(given)
         try:
-            yield _Scheduled(self._under_way, given)
+            yield self.begin(given)
         finally:
-            if given in self._under_way:
-                self._under_way.remove(given)
-                if given[0] < given[1]:
-                    self._unheld.append(given)
-                # What is behind all that was sent can be sent again.
-                while (last := next((part for part in self._unheld if part[1] == self._sent), None)) is not None:
-                    self._sent = last[0]
+            self.end(given)
+
+    def begin(self, given: _Range) -> Witness:
+        """Count a part of the journal as held by the history once the witness is told that an activity has it."""
+        self._under_way.append(given)
+        return _Scheduled(self._under_way, given)
+
+    def end(self, given: _Range) -> None:
+        """Take a part back whose activity was not scheduled in the end."""
+        if given not in self._under_way:
+            return
+        self._under_way.remove(given)
+        if given[0] < given[1]:
+            self._unheld.append(given)
+        # What is behind all that was sent can be sent again.
+        while (last := next((part for part in self._unheld if part[1] == self._sent), None)) is not None:
+            self._sent = last[0]
 
 
 class _Scheduled:
@@ -157,7 +161,10 @@ class _Scheduled:
 def memo_of(projection: Projection, start: int, end: int) -> JournalSlice | None:
     """Return a slice of the journal that may stand in a memo; `None` if it is too large, which is found out at once."""
     entries = tuple(take(projection.entries[:end], start, _INLINE_ENTRIES_BYTES))
-    part = slice_of(entries, start) if start + len(entries) == end else None
+    # To pack a large entry only to see that it is too large takes a workflow long.
+    if start + len(entries) < end or payload_size(entries[0]) > _INLINE_ENTRIES_BYTES:
+        return None
+    part = slice_of(entries, start)
     return None if part is None or len(part.model_dump_json(exclude_none=True)) > _MEMO_BYTES else part
 
 
@@ -177,7 +184,6 @@ class Keeper:
         self._activities = activities
         self._pages: set[asyncio.Task[None]] = set()
         self._newest_page: _Range = (0, 0)
-        self._begins_page = False
         self._told = 0
         """The end of what readers know to wait for."""
 
@@ -199,7 +205,7 @@ class Keeper:
     @property
     def _is_paging(self) -> bool:
         """A page waits for room: the next one is not even packed, which takes a workflow long."""
-        return self._begins_page or self._carrier.waits(self._newest_page)
+        return self._carrier.waits(self._newest_page)
 
     def _write(self) -> None:
         """Write it into a memo, and take that back at once: history keeps both, and the server nothing else."""
@@ -222,16 +228,18 @@ class Keeper:
     def _begin_page(self, start: int, end: int) -> int:
         """Give the first page of a part to an activity; returns where the rest begins."""
         self._newest_page, page = page_of(self._log.projection, start, end)
-        self._begins_page = True
-        task = asyncio.create_task(self._keep_page(self._newest_page, page))
+        # At once: a run that ends before the task begins would leave the page to nobody.
+        witness = self._carrier.begin(self._newest_page)
+        task = asyncio.create_task(self._keep_page(self._newest_page, page, witness))
         self._pages.add(task)
         task.add_done_callback(self._pages.discard)
         return self._newest_page[1]
 
-    async def _keep_page(self, given: _Range, page: JournalPage) -> None:
-        with self._carrier.waiting(given) as witness:
-            self._begins_page = False
+    async def _keep_page(self, given: _Range, page: JournalPage, witness: Witness) -> None:
+        try:
             await self._activities.keep_journal(page, witness)
+        finally:
+            self._carrier.end(given)
 
     async def hand_over(self) -> None:
         """Write down all that the history lacks, in pages, for the run that will read it there."""
