@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.errors import LogError, SessionUnreadable
+from perdure.errors import LogError, PerdureError, SessionUnreadable
 from perdure.journal.entries import payload_size
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
@@ -218,7 +218,7 @@ class JournalCopies:
         Raises:
             RPCError: There is no such session, or the server is away.
             LogError: The history is malformed.
-            SessionUnreadable: Its run was closed before it had its whole journal.
+            SessionUnreadable: Its run was closed before it had its whole journal, or what it holds is no journal.
         """
         handle = self._client.get_workflow_handle(workflow_id)
         waited = 0.0
@@ -262,10 +262,15 @@ class JournalCopies:
                 await copy.read(described.history_length)
                 if closed and described.status in _CLOSED and copy.complete:
                     await copy.end()
-            except BaseException:
+            except BaseException as error:
                 # Where it stands is not known.
                 del self._copies[described.id]
-                raise
+                if isinstance(error, (PerdureError, RPCError, TimeoutError)) or not isinstance(error, Exception):
+                    raise
+                # Of a history from elsewhere, or of another version: who reads many sessions reads the others.
+                raise SessionUnreadable(
+                    f"the history of workflow {described.id!r} cannot be read: {type(error).__name__}: {error}"
+                ) from error
         return True
 
     def _evict(self) -> None:

@@ -10,7 +10,11 @@ import pytest
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
-from perdure.journal.entries import Entry, SessionCreated
+from perdure.errors import SessionUnreadable
+from perdure.journal.entries import AnswerLogged, CallExpired, Entry, SessionCreated
+from perdure.journal.packing import pack
+from perdure.messages.keys import SessionKey
+from perdure.messages.session import SessionInput
 from perdure.recovery.slices import append_parts
 from perdure.sessions.journal_copies import JournalCopies
 from perdure.sessions.pending import Wanted, find_waiting
@@ -188,3 +192,14 @@ async def test_a_closed_session_is_read_as_it_will_go_on(
         await user.run("b")
         assert (await user.events())[: len(closed)] == closed
         assert not await user.pending()
+
+
+@pytest.mark.server
+async def test_a_history_that_is_no_journal_is_unreadable(client: Client, app_name: str) -> None:
+    """As of another version: its entries do not fit each other. Whoever reads many sessions passes it over."""
+    odd = (AnswerLogged(event_id="none", timestamp=1.0), CallExpired(call_id="none"))
+    given = SessionInput(journal=pack((SessionCreated(state={}), *odd)))
+    key = SessionKey(app_name, "u", "odd")
+    await client.start_workflow(app_name, given, id=key.workflow_id, task_queue=app_name)
+    with pytest.raises(SessionUnreadable, match="cannot be read"):
+        await JournalCopies(client).read(key.workflow_id)
