@@ -39,7 +39,7 @@ _FREE = frozenset(
 _KEPT = frozenset(
     {
         *("id", "ids", "kind", "name", "agent", "author", "branch", "tool", "step", "role", "status", "plan", "digest"),
-        *("app_name", "sub_agent", "transfer_to_agent", "route", "isolation_scope", "model_version", "language_code"),
+        *("app_name", "transfer_to_agent", "route", "isolation_scope", "model_version", "language_code"),
         *("key", "key_salt", "token", "start", "known", "runs", "lost", "again", "written", "verdict", "outcome"),
         *("arguments", "next_run", "interrupted", "pause", "run", "sub_run", "after", "begun_after"),
         *("sent_ahead", "which", "begun_with", "scope", "about", "requests", "authorized"),

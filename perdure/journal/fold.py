@@ -181,10 +181,9 @@ def _count_call(projection: Projection, entry: ModelCalled) -> None:
     if invocation is None:
         return
     invocation.model_calls[entry.agent] += 1
-    run = (entry.agent, entry.branch, entry.run)
-    asked = invocation.asked_again.pop(run, ())
+    asked = invocation.asked_again.pop(entry.run, ())
     if entry.again is not None:
-        invocation.asked_again[run] = (*asked, entry.again)
+        invocation.asked_again[entry.run] = (*asked, entry.again)
 
 
 def _show(projection: Projection, event: Event) -> None:
@@ -387,6 +386,8 @@ def _pin(projection: Projection, entry: InvocationPinned) -> None:
     """Give an imported invocation its plan, and its open calls the deadlines that they have in it."""
     invocation = projection.invocations[entry.invocation_id]
     invocation.agent, invocation.plan = entry.agent, entry.plan
+    if entry.runs:
+        invocation.name_runs(entry.runs)
     pin_scopes(projection, invocation.id)
     if entry.timestamp is None:
         return

@@ -71,9 +71,7 @@ def is_same_start(known: Entry, entry: ToolStarted) -> bool:
 
 def model_called(call: ModelInput, again: str | None = None) -> ModelCalled:
     """Return the entry of a model call that came back; `again` says why it is made once more."""
-    return ModelCalled(
-        agent=call.agent, invocation_id=call.invocation_id, branch=call.branch, run=call.run, again=again
-    )
+    return ModelCalled(agent=call.agent, invocation_id=call.invocation_id, run=call.run, again=again)
 
 
 def is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:

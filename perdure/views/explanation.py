@@ -316,13 +316,13 @@ def _why_it_runs_on(projection: Projection, invocation: Invocation) -> str:
         return "it has made as many model calls as it may, and may make as many again"
     if invocation.agent is None:
         return "it has not begun: its message is taken up, with the plan that the app has then"
-    if projection.plan_of(invocation) is None:
+    if invocation.plan is None:
         return "it was imported: it is pinned to the plan that the app has then, and its agents are entered again"
     return "its agents are entered again where they were; what completed is not run again"
 
 
 def _step(projection: Projection, invocation: Invocation) -> AgentStep | None:
-    plan = projection.plan_of(invocation)
+    plan = projection.plans.get(invocation.plan or "")
     if plan is None or invocation.agent is None or not plan.resumable:
         return None
     return look_ahead(projection, plan, invocation)

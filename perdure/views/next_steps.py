@@ -133,7 +133,7 @@ def look_ahead(projection: Projection, plan: Plan, invocation: Invocation) -> Ag
     root = plan.nodes.get(invocation.agent or plan.root.name)
     if root is None:
         return None
-    past = build_runs(plan, root.name, invocation.entries) if invocation.entries else None
+    past = build_runs(plan, root.name, invocation.entries).root if invocation.entries else None
     return _Outlook(projection, plan, invocation).agent(root, None, past)
 
 

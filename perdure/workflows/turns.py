@@ -23,6 +23,7 @@ from perdure.messages.session import LoadPlanInput, LoadPlanOutput, Trial
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import Plan
 from perdure.trajectories.checks import agent_of_import
+from perdure.trajectories.run_names import with_runs
 from perdure.workflows.agents.callbacks import begin_turn, end_turn
 from perdure.workflows.agents.invocation import LiveInvocation
 from perdure.workflows.agents.scope import Scope
@@ -212,17 +213,20 @@ class Turns:
             return False
         self._take_over(loaded)
         projection = self._log.projection
+        plan = projection.plans[loaded.digest]
+        # A mark without a time is from before deadlines were counted anew.
+        now = workflow.time() if projection.imported_at is not None else None
         try:
-            agent = agent_of_import(projection, projection.plans[loaded.digest], invocation)
+            agent = agent_of_import(projection, plan, invocation)
+            pinned = InvocationPinned(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=now)
+            pinned = with_runs(pinned, projection, plan)
         except LogError as error:
             failure = Failure(agent=invocation.agent or USER, step="import", cause=str(error))
             self._log.append(InvocationResumed(invocation_id=invocation.id))
             self._log.settle(invocation.id, "failed", failures=(failure,))
             self._tell(invocation)
             return False
-        # A mark without a time is from before deadlines were counted anew.
-        now = workflow.time() if projection.imported_at is not None else None
-        self._log.append(InvocationPinned(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=now))
+        self._log.append(pinned)
         self._log.append(InvocationResumed(invocation_id=invocation.id))
         return True
 

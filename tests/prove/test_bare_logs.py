@@ -150,7 +150,7 @@ def test_what_ran_in_an_invocation_that_does_not_go_on_does_not_run_again() -> N
 
 def test_a_log_is_not_cut_behind_a_failure_that_was_dealt_with() -> None:
     failure = Failure(agent="clerk", step="pay", cause="no")
-    caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(failure,), sub_agent="clerk")
+    caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(failure,), sub_run="boss/clerk")
     entries = [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), caught, *logged(END)]
     cuts = bare_cuts(a_run([([GO, CALL, END], entries)], [modelled(0), paid(1, "a")]), {}, resumable=True)
     assert [cut.skipped for cut in cuts] == [None, CAUGHT, CAUGHT]

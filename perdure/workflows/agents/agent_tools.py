@@ -68,7 +68,7 @@ async def _run(around: Scope, call: ToolInput) -> None:
     try:
         if scope.invocation.status == "queued" and await _ends_at_once(scope):
             return
-        await scope.run_agent(scope, plan.root, scope.root_run())
+        await scope.run_agent(scope, plan.root, scope.runs().root)
         await end_turn(scope, plan.root.name)
     except EffectFailed as failed:
         failure = Failure(agent=failed.agent, step=failed.step, cause=failed.cause)

@@ -163,7 +163,7 @@ class CallRuns:
             length=length,
             key_salt=self._scope.projection.key_salt,
             known=len(self._scope.session.entries) if tool.at_most_once else None,
-            run=self._scope.name_of(self._agent_run) if adk else "",
+            run=self._agent_run.path if adk else "",
             scope=self._scope.calls,
             reads=reads,
         )

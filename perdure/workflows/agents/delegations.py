@@ -149,10 +149,9 @@ async def _run_to_its_end(scope: Scope, run: AgentRun, below: AgentRun, begun: C
                 invocation_id=scope.invocation.id,
                 agent=run.agent,
                 branch=run.branch,
-                run=scope.name_of(run),
+                run=run.path,
                 failures=tuple(told(failed)),
-                sub_agent=below.agent,
-                sub_run=scope.name_of(below),
+                sub_run=below.path,
             )
         )
 
@@ -186,7 +185,7 @@ def _begin(scope: Scope, run: AgentRun, node: NodeRun, asked: AgentAsked | None 
             agent=run.agent,
             branch=run.branch,
             after=run.begun_after,
-            run=scope.name_of(run),
+            run=run.path,
             node=node,
             asked=asked,
         )

@@ -46,7 +46,7 @@ class LiveInvocation:
         scope.run_agent = run_agent
         invocation = scope.invocation
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
-        run = scope.root_run()
+        run = scope.runs().root
         self._reason: str | None = None
         self._root = root.name
         self._task = asyncio.create_task(run_agent(scope, root, run))

@@ -74,12 +74,16 @@ class _LlmRun:
         first = run.own[0].id if run.own else None
         begun = next((index for index in range(len(events) - 1, -1, -1) if events[index].id == first), len(events))
         run.begun_after = events[begun - 1].id if begun else None
-        if not run.own and run.begun_after is not None and scope.name_of(run):
-            after, path = run.begun_after, scope.name_of(run)
-            began = RunBegan(
-                invocation_id=scope.invocation.id, agent=run.agent, branch=run.branch, after=after, run=path
+        if not run.own and run.begun_after is not None:
+            scope.log.append(
+                RunBegan(
+                    invocation_id=scope.invocation.id,
+                    agent=run.agent,
+                    branch=run.branch,
+                    after=run.begun_after,
+                    run=run.path,
+                )
             )
-            scope.log.append(began)
 
     async def run(self) -> bool:
         what: NextStep | None = None
@@ -226,8 +230,7 @@ class _LlmRun:
         """Make one model call, the agent's n-th."""
         scope = self._scope
         output = await self._step_of_model(number)
-        asked = scope.invocation.asked_again.get((self._node.name, self._run.branch, scope.name_of(self._run)), ())
-        return judge(output.answer, asked)
+        return judge(output.answer, scope.invocation.asked_again.get(self._run.path, ()))
 
     async def _step_of_model(self, number: int) -> ModelOutput:
         scope, name = self._scope, self._node.name
@@ -240,7 +243,7 @@ class _LlmRun:
             call_index=number,
             begun_after=self._run.begun_after,
             begun_with=self._first if self._adk else None,
-            run=scope.name_of(self._run),
+            run=self._run.path,
             scope=scope.calls,
             journal=scope.slice(),
         )
@@ -253,7 +256,6 @@ class _LlmRun:
             raise
 
     def _called(self, again: str | None = None) -> ModelCalled:
-        run, path = self._run, self._scope.name_of(self._run)
         return ModelCalled(
-            agent=self._node.name, invocation_id=self._scope.invocation.id, branch=run.branch, run=path, again=again
+            agent=self._node.name, invocation_id=self._scope.invocation.id, run=self._run.path, again=again
         )

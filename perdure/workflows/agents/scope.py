@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from temporalio import workflow
 
-from perdure.errors import EffectFailed
+from perdure.errors import EffectFailed, LogError
 from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     CallbackRan,
@@ -21,7 +21,7 @@ from perdure.journal.entries import (
 from perdure.journal.events import Event, EventActions
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.projection import Invocation, Projection, shared_part
-from perdure.journal.run_tree import build_runs
+from perdure.journal.run_tree import RunTree, build_runs
 from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.messages.callbacks import AgentCallback
 from perdure.messages.session import JournalSlice
@@ -86,7 +86,6 @@ class Scope:
         """A question for a credential ended the invocation of an app in which nothing pauses: no agent goes on."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
-        self._names_runs = plan.has_tasks or any(isinstance(node, CustomNode) for node in plan.nodes.values())
         self.run_agent: RunAgent
 
     @property
@@ -123,13 +122,17 @@ class Scope:
         """Return all of the session's journal, for a step within a workflow task, which cannot ask for any."""
         return JournalSlice(offset=0, entries=tuple(self.session.entries))
 
-    def name_of(self, run: AgentRun) -> str:
-        """Return the path of an agent run in the journal: none, unless an agent may begin several at once."""
-        return run.path if self._names_runs else ""
+    def runs(self) -> RunTree:
+        """Return the invocation's agent runs, rebuilt from the journal.
 
-    def root_run(self) -> AgentRun:
-        """Return the invocation's first agent run, rebuilt with all underneath from the journal."""
-        return build_runs(self.plan, self.invocation.agent or self.plan.root.name, self.invocation.entries)
+        Raises:
+            EffectFailed: It is of an agent that a tool runs, in an imported log, and that names runs of other agents.
+        """
+        root = self.invocation.agent or self.plan.root.name
+        try:
+            return build_runs(self.plan, root, self.invocation.entries)
+        except LogError as error:
+            raise EffectFailed(root, "import", str(error)) from error
 
     async def log_event(self, event: Event, run: AgentRun, *, hidden: bool = False) -> Event:
         """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
@@ -190,7 +193,7 @@ class Scope:
                 branch=run.branch,
                 which=of,
                 ids=ids,
-                run=self.name_of(run),
+                run=run.path,
             )
             self.log.append(ran)
         if step.state:
@@ -257,7 +260,7 @@ class Scope:
         if node is not None:
             node_info = (event.node_info or {}) | {"path": node.path}
             event = event.model_copy(update={"node_info": node_info, "isolation_scope": node.scope})
-        logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
+        logged = self.log.log_event(event, hidden=hidden, run=run.path)
         run.checkpoints += is_state(logged)
         if logged.long_running_tool_ids:
             for up in upwards(run):

@@ -70,12 +70,12 @@ class SessionLog:
         return _ScopeLog(self, call_id, seed=f"{self._seed}/{call_id}")
 
     def log_event(self, event: Event, *, hidden: bool = False, run: str = "") -> Event:
-        """Log an agent's event: `temp:` keys are kept apart, id and time are filled in.
+        """Log an event: `temp:` keys are kept apart, id and time are filled in.
 
         Args:
             event: The event.
             hidden: Readers do not see it.
-            run: The path of the agent's run, if the journal is to tell it.
+            run: The path of the agent's run; empty if no agent of the plan logs it, as where a plugin does.
 
         Returns:
             The event as it was logged.
