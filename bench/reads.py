@@ -47,7 +47,8 @@ async def connected(address: str) -> Client:
 
 async def serve_worker(address: str) -> None:
     """Be the worker."""
-    model = ScriptedModel([{"text": "answer"}] * 1_000)
+    # One for each answer of the log, too.
+    model = ScriptedModel([{"text": "answer"}] * 20_000)
     app = App(name=APP, root_agent=LlmAgent(name="agent", model=model))
     [worker] = create_workers(await connected(address), [app], WorkerConfig())
     async with worker:
