@@ -9,7 +9,6 @@ import logging
 import os
 import uuid
 from collections.abc import AsyncGenerator, Generator
-from zlib import crc32
 
 import pytest
 from temporalio.client import Client
@@ -32,14 +31,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark long tests, and mix the files, so that those with browsers and those that wait run side by side.
-
-    A file that is long by itself comes first: at the end other processes would wait for it.
-    """
-    # Of a file's path, so that each process has the same order.
-    items.sort(
-        key=lambda item: (item.path.name != "test_large_arguments.py", crc32(item.nodeid.partition("::")[0].encode()))
-    )
+    """Mark long tests, and begin with a file that is long by itself: at the end other processes would wait for it."""
+    items.sort(key=lambda item: item.path.name != "test_large_arguments.py")
     mark_long(items)
 
 
