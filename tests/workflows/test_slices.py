@@ -49,3 +49,13 @@ def test_a_page_is_taken_back_unless_its_activity_was_scheduled(scheduled: bool)
         witness.starting()
     carrier.end((0, 1))
     assert carrier.take(journal, under_way=True) == ([] if scheduled else [(0, 1)])
+
+
+def test_what_was_too_large_for_a_slice_is_written_down_though_the_next_one_fits() -> None:
+    large = EventLogged(event=Event(id="1", author="a", invocation_id="e-1", content=user_content(NOISE * 400)))
+    small = EventLogged(event=Event(id="2", author="a", invocation_id="e-1"))
+    carrier = Carrier(0)
+    assert carrier.slice(fold_journal((large,))).length == 1
+    journal = fold_journal((large, small))
+    assert carrier.slice(journal).unpacked() == (small,)
+    assert carrier.take(journal) == [(0, 1)]

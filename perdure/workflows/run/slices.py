@@ -83,6 +83,8 @@ class Carrier:
         if part is None:
             return JournalSlice(offset=total)
         self._unheld = [given for given in self._unheld if given[0] < offset]
+        # What was too large for the slice before has not been written down yet.
+        self.leave(self._held, offset)
         self._held = total
         return part
 
