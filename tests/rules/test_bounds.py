@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from perdure.errors import InvalidMessage
 from perdure.journal.nesting import MAX_LEVELS
@@ -109,9 +110,10 @@ def test_what_is_within_the_bounds_passes(data: bytes) -> None:
         b"[" + b"[]," * 600_000 + b"[]]",
         b"[" * 1_800_000,
         b"NaN" + b'"' * 1_800_000,
+        b'"' + b" NaN" * 450_000 + b'"',
         message([{"text": "1"}] * 60_000),
     ],
-    ids=["quotes", "backslashes", "open texts", "texts", "lists", "levels", "empty texts", "parts"],
+    ids=["quotes", "backslashes", "open texts", "texts", "lists", "levels", "empty texts", "words", "parts"],
 )
 def test_it_takes_one_pass_whatever_it_holds(data: bytes) -> None:
     """Two megabytes, which is what a payload takes, in an order of magnitude less than a workflow task may."""
@@ -129,3 +131,13 @@ class _either:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         return kind is not None and issubclass(kind, InvalidMessage)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("around", ["%s", "[%s]", "[1,%s]", '{"a":%s}', '{"a": %s}', "[\n%s\t]", "\r%s", '["\\"",%s]'])
+def test_a_number_that_json_has_not_is_found_wherever_the_parser_takes_it(around: str, number: str) -> None:
+    data = (around % number).encode()
+    from_json(data)
+    with pytest.raises(InvalidMessage, match="a number that JSON has not"):
+        check_json(data)
+    check_json(json.dumps({"said": data.decode()}).encode())
