@@ -109,12 +109,13 @@ attacks: $(STAMP)
 retest: $(STAMP)
 	$(BIN)/python -m tests.retest
 
-# Every scenario, run in both ways and proved in all four; many random agent trees, many rounds of looks: an hour or more.
+# Every scenario, run in both ways and proved in all four, by one step an activity and by several; many random agent
+# trees, many rounds of looks: hours.
 prove: $(STAMP)
-	@for mode in live re-enter replay continue-as-new prefix kill; do \
-		$(BIN)/python -m tests.conformance --mode $$mode \
+	@for steps in 1 2 3 20; do for mode in live re-enter replay continue-as-new prefix kill; do \
+		$(BIN)/python -m tests.conformance --mode $$mode --steps $$steps \
 			tests/conformance/scenarios tests/conformance/extra tests/conformance/more || exit 1; \
-	done
+	done; done
 	PERDURE_PROVE=long $(BIN)/python -m pytest -q --timeout 3600 tests/prove/test_random_trees.py \
 		tests/prove/test_random_custom_agents.py tests/attacks/test_looks.py
 

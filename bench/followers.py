@@ -27,11 +27,21 @@ from typing import Any
 import httpx2
 from temporalio.client import Client
 
-from bench.processes import READY, cpu_seconds, percentile, print_report, process, read_line, ready, tell_ready
+from bench.processes import (
+    READY,
+    connected,
+    cpu_seconds,
+    percentile,
+    print_report,
+    process,
+    read_line,
+    ready,
+    tell_ready,
+)
 from perdure.agents import App, LlmAgent
 from perdure.api.app import create_app
 from perdure.client import Runner
-from perdure.config import ConnectionConfig, WorkerConfig, connect
+from perdure.config import WorkerConfig
 from perdure.messages.keys import SessionKey
 from perdure.models.base import BaseLlm
 from perdure.models.scripted import ScriptedModel
@@ -53,10 +63,6 @@ def make_app(rounds: int, pace: float) -> App:
     steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"query": "q"}}]} for _ in range(rounds)]
     model: BaseLlm = ScriptedModel([*steps, {"text": "done"}])
     return App(name=APP, root_agent=LlmAgent(name="worker", model=model, tools=[look_up]))
-
-
-async def connected(address: str) -> Client:
-    return await connect(ConnectionConfig(address=address, namespace="default", tls=False))
 
 
 async def serve_worker(address: str, rounds: int, pace: float) -> None:

@@ -13,6 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from temporalio.client import Client
+
+from perdure.config import ConnectionConfig, connect
+
 READY = "ready"
 """What a worker prints when it has started."""
 
@@ -69,6 +73,11 @@ def cpu_seconds(pid: int) -> float:
     """Return the processor time that a process has used; Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def connected(address: str) -> Client:
+    """Return a client of a benchmark's server, with Perdure's payloads."""
+    return await connect(ConnectionConfig(address=address, namespace="default", tls=False))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

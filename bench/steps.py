@@ -3,10 +3,11 @@
     python -m bench.steps [--rounds 50] [--repeat 5] [--sessions 20] [--result-bytes 200] [--json]
 
 All run on the same server and in the same process, by turns. `latency` is one session at a time, from the client's
-request to the last event; `throughput` is many at once. `perdure` and `local`, with the tool as a local activity, read
-the events when the turn has ended, as the bare workflow's result is; `followed` reads them as they are logged. The last
-line is the result: ratios of Perdure to the bare workflow, of times for latency, of steps per second for throughput,
-and of processor time of the process that holds client, worker and follower, which other load disturbs least.
+request to the last event; `throughput` is many at once. `perdure`, `local` (the tool is a local activity) and `many`
+(up to 20 steps an activity) read the events when the turn has ended, as the bare workflow's result is; `followed` reads
+them as they are logged. The last line is the result: ratios of Perdure to the bare workflow, of times for latency, of
+steps per second for throughput, and of processor time of the process that holds client, worker and follower, which
+other load disturbs least.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import asyncio
 import statistics
 import time
 import uuid
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -37,6 +39,8 @@ with workflow.unsafe.imports_passed_through():
 
 APP = "bench_steps"
 LOCAL_APP = "bench_steps_local"
+MANY_APP = "bench_steps_many"
+_MANY = 20
 
 
 @activity.defn(name="model")
@@ -70,7 +74,7 @@ class Result:
     cpu: float
 
 
-def make_app(rounds: int, result_bytes: int, *, local: bool = False) -> App:
+def make_app(name: str, rounds: int, result_bytes: int) -> App:
     text = "x" * result_bytes
 
     def look_up(query: str) -> str:
@@ -78,9 +82,9 @@ def make_app(rounds: int, result_bytes: int, *, local: bool = False) -> App:
         return text
 
     steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"query": "q"}}]} for _ in range(rounds)]
-    tool = FunctionTool(look_up, local=local)
+    tool = FunctionTool(look_up, local=name == LOCAL_APP)
     agent = LlmAgent(name="worker", model=ScriptedModel([*steps, {"text": "done"}]), tools=[tool])
-    return App(name=LOCAL_APP if local else APP, root_agent=agent)
+    return App(name=name, root_agent=agent, steps_per_activity=_MANY if name == MANY_APP else 1)
 
 
 class Bench:
@@ -88,7 +92,7 @@ class Bench:
 
     def __init__(self, client: Client, rounds: int, result_bytes: int) -> None:
         self._client = client
-        self._runners = {name: Runner(name, client) for name in (APP, LOCAL_APP)}
+        self._runners = {name: Runner(name, client) for name in (APP, LOCAL_APP, MANY_APP)}
         self._rounds = rounds
         # What Perdure's activities carry: about 700 bytes besides the result, in and out.
         self._model_payload = "m" * (700 + result_bytes)
@@ -115,9 +119,18 @@ class Bench:
     async def local(self) -> None:
         await self.perdure(LOCAL_APP)
 
+    async def many(self) -> None:
+        await self.perdure(MANY_APP)
+
     async def compare(self, repeat: int, sessions: int) -> dict[str, Result]:
         """Return the median of each way, all taken by turns."""
-        ways = {"bare": self.bare, "perdure": self.perdure, "followed": self.followed, "local": self.local}
+        ways = {
+            "bare": self.bare,
+            "perdure": self.perdure,
+            "followed": self.followed,
+            "local": self.local,
+            "many": self.many,
+        }
         wall: dict[str, list[float]] = {name: [] for name in ways}
         cpu: dict[str, list[float]] = {name: [] for name in ways}
         for index in range(repeat + 1):
@@ -141,13 +154,15 @@ async def main() -> None:
     options = parser.parse_args()
     async with DevServer() as server:
         client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
-        apps = [make_app(options.rounds, options.result_bytes, local=local) for local in (False, True)]
-        worker, local_worker = create_workers(client, apps)
+        apps = [make_app(name, options.rounds, options.result_bytes) for name in (APP, LOCAL_APP, MANY_APP)]
+        workers = create_workers(client, apps)
         bare = Worker(client, task_queue="bench_bare", workflows=[BareWorkflow], activities=[bare_model, bare_tool])
-        async with worker, local_worker, bare:
+        async with AsyncExitStack() as stack:
+            for worker in (*workers, bare):
+                await stack.enter_async_context(worker)
             bench = Bench(client, options.rounds, options.result_bytes)
             latency = await bench.compare(options.repeat, 1)
-            many = await bench.compare(max(1, options.repeat // 2), options.sessions)
+            at_once = await bench.compare(max(1, options.repeat // 2), options.sessions)
     steps = options.rounds
     report = {
         "rounds": steps,
@@ -155,10 +170,11 @@ async def main() -> None:
         "latency_ratio": latency["perdure"].wall / latency["bare"].wall,
         "latency_ratio_followed": latency["followed"].wall / latency["bare"].wall,
         "latency_ratio_local": latency["local"].wall / latency["bare"].wall,
+        "latency_ratio_many": latency["many"].wall / latency["bare"].wall,
         "cpu_ms_per_step": {name: result.cpu / steps * 1e3 for name, result in latency.items()},
         "cpu_ratio": latency["perdure"].cpu / latency["bare"].cpu,
-        "steps_per_second": {name: steps * options.sessions / result.wall for name, result in many.items()},
-        "throughput_ratio": {name: many["bare"].wall / many[name].wall for name in ("perdure", "followed", "local")},
+        "steps_per_second": {name: steps * options.sessions / result.wall for name, result in at_once.items()},
+        "throughput_ratio": {name: at_once["bare"].wall / result.wall for name, result in at_once.items()},
     }
     print_report(report, table=not options.json)
 

@@ -90,7 +90,8 @@ if TYPE_CHECKING:
         ToolConfirmation,
     )
     from perdure.journal.open_calls import PendingCall
-    from perdure.messages.session import Effect, InvocationResult, InvocationView, SessionView
+    from perdure.messages.effects import Effect
+    from perdure.messages.session import InvocationResult, InvocationView, SessionView
     from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
     from perdure.models.gemini import (
         Gemini,
@@ -223,7 +224,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "perdure.journal.open_calls": ("PendingCall",),
     "perdure.agents.durable": ("durable",),
     "perdure.agents.expiry": ("AnswerError", "AnswerWith", "FailInvocation"),
-    "perdure.messages.session": ("Effect", "InvocationResult", "InvocationView", "SessionView"),
+    "perdure.messages.effects": ("Effect",),
+    "perdure.messages.session": ("InvocationResult", "InvocationView", "SessionView"),
     "perdure.models.base": ("BaseLlm", "LlmRequest", "LlmResponse"),
     "perdure.models.registry": ("LLMRegistry",),
     "perdure.models.gemini": ("Gemini",),

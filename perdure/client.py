@@ -13,12 +13,13 @@ from perdure.credentials.store import CredentialStore
 from perdure.journal.entries import Entry
 from perdure.journal.events import Event
 from perdure.journal.open_calls import PendingCall, SessionStatus
-from perdure.messages.session import Effect, EffectsPage, InvocationResult, InvocationView, SessionView, Trial
+from perdure.messages.effects import Effect, EffectsPage
+from perdure.messages.session import InvocationResult, InvocationView, SessionView, Trial
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.sessions import Door, RunnerOptions, Sessions
-from perdure.sessions.transfers import DrivenLog, ImportedSession, ResumedSession, WholeLog, fresh_id
+from perdure.sessions.transfers import ImportedSession, ResumedSession, TriggeredLog, WholeLog, fresh_id
 from perdure.streams.hub import TokenHub
 from perdure.temporal.payloads import adapt
 from perdure.trajectories.given_logs import LogSource
@@ -55,8 +56,7 @@ class Runner:
             streams: Where the tokens come from that `streaming` shows: the hub of the workers in this process, or one
                 that a `StreamClient` fills. Default: none, so all events come whole.
             local_tools: The app has some, so sessions created here need no change of runs before the first of them.
-            credentials: Where the secrets of credentials go that answers hold, as the workers' `WorkerConfig` says.
-                Default: into the history.
+            credentials: Where secrets go that answers hold, as the workers' `WorkerConfig` says. Default: history.
         """
         self.app_name = app_name
         self._door: Door = Sessions(
@@ -286,7 +286,7 @@ class Runner:
             SessionUnreadable: The session cannot be replaced, or was replaced by another client meanwhile.
         """
         session = self._door.session(user_id, session_id or fresh_id())
-        log = await DrivenLog.read(events, state=state, allow_pending_calls=allow_pending_calls)
+        log = await TriggeredLog.read(events, state=state, allow_pending_calls=allow_pending_calls)
         return await session.drive(log, replace=replace)
 
     async def import_session(
@@ -328,7 +328,7 @@ class Runner:
             shown_as: What stands in the file for an entry. Default: the entry.
 
         Raises:
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: Its history does not hold the whole journal.
         """
         return self._door.session(user_id, session_id).export(journal=journal, shown_as=shown_as)
 
@@ -359,10 +359,10 @@ class Runner:
     ) -> list[tuple[ListedSession, PendingCall]]:
         """Return the open calls of one session, of a user's sessions, or of all, oldest first.
 
-        Of several sessions those that do not answer are left out, and logged.
+        Of several sessions those that cannot be read are left out, and logged.
 
         Raises:
-            SessionUnreadable: No worker answers for the one session that was asked for.
+            SessionUnreadable: The history of the one session that was asked for does not hold its whole journal.
         """
         user_id = self._door.whose(user_id)
         if user_id is not None and session_id is not None:
@@ -389,7 +389,7 @@ class Runner:
 
         Raises:
             InvocationNotFound: The session has no such invocation.
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: Its history does not hold the whole journal.
         """
         session = self._door.session(user_id, session_id)
         return await session.explain(invocation_id=invocation_id, since=since, limit=limit)

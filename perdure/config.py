@@ -193,6 +193,10 @@ def _refuse(config: ConnectionConfig, reason: str, cause: Exception) -> NoReturn
     ) from cause
 
 
+_MAX_STEPS = 100
+"""As of `App.steps_per_activity`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
     """Settings of one worker process: how much it does at a time, and how soon that is noticed."""
@@ -214,9 +218,13 @@ class WorkerConfig:
     """How long a session's next step waits for the worker that has the session in memory; then any worker takes it, and
     replays the session. Where a worker died in a model call or a tool, the retry of that moves the session at once. Its
     other sessions, and tools that are not retried, wait so long if they go on within ten seconds. Default: 2 s."""
-    max_heartbeat_interval: timedelta = timedelta(seconds=1)
-    """Longest pause between two heartbeats that the server gets from a running tool, and so until a stop reaches it.
-    Default: 1 s, which leaves room for a busy worker before the heartbeat timeout of 2.5 s."""
+    steps_per_activity: int | None = None
+    """How many steps of an LLM agent one activity may take, 1 to 100, in all apps; google.adk's have no other place to
+    say it (docs/performance.md). Default: as each app says, one."""
+    heartbeats: Literal["frequent", "sparse"] = "frequent"
+    """How soon the server notices that the worker is gone which runs a model call or a tool: `frequent`, after 3.5 s,
+    by a heartbeat every 2.1 s; `sparse`, after 28 s, by one every 16.8 s, for servers that bill them. A stop reaches
+    them with a heartbeat. What has a `heartbeat_timeout` of its own keeps it. Default: frequent."""
     graceful_shutdown_timeout: timedelta = timedelta(seconds=10)
     """How long running model calls and tools may go on when the worker is told to end; then they are cancelled and
     run again elsewhere. Default: 10 s."""
@@ -265,6 +273,10 @@ class WorkerConfig:
             raise DefinitionError(
                 f"a worker cannot have {self.max_concurrent_workflow_tasks} workflow tasks at a time; give at least 2:"
                 " Temporal polls for sessions in memory and for others"
+            )
+        if self.steps_per_activity is not None and not 1 <= self.steps_per_activity <= _MAX_STEPS:
+            raise DefinitionError(
+                f"an activity cannot take {self.steps_per_activity} steps; give a number from 1 to {_MAX_STEPS}"
             )
         if self.sticky_timeout <= timedelta(0):
             raise DefinitionError(

@@ -18,7 +18,7 @@ PerdureError
 └── RequestRefused         a session refused what a client asked for
     ├── SessionNotFound
     ├── SessionExists
-    ├── SessionUnreadable  the session's workflow is closed and its journal cannot be read
+    ├── SessionUnreadable  the history of its workflow does not hold the session's whole journal
     ├── SessionFull        the session's log has outgrown what Temporal can hold
     ├── QueueFull          too many messages wait for their turn
     ├── InvocationNotFound
@@ -256,7 +256,7 @@ class SessionExists(RequestRefused):
 
 
 class SessionUnreadable(RequestRefused):
-    """The session's workflow is closed and no worker could read its journal, so it cannot be brought back."""
+    """The history of the session's workflow does not hold the whole journal, so it cannot be shown or brought back."""
 
 
 class SessionFull(RequestRefused):

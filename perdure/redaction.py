@@ -39,13 +39,13 @@ _FREE = frozenset(
 _KEPT = frozenset(
     {
         *("id", "ids", "kind", "name", "agent", "author", "branch", "tool", "step", "role", "status", "plan", "digest"),
-        *("app_name", "sub_agent", "transfer_to_agent", "route", "isolation_scope", "model_version", "language_code"),
+        *("app_name", "transfer_to_agent", "route", "isolation_scope", "model_version", "language_code"),
         *("key", "key_salt", "token", "start", "known", "runs", "lost", "again", "written", "verdict", "outcome"),
         *("arguments", "next_run", "interrupted", "pause", "run", "sub_run", "after", "begun_after"),
         *("sent_ahead", "which", "begun_with", "scope", "about", "requests", "authorized"),
         *("journal", "packed", "data", "mime_type", "thought_signature", "sdk_blob", "encoded_polyline"),
         *("finish_reason", "error_code", "modality", "traffic_type", "language", "level", "media_processing"),
-        *("path", "output_for", "output_branch", "done", "end", "written_over"),
+        *("path", "output_for", "output_branch", "done", "end", "written_over", "error_type"),
         *("content_layers", "scheduling", "tool_type", "null_value", "json_path", "google_maps_widget_context_token"),
     }
 )

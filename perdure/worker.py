@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol, TypedDict, cast
 
@@ -16,6 +16,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from perdure.activities.callbacks import CallbackActivity
 from perdure.activities.claims import ClaimDesk
+from perdure.activities.durations import Durations
 from perdure.activities.journal_cache import JournalActivity, JournalCache
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
@@ -23,6 +24,8 @@ from perdure.activities.notices import NoticeActivities
 from perdure.activities.plan import PlanActivities, SearchAttributes
 from perdure.activities.tools import ToolActivity
 from perdure.agents.adk_app import AnyApp
+from perdure.agents.broken import BrokenApp
+from perdure.agents.definitions import App
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.compiler.registry import AnyRegistry, Registry, register
 from perdure.compiler.sources import digest_of
@@ -32,6 +35,7 @@ from perdure.credentials.store import CredentialStore
 from perdure.logs import redact_logs
 from perdure.messages.build_ids import BuildId
 from perdure.messages.rollout import Rollout
+from perdure.plan.nodes import ToolOptions
 from perdure.redaction import RedactingCodec, safely
 from perdure.steps.base import Steps
 from perdure.steps.native import NativeSteps
@@ -42,6 +46,7 @@ from perdure.telemetry.step_meter import StepMeter
 from perdure.temporal.any_worker import Detours
 from perdure.temporal.payloads import adapt
 from perdure.temporal.query_guard import GuardedRunner
+from perdure.temporal.sparse_heartbeats import SparseHeartbeats
 from perdure.workflows.claims import ClaimsWorkflow
 from perdure.workflows.notice_workflow import NoticeWorkflow
 from perdure.workflows.session import SessionWorkflow
@@ -81,7 +86,17 @@ def create_workers(
     tools, models = _code_runners(config.tool_threads)
     results = ToolResults(tools, kept)
     code = _Code(tools, models, results, kept, secrets, encrypted=cipher_of(client) is not None)
-    return [worker_with_steps(shared, registry, code.steps(registry), results) for registry in map(register, apps)]
+    registries = [register(_with_steps(app, config.steps_per_activity)) for app in apps]
+    return [worker_with_steps(shared, registry, code.steps(registry), results) for registry in registries]
+
+
+def _with_steps(app: AnyApp, steps: int | None) -> AnyApp:
+    """Return an app of whose agents an activity takes so many steps, if a number is given."""
+    if steps is None or isinstance(app, BrokenApp):
+        return app
+    if isinstance(app, App):
+        return app.model_copy(update={"steps_per_activity": steps})
+    return replace(app, steps_per_activity=steps)
 
 
 @dataclass(frozen=True)
@@ -171,7 +186,8 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
     plan = PlanActivities(registry, client, shared.attributes, notices=config.notices is not None)
     notices = NoticeActivities(registry.plan.app, client, config.notices)
     kept = JournalActivity(journals)
-    tools = ToolActivity(steps, journals, ClaimDesk(client, journals), rollout, results)
+    durations = Durations()
+    tools = ToolActivity(steps, journals, ClaimDesk(client, journals), rollout, results, durations)
     return Worker(
         client,
         task_queue=registry.plan.app,
@@ -181,7 +197,7 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
             plan.share_state,
             kept.keep_journal,
             kept.load_journal,
-            ModelActivity(steps, journals, rollout, shared.streams).call,
+            ModelActivity(client, steps, journals, rollout, tools, durations, shared.streams).call,
             CallbackActivity(steps, journals, rollout, shared.streams).call,
             tools.keep_result,
             tools.run,
@@ -189,7 +205,7 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
             notices.send,
         ],
         workflow_runner=GuardedRunner(),
-        interceptors=[StepMeter(), Detours(), LostWorkers(client)],
+        interceptors=[StepMeter(), Detours(), LostWorkers(client), *_sparse(config)],
         identity=config.identity,
         **_version(registry, config),
         max_cached_workflows=config.max_cached_workflows,
@@ -197,12 +213,16 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
         max_concurrent_local_activities=config.max_concurrent_activities,
         max_concurrent_workflow_tasks=config.max_concurrent_workflow_tasks,
         sticky_queue_schedule_to_start_timeout=config.sticky_timeout,
-        max_heartbeat_throttle_interval=config.max_heartbeat_interval,
+        max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
         default_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
         graceful_shutdown_timeout=config.graceful_shutdown_timeout,
         debug_mode=config.debug,
         workflow_failure_exception_types=[Exception] if config.fail_workflows_on_defects else [],
     )
+
+
+def _sparse(config: WorkerConfig) -> list[SparseHeartbeats]:
+    return [SparseHeartbeats(ToolOptions().heartbeat_timeout)] if config.heartbeats == "sparse" else []
 
 
 class _Version(TypedDict, total=False):

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import uuid
 from collections.abc import AsyncGenerator, Generator
 
 import pytest
 from temporalio.client import Client
+from temporalio.worker._workflow import _InterruptDeadlockError  # pyright: ignore[reportPrivateUsage]
 
 from perdure.config import ConnectionConfig, connect
 from perdure.serving.dev_server import DevServer, DevServerConfig
@@ -20,13 +22,28 @@ from tests.small_server import FEW_PARTITIONS
 from tests.small_server import small_client as small_client
 from tests.small_server import small_server as small_server
 
-pytest_plugins = ["tests.unforgiving", "tests.browser_summary"]
+pytest_plugins = ["tests.crashed", "tests.hung", "tests.unforgiving", "tests.browser_summary"]
 
 
 def pytest_configure() -> None:
     """Let every Temporal server that the tests start share two cores with them: one thread, garbage collected less."""
     for setting, value in {"GOMAXPROCS": "1", "GOGC": "400"}.items():
         os.environ.setdefault(setting, value)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart() -> None:
+    """Pass over what Temporal's deadlock detector raises in a `__del__`: it stops a thread that waits for a processor.
+
+    Where it does matters to nobody, and the workflow task is done again.
+    """
+    told = sys.unraisablehook
+
+    def tell(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not _InterruptDeadlockError:
+            told(unraisable)
+
+    sys.unraisablehook = tell
 
 
 @pytest.hookimpl(tryfirst=True)

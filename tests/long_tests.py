@@ -43,6 +43,7 @@ LONG = (
     "tests/testing/test_plugin.py::test_async_tests_run_with_any_plugin[[]anyio]",
     # The benchmarks run.
     "tests/test_bench.py::test_s[ct]*",
+    "tests/test_bench.py::test_reads",
     "tests/test_bench.py::test_workers",
 )
 """Patterns of names, as pytest prints them."""

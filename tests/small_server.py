@@ -10,7 +10,6 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 
 from perdure.config import ConnectionConfig, connect
-from perdure.serving import dev_server as devserver
 from perdure.serving.dev_server import DevServer, DevServerConfig
 
 FEW_PARTITIONS = {
@@ -27,12 +26,9 @@ _KEYWORDS = 10
 @pytest.fixture(scope="session")
 async def small_server() -> AsyncGenerator[str]:
     """The address of a server that suggests to continue as new after a few history events."""
-    with pytest.MonkeyPatch.context() as patch:
-        limit = ("--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={HISTORY_EVENTS}")
-        patch.setattr(devserver, "_TUNING", (*getattr(devserver, "_TUNING", ()), limit))
-        server = DevServer(DevServerConfig(headless=True, dynamic_config=FEW_PARTITIONS))
-        async with server:
-            yield server.address
+    settings = FEW_PARTITIONS | {"limit.historyCount.suggestContinueAsNew": HISTORY_EVENTS}
+    async with DevServer(DevServerConfig(headless=True, dynamic_config=settings)) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="session")

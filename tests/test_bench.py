@@ -42,7 +42,7 @@ async def test_steps() -> None:
     report = await run("bench.steps", "--rounds", "2", "--repeat", "1", "--sessions", "2")
     assert report["rounds"] == 2
     assert report["latency_ratio"] > 0
-    assert set(report["steps_per_second"]) == {"bare", "perdure", "followed", "local"}
+    assert set(report["steps_per_second"]) == {"bare", "perdure", "followed", "local", "many"}
 
 
 @pytest.mark.timeout(300)
@@ -68,7 +68,8 @@ async def test_streaming() -> None:
     assert all(0 <= one["arrived"] <= 1 for one in report["latency"].values())
     assert report["latency"]["one_process"]["arrived"] > 0
     assert report["history_events_added"] == 0
-    assert 0 < report["history_bytes_added"] < 100
+    # That it is streamed stands in the request, and in the journal.
+    assert 0 < report["history_bytes_added"] < 200
 
 
 @pytest.mark.timeout(300)
@@ -93,6 +94,13 @@ async def test_recovery() -> None:
     assert set(report) == kills | {"false_alarms", "many", "many_local", "worst"}
     assert all(0 < report[kill]["step_worst"] <= report[kill]["turn_worst"] for kill in kills)
     assert report["false_alarms"]["ran_again"] == 0
+
+
+@pytest.mark.timeout(300)
+async def test_reads() -> None:
+    """A session is read, and as soon as it is, with no worker, too."""
+    report = await run("bench.reads", "--events", "20", "--repeat", "1")
+    assert all(0 < report[way] < 20_000 for way in ("cold_all", "cold", "warm", "behind_a_turn", "no_worker"))
 
 
 @pytest.mark.timeout(300)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import json
 import logging
+import subprocess
+import sys
+import types
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -44,6 +49,70 @@ def test_a_line_names_what_it_is_about() -> None:
     }
     assert (first["level"], first["logger"]) == ("info", "perdure.test_logs")
     assert "session" not in second
+
+
+@types.coroutine
+def forever() -> Generator[None]:
+    yield
+
+
+def test_a_block_that_garbage_collection_ends_takes_no_other_blocks_names() -> None:
+    async def waits() -> None:
+        with bound(invocation="e-0"):
+            await forever()
+
+    left = waits()
+    contextvars.copy_context().run(left.send, None)
+    stream = configured()
+    with bound(invocation="e-1"):
+        left.close()
+        logger.info("still about it")
+    assert [line["invocation"] for line in lines(stream)] == ["e-1"]
+
+
+_COLLECTED_WHILE_WRITING = """
+import contextvars, gc, random, types
+from perdure.journal.compact_json import briefly
+from perdure.logs import bound
+
+@types.coroutine
+def forever():
+    yield
+
+async def waits():
+    with bound(app="a", session="s", invocation="e-0"):
+        await forever()
+
+def leave():
+    left = waits()
+    contextvars.copy_context().run(left.send, None)
+    itself = [left]
+    itself.append(itself)
+
+def main():
+    for number in range(40):
+        contextvars.ContextVar(f"of others {number}").set(object())
+    for _ in range(30_000):
+        for _ in range(3):
+            leave()
+        gc.set_threshold(gc.get_count()[0] + random.randrange(1, 14))
+        gc.enable()
+        with briefly():
+            pass
+        gc.disable()
+        reuses_memory = [object() for _ in range(30)]
+
+gc.disable()
+contextvars.copy_context().run(main)
+"""
+
+
+@pytest.mark.process
+def test_no_block_that_garbage_collection_ends_crashes_the_worker() -> None:
+    # CPython 3.11 collects inside of `ContextVar.set`, and crashes if what is collected sets one, too.
+    command = [sys.executable, "-X", "faulthandler", "-c", _COLLECTED_WHILE_WRITING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("key", ["args", "prompt", "response", "api_key", "content", "state"])

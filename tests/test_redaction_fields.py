@@ -16,9 +16,9 @@ from temporalio.api.common.v1 import Payload
 from perdure.journal import entries as journal
 from perdure.journal import tool_output
 from perdure.journal.packing import unpack
-from perdure.messages import claims, rollout
+from perdure.messages import claims, effects, rollout, stretches
+from perdure.messages import kept_results as result_messages
 from perdure.messages import large_requests as sent_ahead
-from perdure.messages import oversized_results as result_messages
 from perdure.messages import session as messages
 from perdure.messages import shared_state as state_messages
 from perdure.messages.session import JournalSlice, SessionInput
@@ -28,7 +28,18 @@ from perdure.temporal.payloads import data_converter
 from tests.journal.test_entries import ONE_OF_EACH
 from tests.temporal.test_payloads import OUTPUT, SAMPLES
 
-MODULES = (messages, sent_ahead, state_messages, claims, result_messages, rollout, tool_output, journal)
+MODULES = (
+    messages,
+    effects,
+    stretches,
+    sent_ahead,
+    state_messages,
+    claims,
+    result_messages,
+    rollout,
+    tool_output,
+    journal,
+)
 
 FREE = frozenset(
     {

@@ -1,8 +1,7 @@
-"""One attempt of an activity: its heartbeats, its deadline, and the log line of its failure."""
+"""One attempt of an activity: its deadline, and the log line of its failure."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Generator
@@ -16,9 +15,6 @@ from perdure.rules.failures import reference
 
 _LOGGER = "perdure.worker"
 _log = get_logger(_LOGGER)
-
-_BEAT_SECONDS = 1.0
-_BEATS_PER_TIMEOUT = 3.5
 
 _MARGIN_SECONDS = 5.0
 _MARGIN_PART = 0.2
@@ -51,39 +47,3 @@ def telling(what: str) -> Generator[None]:
             # All frames, below those of the app's code; attempts that fail as the one before tell them no more.
             _log.debug(f"{what} failed", exc_info=True)
         raise
-
-
-@contextmanager
-def beating() -> Generator[None]:
-    """Heartbeat inside of the block, from the worker's loop, which user code cannot block; none if it is local."""
-    info = activity.info()
-    # Once a second, or more often where that would be too late for the timeout.
-    pause = _BEAT_SECONDS
-    if info.heartbeat_timeout:
-        pause = min(pause, info.heartbeat_timeout.total_seconds() / _BEATS_PER_TIMEOUT)
-    if info.is_local:
-        yield
-        return
-    timer = _Heartbeat(pause)
-    try:
-        yield
-    finally:
-        timer.stop()
-
-
-class _Heartbeat:
-    """Heartbeats by a timer: a task for each step would cost more than most of its heartbeats."""
-
-    def __init__(self, pause: float) -> None:
-        self._pause = pause
-        self._loop = asyncio.get_running_loop()
-        # The timer runs in the context of the activity, and so does each that it sets.
-        self._timer = self._loop.call_later(pause, self._beat)
-
-    def _beat(self) -> None:
-        activity.heartbeat()
-        self._timer = self._loop.call_later(self._pause, self._beat)
-
-    def stop(self) -> None:
-        """Heartbeat no more."""
-        self._timer.cancel()

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.attempts import beating, telling
+from perdure.activities.attempts import telling
+from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered

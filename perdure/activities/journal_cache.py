@@ -6,31 +6,27 @@ import asyncio
 import time
 from collections import OrderedDict
 from contextlib import nullcontext
-from datetime import timedelta
-from functools import partial
 from itertools import chain, islice, takewhile
 
 from temporalio import activity
 from temporalio.client import Client
 
-from perdure.activities.attempts import beating
-from perdure.journal.entries import MAX_PART_BYTES, Entry, payload_size
+from perdure.activities.heartbeats import beating
+from perdure.errors import LogError
+from perdure.journal.entries import Entry, payload_size
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import pack, pack_part, unpack
 from perdure.journal.projection import Projection
 from perdure.messages.session import (
-    JOURNAL,
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     JournalPage,
     JournalSlice,
     LoadJournalInput,
-    PageInput,
 )
 from perdure.recovery.slices import read_archive
 from perdure.steps.base import Snapshot
 from perdure.steps.prompt import PromptMemo
-from perdure.temporal.refused_queries import ask_again
 
 _READY = 100
 """So many copies are never packed. Most sessions wait for people, most of the time."""
@@ -47,8 +43,11 @@ _PACKED_AT_ONCE = 5
 _MAX_PACKED_BYTES = 200_000
 """A longer journal stays as it is: to pack it would hold the worker up."""
 
-_FETCH_TIMEOUT = timedelta(seconds=30)
-"""How long a session may take to give a part of its journal, before the call that needs it is tried again."""
+_AGAIN_SECONDS = 0.1
+"""Between two readings of a history that does not hold all that a call is to see yet."""
+
+_MOST_SECONDS = 120.0
+"""After which a step fails that is to see what its session's history lacks."""
 
 _Key = tuple[str, str]
 """Workflow and run id."""
@@ -85,7 +84,7 @@ class _Copy:
 class JournalCache:
     """Copies of journals, by workflow run; bounded in bytes, the one that was used longest ago goes first.
 
-    A run's journal only grows, so a copy is never wrong, only short. A miss costs one query for each 1.5 MB.
+    A run's journal only grows, so a copy is never wrong, only short. A miss costs a reading of the run's history.
     """
 
     def __init__(self, client: Client, max_bytes: int) -> None:
@@ -109,21 +108,36 @@ class JournalCache:
         """Bytes of all copies, packed or not, as they stand in a history."""
         return sum(copy.size for copy in self._copies.values()) + sum(map(len, self._packed.values()))
 
-    async def at(self, workflow_id: str, run_id: str, part: JournalSlice) -> Snapshot:
-        """Return a session as it was when `part` was sent."""
+    async def at(self, workflow_id: str, run_id: str, part: JournalSlice, *, beats: bool = True) -> Snapshot:
+        """Return a session as it was when `part` was sent; heartbeat while that takes time, unless the caller does.
+
+        Raises:
+            LogError: The history lacks what lies before the part.
+        """
         copy = self._use((workflow_id, run_id))
-        # The session may have to be replayed first, behind many others.
         waits = copy.length < part.offset or copy.lock.locked()
-        with beating() if waits else nullcontext():
+        with beating() if waits and beats else nullcontext():
             async with copy.lock:
-                while copy.length < part.offset:
-                    page = await self._fetch(workflow_id, run_id, copy.length)
-                    entries = await asyncio.to_thread(unpack, page.packed)
-                    self._at_most += copy.extend(page.offset, entries)
+                await self._fill(copy, workflow_id, run_id, part.offset)
                 self._at_most += copy.extend(part.offset, part.unpacked())
                 projection = copy.at(part.length)
         self._evict()
         return Snapshot(projection, copy.memo)
+
+    async def _fill(self, copy: _Copy, workflow_id: str, run_id: str, length: int) -> None:
+        """Read what a copy lacks up to a length."""
+        until = time.monotonic() + _MOST_SECONDS
+        while copy.length < length:
+            self._at_most += copy.extend(0, tuple(await read_archive(self._client, workflow_id, run_id)))
+            if copy.length >= length:
+                return
+            if time.monotonic() > until:
+                raise LogError(
+                    f"the history of {workflow_id!r} holds {copy.length} of the {length} journal entries that this "
+                    f"step is to see, after {_MOST_SECONDS:.0f} s"
+                )
+            # What is too large for one workflow task is written down in the next.
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     def offer(self, workflow_id: str, run_id: str, part: JournalSlice) -> None:
         """Take entries in that travelled with something else, if they go on where the copy ends."""
@@ -133,16 +147,6 @@ class JournalCache:
             self._use((workflow_id, run_id), copy)
             self._at_most += copy.extend(part.offset, part.unpacked())
         self._evict()
-
-    async def _fetch(self, workflow_id: str, run_id: str, since: int) -> JournalPage:
-        while True:
-            handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            part = PageInput(since=since, max_bytes=MAX_PART_BYTES)
-            query = partial(handle.query, JOURNAL, part, result_type=JournalPage, rpc_timeout=_FETCH_TIMEOUT)
-            page = await ask_again(query, _FETCH_TIMEOUT.total_seconds())
-            if page.carried is None:
-                return page
-            run_id = page.carried.run_id
 
     async def closed(self, workflow_id: str, run_id: str, length: int) -> Snapshot:
         """Return the session as a run left it that is closed; what is not here is read from its history."""

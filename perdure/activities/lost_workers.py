@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, 
 from temporalio.client import Client
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from perdure.activities.attempts import beating
+from perdure.activities.heartbeats import beating
 from perdure.logs import get_logger
 
 __all__ = ["LostWorkers"]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 
 from temporalio import activity
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.attempts import beating, telling
+from perdure.activities.attempts import telling
+from perdure.activities.checkpoints import checkpointing
+from perdure.activities.durations import Durations
+from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
+from perdure.activities.stretches import RunsTools, Stretches, kept_by
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import ArtifactError, CredentialError, DefinitionError, ModelError, message_of
 from perdure.journal.entries import MAX_EVENT_BYTES
@@ -28,7 +34,7 @@ from perdure.steps.base import ATTEMPTS_OF_DEFECTS, ModelCall, ModelFailed, Plac
 from perdure.steps.debug_lines import log_answer
 from perdure.steps.model_call import NoResponse
 from perdure.streams.hub import Draft, TokenHub, Writer
-from perdure.telemetry.step import tell
+from perdure.telemetry.step import tell, tell_result
 
 _MAX_PAUSE = 86_400.0
 """Seconds; quotas that are counted by the day come back then."""
@@ -37,49 +43,86 @@ _MAX_PAUSE = 86_400.0
 class ModelActivity:
     """The activity that calls the models of one app."""
 
-    def __init__(self, steps: Steps, journals: JournalCache, rollout: Rollout, streams: TokenHub | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        steps: Steps,
+        journals: JournalCache,
+        rollout: Rollout,
+        tools: RunsTools,
+        durations: Durations,
+        streams: TokenHub | None = None,
+    ) -> None:
+        self._client = client
         self._steps = steps
         self._journals = journals
         self._rollout = rollout
+        self._tools = tools
+        self._durations = durations
         self._streams = streams
 
     @activity.defn(name=CALL_MODEL)
     async def call(self, call: ModelInput) -> ModelOutput:
-        """Call an agent's model with what it may see of the log.
+        """Call an agent's model with what it may see of the log; and take further steps behind that, if it may.
 
         Raises:
             ApplicationError: The model failed. Retried if its provider may answer later, after the pause it asks for.
         """
-        info = activity.info()
-        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
-        snapshot = (await self._journals.at(workflow_id, run_id, call.journal)).within(call.scope)
-        at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run, call.scope)
+        at = _place(call)
         names = {"invocation": call.invocation_id, "agent": call.agent}
-        with bound(**asdict(at.key), **names), telling("model"), beating():
+        if call.steps == 1:
+            snapshot = await self._snapshot(call)
+            with bound(**asdict(at.key), **names), telling("model"), beating():
+                return await self._ask(call, snapshot, activity.info().attempt)
+        kept = kept_by(activity.info().heartbeat_details)
+        async with checkpointing(self._client, *filter(None, [kept])) as checkpoints:
+            snapshot = await self._snapshot(call, beats=False)
+            with bound(**asdict(at.key), **names):
+                stretches = Stretches(at, self._ask_in_time, self._tools, checkpoints, self._durations)
+                return await stretches.run(call, snapshot, kept)
+
+    async def _snapshot(self, call: ModelInput, *, beats: bool = True) -> Snapshot:
+        info = activity.info()
+        id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        return (await self._journals.at(id, run_id, call.journal, beats=beats)).within(call.scope)
+
+    async def _ask_in_time(self, call: ModelInput, session: Snapshot, attempt: int) -> ModelOutput:
+        seconds = llm_node(session.projection, _place(call), call.plan)[1].model_options.timeout.total_seconds()
+        with telling("model"):
             try:
-                node = llm_node(snapshot.projection, at, call.plan)[1]
+                async with asyncio.timeout(seconds):
+                    return await self._ask(call, session, attempt)
+            except TimeoutError as error:
+                raise ApplicationError(f"the model has taken more than {seconds:g} s", type="TimeoutError") from error
+
+    async def _ask(self, call: ModelInput, snapshot: Snapshot, attempt: int) -> ModelOutput:
+        info, at = activity.info(), _place(call)
+        try:
+            node = llm_node(snapshot.projection, at, call.plan)[1]
+            with self._durations.measuring("model", node.model):
                 output = await self._answer(call, at, node, snapshot)
-            except ModelError as error:
-                final = isinstance(error, NoResponse | ModelFailed) and info.attempt >= ATTEMPTS_OF_DEFECTS
-                raise ApplicationError(
-                    message_of(error),
-                    *_left(error),
-                    type="ModelError",
-                    non_retryable=final or not error.retryable,
-                    next_retry_delay=_seconds(error.retry_after),
-                ) from error
-            except NotRegistered as error:
-                raise not_registered(error, self._rollout) from error
-            except (ArtifactError, CredentialError, DefinitionError) as error:
-                raise told(error, non_retryable=True) from error
-            except Exception as error:
-                # A defect in a provider or an instruction function; what may be answered later is a ModelError.
-                raise told(error, non_retryable=info.attempt >= ATTEMPTS_OF_DEFECTS) from error
+        except ModelError as error:
+            final = isinstance(error, NoResponse | ModelFailed) and attempt >= ATTEMPTS_OF_DEFECTS
+            raise ApplicationError(
+                message_of(error),
+                *_left(error),
+                type="ModelError",
+                non_retryable=final or not error.retryable,
+                next_retry_delay=_seconds(error.retry_after),
+            ) from error
+        except NotRegistered as error:
+            raise not_registered(error, self._rollout) from error
+        except (ArtifactError, CredentialError, DefinitionError) as error:
+            raise told(error, non_retryable=True) from error
+        except Exception as error:
+            # A defect in a provider or an instruction function; what may be answered later is a ModelError.
+            raise told(error, non_retryable=attempt >= ATTEMPTS_OF_DEFECTS) from error
         if _asks_person(node, output.answer):
-            self._journals.rest(workflow_id, run_id)
+            self._journals.rest(info.workflow_id or "", info.workflow_run_id or "")
         what = f"the answer of agent {call.agent!r}'s model"
         check_size(output, what)
         check_bytes(logged_size(node, call.branch, output.answer), MAX_EVENT_BYTES, what)
+        tell_result(output)
         return output
 
     async def _answer(self, call: ModelInput, at: Place, node: LlmNode, session: Snapshot) -> ModelOutput:
@@ -103,7 +146,7 @@ class ModelActivity:
         """Write for those who follow the session, if anybody does; under the id that the event gets in the log."""
         info = activity.info()
         # The workflow would draw an id, but only when the answer is complete; one that is proposed it takes.
-        event_id = derived_id(info.workflow_run_id or "", "answer", info.activity_id)
+        event_id = derived_id(info.workflow_run_id or "", "answer", info.activity_id, call.call_index)
         draft = Draft(
             session=info.workflow_id or "",
             id=event_id,
@@ -122,6 +165,11 @@ class ModelActivity:
         finally:
             if writer is not None:
                 writer.end()
+
+
+def _place(call: ModelInput) -> Place:
+    key = SessionKey.parse(activity.info().workflow_id or "")
+    return Place(key, call.invocation_id, call.agent, call.branch, call.run, call.scope)
 
 
 def _asks_person(node: LlmNode, answer: Event) -> bool:

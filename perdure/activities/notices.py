@@ -27,8 +27,8 @@ from perdure.messages.session import PENDING, PendingView
 from perdure.notices.notice import Notice, of_call, of_failure
 from perdure.notices.sending import NotDelivered, send
 from perdure.notices.settings import NoticeSettings
-from perdure.sessions.calls import SessionCalls
 from perdure.sessions.lifecycle import Lifecycle
+from perdure.sessions.requests import WorkflowRequests
 from perdure.sessions.sessions import Sessions
 
 _GONE = SendNoticeResult(still=False)
@@ -105,8 +105,8 @@ class NoticeActivities:
     async def _call(self, request: SendNoticeInput, settings: NoticeSettings) -> tuple[Notice, float | None] | None:
         """Return the notice of a call, and when it is due; `None` if it waits no more."""
         key = SessionKey.parse(request.notice.session_id)
-        calls = SessionCalls(self._app, self._client, Lifecycle(self._app, self._client))
-        view: PendingView = await calls.query(key, PENDING, result_type=PendingView, closed=True)
+        requests = WorkflowRequests(self._app, self._client, Lifecycle(self._client))
+        view: PendingView = await requests.look(key, PENDING)
         call = next((call for call in view.calls if call.id == request.notice.call_id), None)
         if call is None:
             return None

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.activities.attempts import beating
+from perdure.activities.heartbeats import beating
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES
 from perdure.compiler.registry import AnyRegistry
 from perdure.errors import SharedStateFull

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import RootModel, ValidationError
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.attempts import beating, handing_in_until, telling
+from perdure.activities.attempts import handing_in_until, telling
 from perdure.activities.claims import ClaimDesk
+from perdure.activities.durations import Durations
+from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES, check_size, not_registered, step_log, told
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import CredentialError, message_of
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.logs import bound
+from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.keys import SessionKey
-from perdure.messages.oversized_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
 from perdure.rules.large_results import MAX_RESULT_BYTES
@@ -30,25 +33,30 @@ from perdure.steps.debug_lines import log_call, log_result
 from perdure.steps.tool_results import ToolResults
 from perdure.telemetry.step import tell
 
+_SHORTEN_SECONDS = 30.0
+"""How long to try to keep what is too large for the log beside others."""
+
 
 class _AnyInput(RootModel[ToolInput | CodeInput]):
     """The activity's argument: a tool call, or a call of a function."""
 
 
 def _says(left: StepOutput) -> bool:
-    return bool(left.events) or left.returned is not None
+    return bool(left.events or left.state) or left.returned is not None
 
 
-def _is_final(error: StepRefused) -> bool:
+def _is_final(error: StepRefused, attempt: int) -> bool:
     most = error.attempts if isinstance(error, ToolFailed) else 1
-    return most is not None and activity.info().attempt >= most
+    return most is not None and attempt >= most
 
 
 class _Timer:
     """When the function of a call was started."""
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: int | None = None) -> None:
+        """Begin. `attempt`: which attempt of the call it is, if not the activity's."""
         self.started = time.time()
+        self._attempt = attempt
 
     def start(self) -> None:
         self.started = time.time()
@@ -57,16 +65,24 @@ class _Timer:
     def times(self) -> RunTimes:
         """When the function ran; a first start that another attempt made is known by its schedule only."""
         info = activity.info()
-        first = self.started if info.attempt == 1 else info.scheduled_time.timestamp()
-        return RunTimes(attempt=info.attempt, started=first, ended=time.time())
+        attempt = self._attempt or info.attempt
+        first = self.started if attempt == 1 else info.scheduled_time.timestamp()
+        return RunTimes(attempt=attempt, started=first, ended=time.time())
 
 
 class ToolActivity:
     """The activity that runs the tools of one app, and the functions of `App(activities=[…])`."""
 
     def __init__(
-        self, steps: Steps, journals: JournalCache, claims: ClaimDesk, rollout: Rollout, results: ToolResults
+        self,
+        steps: Steps,
+        journals: JournalCache,
+        claims: ClaimDesk,
+        rollout: Rollout,
+        results: ToolResults,
+        durations: Durations,
     ) -> None:
+        self._durations = durations
         self._steps = steps
         self._results = results
         self._journals = journals
@@ -91,21 +107,49 @@ class ToolActivity:
         try:
             with beating():
                 if isinstance(call, ToolInput):
-                    return await self._tool(call, end, timer)
+                    at = _place(call.invocation_id, call.agent, call.branch, call.run, call.scope)
+                    return await self._tool(at, call, await self._session(call), end, timer)
                 output = await self._function(call)
-        except NotRegistered as error:
-            raise not_registered(error, self._rollout) from error
         except Exception as error:
-            # Where a call of a tool ran and failed, the session notes when.
             times = [] if isinstance(call, CodeInput) else [timer.times]
-            if isinstance(error, StepRefused):
-                left = [step_log(error.left)] if isinstance(error, ToolFailed) and _says(error.left) else []
-                raise ApplicationError(
-                    message_of(error), *left, *times, type=error.kind, non_retryable=_is_final(error)
-                ) from error
-            raise told(error, *times, non_retryable=isinstance(error, CredentialError)) from error.__cause__
+            self._raise(error, times, attempt=activity.info().attempt)
         check_size(output, f"the result of {kind!r}")
         return output
+
+    def _raise(self, error: Exception, times: list[RunTimes], *, attempt: int) -> NoReturn:
+        """Raise what the workflow is to hear of a failure; where a call of a tool ran, with when."""
+        if isinstance(error, NotRegistered):
+            raise not_registered(error, self._rollout) from error
+        if isinstance(error, StepRefused):
+            left = [step_log(error.left)] if isinstance(error, ToolFailed) and _says(error.left) else []
+            raise ApplicationError(
+                message_of(error), *left, *times, type=error.kind, non_retryable=_is_final(error, attempt)
+            ) from error
+        raise told(error, *times, non_retryable=isinstance(error, CredentialError)) from error.__cause__
+
+    async def run_beside(self, at: Place, call: ToolInput, session: Snapshot, seconds: float) -> ToolOutput:
+        """Run a tool behind a model call, in the activity of that, within so many seconds.
+
+        Raises:
+            ApplicationError: It raised, is not registered here, or has taken too long.
+        """
+        timer, limit = _Timer(attempt=1), asyncio.timeout(seconds)
+        try:
+            async with limit:
+                reads = session if call.reads else None
+                output = await self._tool(at, call, reads, time.monotonic() + seconds, timer)
+        except Exception as error:
+            if limit.expired():
+                late = f"the tool has taken more than {seconds:g} s"
+                raise ApplicationError(late, timer.times, type="TimeoutError") from error
+            self._raise(error, [timer.times], attempt=1)
+        check_size(output, f"the result of {call.tool!r}")
+        return output
+
+    async def shorten(self, at: Place, call: ToolInput, output: ToolOutput, length: int) -> ToolOutput:
+        """Return an output with so many characters of its result; the whole is kept, if there is a place for it."""
+        end = time.monotonic() + _SHORTEN_SECONDS
+        return await self._results.shorten(at.key, call.tool, call.idempotency_key, output, length, end)
 
     async def _function(self, call: CodeInput) -> CodeOutput:
         info = activity.info()
@@ -120,19 +164,22 @@ class ToolActivity:
             log_result(result)
             return CodeOutput(result=result)
 
-    async def _tool(self, call: ToolInput, end: float, timer: _Timer) -> ToolOutput:
-        at = _place(call.invocation_id, call.agent, call.branch, call.run, call.scope)
+    async def _tool(
+        self, at: Place, call: ToolInput, session: Snapshot | None, end: float, timer: _Timer
+    ) -> ToolOutput:
         tell("tool", at.agent, call.tool, invocation_id=at.invocation_id, call_id=call.function_call_id)
         names = {"invocation": at.invocation_id, "agent": at.agent, "tool": call.tool}
         with bound(**asdict(at.key), **names), telling("tool"):
             log_call(call.args)
-            output = await self._step(at, call, end, timer)
+            output = await self._step(at, call, session, end, timer)
             log_result(output)
         if activity.info().is_local:
             output = output.model_copy(update={"call": _local_call(call)})
         return output
 
-    async def _step(self, at: Place, call: ToolInput, end: float, timer: _Timer) -> ToolOutput:
+    async def _step(
+        self, at: Place, call: ToolInput, session: Snapshot | None, end: float, timer: _Timer
+    ) -> ToolOutput:
         ran = False
 
         async def begin(at_most_once: bool) -> None:
@@ -142,7 +189,6 @@ class ToolActivity:
             timer.start()
             ran = True
 
-        session = await self._session(call)
         step = ToolCall(
             id=call.function_call_id,
             tool=call.tool,
@@ -162,7 +208,8 @@ class ToolActivity:
         if call.kind == "reminder":
             await self._steps.remind(at, step)
             return ToolOutput()
-        output = await self._steps.run_tool(at, step)
+        with self._durations.measuring("tool", call.tool):
+            output = await self._steps.run_tool(at, step)
         if step.session is not None:
             output = await self._results.bounded(at, step, output)
         return output.model_copy(update={"times": timer.times}) if ran and output.asks is None else output
@@ -171,6 +218,9 @@ class ToolActivity:
         if call.journal is None:
             return None
         info = activity.info()
+        if not call.reads:
+            self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
+            return None
         snapshot = await self._journals.at(info.workflow_id or "", info.workflow_run_id or "", call.journal)
         return snapshot.within(call.scope)
 

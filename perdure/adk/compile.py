@@ -117,6 +117,7 @@ def _look(app: AdkApp, *, closely: bool) -> tuple[Plan | None, Seen]:
         return None, looked.seen
     rules = _rules(app, root, looked.hooks)
     plan = Plan(app=app.name, resumable=app.is_resumable, root=node, adk=rules, shows_errors=True, max_llm_calls=500)
+    plan = plan.model_copy(update={"steps_per_activity": app.steps_per_activity})
     if is_graph(root) or plan.has_tasks or any(tool.runs_nodes for tool in plan.every_tool):
         # As ADK does: nodes go on behind their answers in any app.
         rules = rules.model_copy(update={"hides_checkpoints": not app.is_resumable})

@@ -17,7 +17,7 @@ from google.genai import types
 from perdure.credentials.sealing import Vault
 from perdure.credentials.store import CredentialStore, Owner
 from perdure.errors import CredentialError
-from perdure.journal.credentials import credential_requests
+from perdure.journal.credential_questions import credential_requests
 from perdure.journal.events import Event
 from perdure.journal.projection import TEMP, Projection
 from perdure.journal.secrets import holds_credentials

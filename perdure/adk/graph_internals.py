@@ -6,7 +6,7 @@ import asyncio
 import functools
 import importlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -194,12 +194,12 @@ def route_nodes(route: Callable[[Any, Any, str, Callable[[], Awaitable[Any]]], A
 
     @functools.wraps(execute)
     async def execute_node(self: Any, ctx: Any, node_input: Any) -> None:
-        before = _at.get()
-        _at.set(ctx)
+        token = _at.set(ctx)
         try:
             await execute(self, ctx, node_input)
         finally:
-            _at.set(before)
+            with suppress(ValueError):  # Ended by garbage collection, in the context of whoever runs then.
+                _at.reset(token)
 
     setattr(runner, "run", run)  # noqa: B010 -- pyright
     setattr(runner, "_execute_node", execute_node)  # noqa: B010 -- pyright

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from google.adk.agents.base_agent import BaseAgent
@@ -15,7 +17,8 @@ from perdure.adk.registry import AdkRegistry
 from perdure.adk.run_configs import run_config
 from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
-from perdure.journal.credentials import credential_requests, parse_credential
+from perdure.errors import CredentialError
+from perdure.journal.credential_questions import credential_requests, parse_credential
 from perdure.journal.entries import RunBegan
 from perdure.journal.events import USER, Event
 from perdure.steps.base import Place, Snapshot, StepOutput
@@ -137,8 +140,14 @@ class StepContexts:
             return graph_internals.as_logged(await self.seen(context, taken))
         return await self.seen(context, event)
 
-    async def left(self, at: Place, agent: BaseAgent, step: StepSession, error: Exception) -> StepOutput:
-        """Return what a step that failed leaves in the log, as ADK does."""
+    async def left(
+        self, at: Place, agent: BaseAgent, step: StepSession, error: Exception, state: Mapping[str, Any] | None = None
+    ) -> StepOutput:
+        """Return what a step that failed leaves in the log, as ADK does; `state` is what it had written.
+
+        Raises:
+            CredentialError: There are secrets in the events, and no safe place for them.
+        """
         events = list(step.logged)
         if self._registry.plan.adk is not None and self._registry.plan.adk.logs_failures:
             status = getattr(error, "status", None)
@@ -150,7 +159,12 @@ class StepContexts:
                 "error_message": str(error)[:MAX_FAILURE_TEXT],
             }
             events.append(Event(**failed, node_info={"path": agent.name}))
-        return await self._services.credentials.step(at.key, StepOutput(events=tuple(events)), at.agent)
+        output = StepOutput(events=tuple(events), state=state or {})
+        try:
+            return await self._services.credentials.step(at.key, output, at.agent)
+        except CredentialError:
+            # The failure says more than that a secret has no safe place.
+            return await self._services.credentials.step(at.key, replace(output, state={}), at.agent)
 
     async def seen(self, context: InvocationContext, event: AdkEvent) -> AdkEvent:
         """Return an event as plugins want it to be logged."""

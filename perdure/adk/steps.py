@@ -27,11 +27,11 @@ from perdure.adk.services import Services
 from perdure.adk.session_service import SharedState, StepSession
 from perdure.adk.step_contexts import StepContexts
 from perdure.adk.tools import agent_tools, delegation_tools, toolsets
-from perdure.adk.tools.returned_results import keeping
+from perdure.adk.tools.returned_results import keeping, written
 from perdure.adk.tools.tool_responses import as_result, make_plain
 from perdure.adk.tools.toolsets import ToolsetDown
 from perdure.errors import DefinitionError, error_text
-from perdure.journal.credentials import credential_requests, parse_credential
+from perdure.journal.credential_questions import credential_requests, parse_credential
 from perdure.journal.events import USER, Event
 from perdure.journal.tasks import task_branch
 from perdure.journal.tool_output import ToolOutput
@@ -267,7 +267,7 @@ class AdkSteps:
             attempts: int | None = ATTEMPTS_OF_DEFECTS if isinstance(error, ToolsetDown) else 1
             if planned is not None and planned.retries and returned is None:
                 attempts = None
-            left = await self._contexts.left(at, agent, step, error)
+            left = await self._contexts.left(at, agent, step, error, written(step))
             if returned is not None:
                 returned = await self._services.credentials.tool(at.key, returned, at.agent, call.tool)
             left = replace(left, returned=returned)
@@ -337,7 +337,8 @@ class AdkSteps:
     @asynccontextmanager
     async def _sharing(self, at: Place, session: Snapshot, calling: str, call: ToolCall) -> AsyncGenerator[SharedState]:
         """Share the state with the other calls of an answer that run here at the same time."""
-        key = (at.key, at.scope, calling)
+        # On a resume ADK has read the session anew.
+        key = (at.key, at.scope, calling, session.projection.invocations[at.invocation_id].settled)
         state = await self._contexts.state(at, session)
         shared, step = self._shared.get(key), (call.id, call.id in session.projection.scopes)
         if shared is None or not shared.join(step, state):

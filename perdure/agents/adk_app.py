@@ -47,6 +47,8 @@ class AdkApp:
     """Returns its agents' models."""
     look: Callable[[AdkApp], Any]
     """Returns what is known of its agents and tools before any runs, the refused ones too."""
+    steps_per_activity: int = 1
+    """As of `App`."""
 
     @property
     def is_resumable(self) -> bool:

@@ -18,7 +18,7 @@ from perdure.agents.validation import Definition
 from perdure.errors import DefinitionError
 from perdure.journal.events import USER
 from perdure.models.base import BaseLlm
-from perdure.plan.nodes import MAX_LLM_CALLS, MaxLlmCalls
+from perdure.plan.nodes import MAX_LLM_CALLS, MAX_STEPS, MaxLlmCalls
 
 InstructionProvider = Callable[[ReadonlyContext], str | Awaitable[str]]
 """A function that returns an instruction; it runs in an activity, before each model call."""
@@ -132,6 +132,11 @@ class App(Definition):
     that the provider asks for counts before it. Default: 15 attempts, some eight minutes."""
     model_timeout: timedelta | None = None
     """Time of one attempt of a model call. Default: 10 minutes."""
+
+    steps_per_activity: int = Field(default=1, ge=1, le=MAX_STEPS)
+    """How many steps of an LLM agent one activity may take: a model call, its tools, the next model call, and so on; at
+    most 100. Each is kept before the next begins, but in no history yet: a session that is terminated or reset
+    meanwhile loses what the activity had done. Default: 1, each step an activity of its own (docs/performance.md)."""
 
     errors: Literal["hidden", "shown"] = "hidden"
     """What end users are told of a failure by an HTTP API that asks for credentials: `hidden`, type and reference;

@@ -80,7 +80,8 @@ class FunctionTool:
             require_confirmation: Whether a person must approve each call; or a function that takes the tool's
                 arguments and says so.
             timeout: Time of one attempt. Default: 10 minutes; 10 s if `local`, and 1 minute at the most.
-            heartbeat_timeout: How long a silent worker counts as alive. Default: 2.5 s.
+            heartbeat_timeout: How long a silent worker counts as alive; a stop reaches the tool within 0.6 of it.
+                Default: 3.5 s, or as the worker says.
             retry: How a call that raised is tried again. Default: 3 attempts, after 0.5 s and 1 s; one `at_most_once`.
             at_most_once: Never start a call a second time without a person's word. One that was cut off, or raised, is
                 *in doubt*: a person is asked what became of it, by a long-running call of `perdure_reconcile`.

@@ -13,7 +13,7 @@ from perdure.cli.options import json_option
 from perdure.cli.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from perdure.api.auth.credentials import Role
+    from perdure.api.auth.api_keys import Role
 
 
 @click.group("api-keys")
@@ -50,7 +50,7 @@ def new(file: Path, subject: str, roles: tuple[Role, ...], days: float | None, a
       perdure api-keys new auth.toml --subject bob --role approver --days 90
       perdure api travel.agent:app --auth auth.toml
     """
-    from perdure.api.auth.credentials import ApiKey, append_key
+    from perdure.api.auth.api_keys import ApiKey, append_key
 
     lasts = timedelta(days=days) if days is not None else None
     key, text = ApiKey.new(subject, now=datetime.now(UTC), roles=roles, lasts=lasts)

@@ -39,7 +39,7 @@ def explain(name: SessionName, id: str | None, as_json: bool, connection: Connec
     It tells each open call (tool, arguments, agent, since when, deadline) and what kind of answer it takes, failures
     with their cause and where in your code that was raised, where each agent stands, which tool results are kept, and
     which step runs next. Of a session, it tells of the invocations that are not finished, or of the newest. An
-    INVOCATION is looked for in all sessions of the user, unless --session names one. A worker must serve the app.
+    INVOCATION is looked for in all sessions of the user, unless --session names one. No worker has to be up.
 
     \b
     Examples:
@@ -101,6 +101,8 @@ def _describe(session: SessionExplanation, flags: str) -> Iterator[str]:
         f"session {session.id} of user {session.user_id} in app {session.app_name} is {session.status}"
         + (closed if session.closed else "")
     )
+    if session.halted is not None:
+        yield f"it does not go on: {session.halted}"
     if not session.invocations:
         yield "it has no invocations: nobody has sent it a message"
     for invocation in session.invocations:

@@ -142,7 +142,7 @@ def pending(
 ) -> int:
     """List the calls that wait for an answer, over all sessions of APP, or of all apps.
 
-    With --json they come session by session, else the oldest first. Sessions whose workers do not answer are counted.
+    With --json they come session by session, else the oldest first. Sessions that cannot be read in time are counted.
 
     \b
     Examples:
@@ -167,7 +167,7 @@ def pending(
             show_pending(sorted(found, key=lambda pair: pair[1].since))
         await _tell_at_limit(app, user, connection)
         if unanswered:
-            say(f"{unanswered} sessions do not answer, so their calls are missing; is a worker up?", err=True)
+            say(f"{unanswered} sessions cannot be read, or not in time, so their calls are missing", err=True)
         return ExitCode.FINISHED
 
     return asyncio.run(read())

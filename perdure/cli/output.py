@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from perdure.cli.options import Connection
     from perdure.journal.events import Event
     from perdure.journal.open_calls import PendingCall
-    from perdure.messages.session import Effect, InvocationView
+    from perdure.messages.effects import Effect
+    from perdure.messages.session import InvocationView
     from perdure.plan.nodes import Plan
     from perdure.sessions.listing import ListedSession
 

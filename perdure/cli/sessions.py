@@ -72,7 +72,7 @@ def create(
     first = parse_pairs(state, "--state")
 
     async def make() -> int:
-        from perdure.cli.turns.following import check_served
+        from perdure.cli.turns.served import check_served
         from perdure.client import Runner
         from perdure.config import connect
 

@@ -50,6 +50,18 @@ def worker_options(command: Command) -> Command:
             help="How long a session waits for the worker that has it in memory.  [default: 2]",
         ),
         click.option(
+            "--heartbeats",
+            envvar="PERDURE_HEARTBEATS",
+            type=click.Choice(["frequent", "sparse"]),
+            help="When a lost worker is noticed: after 3.5 s, or, with fewer of them, 28 s.  [default: frequent]",
+        ),
+        click.option(
+            "--steps-per-activity",
+            envvar="PERDURE_STEPS_PER_ACTIVITY",
+            type=click.IntRange(min=1, max=100),
+            help="Steps of an agent that one activity may take: quicker, and less in Temporal's UI.  [default: 1]",
+        ),
+        click.option(
             "--notify",
             envvar="PERDURE_NOTIFY",
             metavar="FILE",
@@ -173,6 +185,8 @@ def worker_config(options: dict[str, Any]) -> WorkerConfig:
         "build_id": options["build_id"],
         "versioning": options["versioning"],
         "sticky_timeout": _seconds(options["sticky_timeout"]),
+        "heartbeats": options["heartbeats"],
+        "steps_per_activity": options["steps_per_activity"],
         "graceful_shutdown_timeout": _seconds(options["grace"]),
         "notices": _notices(options["notify"]),
         **open_storage(options),

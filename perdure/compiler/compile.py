@@ -62,6 +62,7 @@ def compile_app(app: App) -> Plan:
         root=root,
         activities=tuple(function.__name__ for function in app.activities),
         max_llm_calls=app.max_llm_calls,
+        steps_per_activity=app.steps_per_activity,
     )
     plan = plan.model_copy(update={"shared_state": any(map(_touches_shared_state, plan.every_node))})
     _check_deadlines(plan)

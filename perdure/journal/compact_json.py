@@ -8,37 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from threading import local
 from typing import Any
 
-_BRIEF: ContextVar[bool] = ContextVar("perdure_brief", default=False)
+
+class _Thread(local):
+    """Whether this thread makes brief JSON now; no context variable, as CPython 3.11 may crash where one is set often.
+
+    There garbage collection runs inside of `ContextVar.set`, and what it ends may set one too (cpython #148891).
+    """
+
+    brief = False
+
+
+_THREAD = _Thread()
 
 
 @contextmanager
 def briefly() -> Generator[None]:
-    """Leave fields that say nothing out of the JSON that is made inside."""
-    token = _BRIEF.set(True)
+    """Leave fields that say nothing out of the JSON that is made inside, which awaits nothing."""
+    before, _THREAD.brief = _THREAD.brief, True
     try:
         yield
     finally:
-        _BRIEF.reset(token)
+        _THREAD.brief = before
 
 
 def is_brief() -> bool:
     """Return whether fields that say nothing are left out now."""
-    return _BRIEF.get()
+    return _THREAD.brief
 
 
 def unsaid(value: Any) -> bool:
     """Return whether a field of this value is to be left out now: it is empty, zero or false."""
-    return not value and _BRIEF.get()
+    return not value and _THREAD.brief
 
 
 def unsaid_none(value: Any) -> bool:
     """Return whether a field whose default is `None`, and may be any JSON, is to be left out now."""
-    return value is None and _BRIEF.get()
+    return value is None and _THREAD.brief
 
 
 def unsaid_one(value: int) -> bool:
     """Return whether a field whose default is 1 is to be left out now."""
-    return value == 1 and _BRIEF.get()
+    return value == 1 and _THREAD.brief

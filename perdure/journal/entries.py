@@ -186,7 +186,6 @@ class ModelCalled(_Entry):
     kind: Literal["model_called"] = "model_called"
     agent: str
     invocation_id: str = Field(default="", exclude_if=unsaid)
-    branch: str | None = None
     run: RunPath = ""
     again: str | None = None
     """Why it is asked once more, if it came back with no answer: a finish reason, or `EMPTY`."""
@@ -257,10 +256,8 @@ class FailureCaught(_Entry):
     """Empty: the agent failed by what it had met, or of its own, so that this is tried again: see `again`."""
     again: tuple[int, ...] = Field(default=(), exclude_if=unsaid)
     """Which of the invocation's entries of this kind are tried again, counted from 0. Default: all of this agent's."""
-    sub_agent: str | None = None
-    """Whose run failed; else it was a call of `run_activity`, known as in `ActivityKept`."""
     sub_run: RunPath = ""
-    """Which agent run of it."""
+    """The agent run that failed; else it was a call of `run_activity`, known as in `ActivityKept`."""
     silent: bool = Field(default=False, exclude_if=unsaid)
     """As in `EffectFailed`."""
     run: RunPath = ""
@@ -341,6 +338,8 @@ class InvocationPinned(_Entry):
     """Digest of that plan."""
     timestamp: float | None = None
     """When, in seconds since the epoch; open calls that had no plan take their deadlines from here."""
+    runs: tuple[tuple[RunPath, int], ...] = Field(default=(), exclude_if=unsaid)
+    """The runs that its entries so far are of, each with the number of entries in a row, if these do not tell."""
 
 
 class StateChanged(_Entry):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from perdure.journal.credentials import asking_call, needed_by
+from perdure.journal.credential_questions import asking_call, needed_by
 from perdure.journal.entries import (
     ActivityKept,
     AnswerAccepted,
@@ -50,7 +50,6 @@ from perdure.journal.events import (
 )
 from perdure.journal.interning import share_field_sets
 from perdure.journal.invocations import Call, Invocation, Turn, restart_deadline, set_deadline
-from perdure.journal.no_answers import is_refused
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import SHARED, Projection, stored_part
 from perdure.journal.questions import lets_run_again, target_of
@@ -59,6 +58,7 @@ from perdure.journal.scopes import begin_scope, parts_for_scopes, pin_scopes, re
 from perdure.journal.secrets import redacted_args
 from perdure.journal.tasks import is_reply
 from perdure.journal.tool_runs import add_run
+from perdure.journal.unusable_answers import is_refused
 from perdure.plan.contents import types
 from perdure.plan.nodes import CustomNode, Plan
 
@@ -181,10 +181,9 @@ def _count_call(projection: Projection, entry: ModelCalled) -> None:
     if invocation is None:
         return
     invocation.model_calls[entry.agent] += 1
-    run = (entry.agent, entry.branch, entry.run)
-    asked = invocation.asked_again.pop(run, ())
+    asked = invocation.asked_again.pop(entry.run, ())
     if entry.again is not None:
-        invocation.asked_again[run] = (*asked, entry.again)
+        invocation.asked_again[entry.run] = (*asked, entry.again)
 
 
 def _show(projection: Projection, event: Event) -> None:
@@ -387,6 +386,8 @@ def _pin(projection: Projection, entry: InvocationPinned) -> None:
     """Give an imported invocation its plan, and its open calls the deadlines that they have in it."""
     invocation = projection.invocations[entry.invocation_id]
     invocation.agent, invocation.plan = entry.agent, entry.plan
+    if entry.runs:
+        invocation.name_runs(entry.runs)
     pin_scopes(projection, invocation.id)
     if entry.timestamp is None:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,9 +11,6 @@ from perdure.journal.entries import Failure, RunEntry, TempStateSet, ToolOutput,
 from perdure.journal.events import Event
 from perdure.journal.open_calls import InvocationStatus, PendingCall
 from perdure.plan.nodes import CallLimit, Expiry, LlmNode, Plan
-
-RunKey = tuple[str, str | None, str]
-"""An agent run: name, branch and path. A custom agent may run one sub-agent several times at once."""
 
 
 @dataclass
@@ -72,8 +70,8 @@ class Invocation:
     again: without a kept result such a call is in doubt."""
     refused: set[str] = field(default_factory=set[str])
     """Events that tell that a model gave no answer, by id, until the invocation has failed of it."""
-    asked_again: dict[RunKey, tuple[str, ...]] = field(default_factory=dict[RunKey, tuple[str, ...]])
-    """Why the model is asked again in an agent run, for each time since it answered last."""
+    asked_again: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Why the model is asked again in an agent run, by its path, for each time since it answered last."""
     temp: dict[str, Any] = field(default_factory=dict[str, Any])
     authorized: set[str] = field(default_factory=set[str])
     """Questions for credentials, by id, whose answers have been taken up."""
@@ -84,6 +82,18 @@ class Invocation:
         """Keep `temp:` keys to the end of the invocation."""
         self.temp.update(entry.delta)
         self.authorized.update(entry.authorized)
+
+    def name_runs(self, runs: Sequence[tuple[str, int]]) -> None:
+        """Give the entries the names of their runs, each for a number of entries in a row.
+
+        Raises:
+            ValueError: These are not as many as there are.
+        """
+        if sum(count for _, count in runs) != len(self.entries):
+            raise ValueError("it names more or fewer runs than there are entries")
+        paths = [path for path, count in runs for _ in range(count)]
+        named = [entry.model_copy(update={"run": path}) for entry, path in zip(self.entries, paths, strict=True)]
+        self.entries[:] = named
 
     def forget(self) -> None:
         """Forget what only those who go on with it need to know."""

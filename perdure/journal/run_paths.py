@@ -20,7 +20,8 @@ RunPath = Annotated[
 ]
 """The agent run that an entry is of: `parent/agent@2#3`, its third since its parent's second checkpoint.
 
-Empty where it is not told: the plan has no custom agent and no tasks, or the log was imported."""
+Empty where no agent of the plan logged it, and in a log from elsewhere until it is pinned to a plan
+(`trajectories/run_names.py`)."""
 
 
 def agent_in(path: str) -> str:

@@ -12,13 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.journal.credentials import is_credential_request
+from perdure.errors import EffectFailed
+from perdure.journal.credential_questions import is_credential_request
 from perdure.journal.entries import ActivityKept, FailureCaught
 from perdure.journal.events import USER, Event
-from perdure.journal.no_answers import is_refused
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.questions import is_confirmation_request, is_doubt_request
 from perdure.journal.run_paths import MAX_RUN_PATH, MAX_RUNS
+from perdure.journal.unusable_answers import is_refused
+
+_TOO_DEEP = (
+    f"it would run within more than {MAX_RUNS} others, or their names have more than {MAX_RUN_PATH:,} characters; have"
+    " fewer agents within each other"
+)
 
 
 # By identity: two runs of one agent may look the same, and a comparison would go up and down the tree for ever.
@@ -49,7 +55,7 @@ class AgentRun:
     failure: FailureCaught | None = None
     """The run failed, and the custom agent above it dealt with that."""
     path: str = ""
-    """Its name in the journal (`RunPath`); empty if that would be too long."""
+    """Its name in the journal (`RunPath`)."""
     nth: int = 1
     """The n-th agent run of the agent since its parent's last checkpoint."""
     end_logged: bool = False
@@ -67,6 +73,11 @@ class AgentRun:
         """Whether a long-running call was made here or underneath."""
         return self.asked or any(event.long_running_tool_ids for event in self.log)
 
+    @property
+    def is_remembered(self) -> bool:
+        """Whether it has begun since the last checkpoint of the run above: then it is one of its children."""
+        return self.parent is None or self.path == self.parent.path_of(self.agent, self.nth)
+
     def is_of_callback(self, event: Event) -> bool:
         """Return whether an event is one that the agent's callbacks left."""
         return any(event.id in ids for ids in self.called_back.values())
@@ -76,21 +87,35 @@ class AgentRun:
         return next((run for run in reversed(self.children) if run.agent == agent), None)
 
     def resume(self, agent: str, branch: str | None) -> AgentRun:
-        """Return the newest run of a sub-agent, to go on with, or a new one if there is none."""
+        """Return the newest run of a sub-agent, to go on with, or a new one if there is none.
+
+        Raises:
+            EffectFailed: As `begin`.
+        """
         run = self.last_child(agent) or self.begin(agent, branch)
         # An author's own event may have named another.
         run.branch = branch
         return run
 
     def begin(self, agent: str, branch: str | None, nth: int = 1) -> AgentRun:
-        """Return a new run of a sub-agent: its n-th since the last checkpoint."""
+        """Return a new run of a sub-agent: its n-th since the last checkpoint.
+
+        Raises:
+            EffectFailed: It would be within too many others for an entry to name it.
+        """
+        if not self.may_begin(agent, nth):
+            raise EffectFailed(agent, "run", _TOO_DEEP)
         return AgentRun(agent, branch, self, path=self.path_of(agent, nth), nth=nth)
+
+    def may_begin(self, agent: str, nth: int = 1) -> bool:
+        """Return whether an entry can name a sub-agent's n-th run since the last checkpoint."""
+        path = self.path_of(agent, nth)
+        return len(path) <= MAX_RUN_PATH and path.count("/") <= MAX_RUNS
 
     def path_of(self, agent: str, nth: int = 1) -> str:
         """Return the path of a sub-agent's n-th run since the last checkpoint."""
         since = f"@{self.checkpoints}" if self.checkpoints else ""
-        path = f"{self.path}/{agent}{since}{f'#{nth}' if nth > 1 else ''}"
-        return path if self.path and len(path) <= MAX_RUN_PATH and path.count("/") <= MAX_RUNS else ""
+        return f"{self.path}/{agent}{since}{f'#{nth}' if nth > 1 else ''}"
 
 
 def current_child(names: Sequence[str], past: AgentRun | None) -> tuple[str | None, int]:

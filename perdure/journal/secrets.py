@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from perdure.journal.credentials import is_credential
+from perdure.journal.credential_questions import is_credential
 from perdure.journal.events import REQUEST_CREDENTIAL
 
 REFERENCE = "perdure-secret:"

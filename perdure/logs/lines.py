@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from json import dumps
 from typing import Any, Final, TextIO, cast
 
 import structlog
-from structlog.contextvars import bound_contextvars, get_contextvars
+from structlog.contextvars import bind_contextvars, get_contextvars, reset_contextvars
 from structlog.stdlib import BoundLogger, ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict, Processor
 from temporalio import activity, workflow
@@ -51,6 +51,7 @@ def make_logger(name: str) -> BoundLogger:
     return logger
 
 
+@contextmanager
 def bound(
     *,
     app: str | None = None,
@@ -59,13 +60,19 @@ def bound(
     invocation: str | None = None,
     agent: str | None = None,
     tool: str | None = None,
-) -> AbstractContextManager[None]:
-    """Return a context whose log lines, from any logger of Perdure, bear these names.
+) -> Generator[None]:
+    """Let log lines of the block, from any logger of Perdure, bear these names.
 
     Safe in workflow code: it holds for the current task and those started inside.
     """
     names = {"app": app, "user": user, "session": session, "invocation": invocation, "agent": agent, "tool": tool}
-    return bound_contextvars(**{key: value for key, value in names.items() if value is not None})
+    tokens = bind_contextvars(**{key: value for key, value in names.items() if value is not None})
+    try:
+        yield
+    finally:
+        # A block that garbage collection ends does so in the context of whoever runs then, whose names stay.
+        with suppress(ValueError):
+            reset_contextvars(**tokens)
 
 
 def invocation_at_work() -> str | None:

@@ -12,14 +12,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from perdure.journal.compact_json import briefly, unsaid
-from perdure.journal.entries import Entry, Failure
+from perdure.journal.compact_json import briefly, unsaid, unsaid_none, unsaid_one
+from perdure.journal.entries import Entry, Failure, InvocationSettled
 from perdure.journal.events import Event, ToolConfirmation
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
 from perdure.journal.packing import unpack
 from perdure.journal.run_paths import RunPath
-from perdure.journal.tool_runs import Outcome, idempotency_key
+from perdure.journal.tool_runs import idempotency_key
 from perdure.messages.step_log import StepLog
+from perdure.messages.stretches import Stretch
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 
@@ -27,6 +28,8 @@ LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
 LOAD_JOURNAL = "perdure:load_journal"
 KEEP_JOURNAL = "perdure:keep_journal"
+JOURNAL_MEMO = "perdure:journal"
+"""Name of a memo that a run writes and takes back at once: a slice of its journal stands in history then."""
 """Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
 
 SEND_MESSAGE = "send_message"
@@ -90,8 +93,8 @@ class SessionInput(_Message):
     """Where the journal is if it does not fit in here; the run fetches it by activities."""
     length: int | None = None
     """Entries of a journal of which `journal` is the first part only; the rest comes by the update `extend_journal`."""
-    interrupted: str | None = None
-    """How the earlier run ended, if it did not hand over by itself; what was running is then stopped."""
+    stopped: tuple[InvocationSettled, ...] = Field(default=(), exclude_if=unsaid)
+    """Entries behind a carried journal whose run did not hand over by itself: what was running is stopped."""
     search_attributes: bool = False
     """An earlier run found that Perdure's search attributes exist in this namespace."""
     notices: bool = Field(default=False, exclude_if=unsaid)
@@ -231,45 +234,6 @@ class PendingView(_Message):
     calls: tuple[PendingCall, ...] = ()
 
 
-class Effect(_Message):
-    """A tool call in the ledger of its session."""
-
-    call_id: str
-    tool: str
-    agent: str
-    branch: str | None = None
-    invocation_id: str
-    """The invocation in which the model called it."""
-    idempotency_key: str
-    """What the tool got as `tool_context.idempotency_key`, and passed on."""
-    attempts: int = 0
-    """Attempts that are known to have started its function, over all resumes; one that still runs is not counted."""
-    called: float
-    """Seconds since the epoch at which the model's call was logged; so are the next two."""
-    started: float | None = None
-    ended: float | None = None
-    outcome: Outcome
-    """`running`: at work, or about to be.
-    `done`: it returned, or somebody who knows said that it had taken effect.
-    `failed`: it raised or timed out; a resume runs it again, unless the model was told of it (`on_failure`).
-    `interrupted`: its run was cut off; a resume runs it again.
-    `in doubt`: an at-most-once tool was cut off or raised; a person decides, or is asked at the resume.
-    `awaits approval`, `rejected`: a person must approve it, or has refused.
-    `waiting`, `answered`, `expired`: a long-running tool whose answer is awaited, has come, or came by its deadline.
-    `not run`: the model got a response without a run, or none is recorded, as in a log from elsewhere.
-    """
-    cause: str | None = None
-    """Why the last run failed."""
-
-
-class EffectsPage(_Message):
-    """Query `effects`: a page of the ledger, in the order of the calls."""
-
-    effects: tuple[Effect, ...]
-    total: int
-    """Calls in the whole ledger."""
-
-
 class PlanInput(_Message):
     """Query `plan`."""
 
@@ -283,12 +247,37 @@ class PlanView(_Message):
     """`None` if the session knows no plan of this digest."""
 
 
+class JournalSlice(_Message):
+    """A slice of the journal that a worker's copy may lack: the entries from an offset to the journal's end.
+
+    A worker that lacks what lies before reads it in the run's history.
+    """
+
+    offset: int
+    entries: tuple[Entry, ...] = Field(default=(), exclude_if=unsaid)
+    packed: str | None = None
+    """The entries, packed, where that saves much."""
+    count: int = Field(default=0, exclude_if=unsaid)
+    """How many entries are packed."""
+
+    @property
+    def length(self) -> int:
+        """Entries in the journal at the time of the call."""
+        return self.offset + len(self.entries) + self.count
+
+    def unpacked(self) -> tuple[Entry, ...]:
+        """Return the entries, packed ones too."""
+        return unpack(self.packed) if self.packed is not None else self.entries
+
+
 class LoadPlanInput(_Message):
     """Activity `perdure:load_plan`."""
 
     user_id: str
     known: str | None = None
     """Digest of the newest plan that the journal holds; it is not sent again."""
+    journal: JournalSlice | None = Field(default=None, exclude_if=unsaid)
+    """What the history lacks of the journal, if that is little."""
 
 
 class LoadPlanOutput(_Message):
@@ -311,29 +300,6 @@ class LoadJournalInput(_Message):
     since: int
 
 
-class JournalSlice(_Message):
-    """A slice of the journal that a worker's copy may lack: the entries from an offset to the journal's end.
-
-    A worker that lacks what lies before asks the workflow for it with the `journal` query.
-    """
-
-    offset: int
-    entries: tuple[Entry, ...] = ()
-    packed: str | None = None
-    """The entries, packed, where they are many bytes."""
-    count: int = Field(default=0, exclude_if=unsaid)
-    """How many entries are packed."""
-
-    @property
-    def length(self) -> int:
-        """Entries in the journal at the time of the call."""
-        return self.offset + len(self.entries) + self.count
-
-    def unpacked(self) -> tuple[Entry, ...]:
-        """Return the entries, packed ones too."""
-        return unpack(self.packed) if self.packed is not None else self.entries
-
-
 class ModelInput(_Message):
     """Activity `perdure:model`. Holds a reference to the log and what is new, never the conversation."""
 
@@ -351,6 +317,8 @@ class ModelInput(_Message):
     run: RunPath = ""
     scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """The calls of tools that run the agent, outermost first."""
+    steps: int = Field(default=1, exclude_if=unsaid_one)
+    """How many steps of the agent the activity may take: this call, its tools, and so on."""
     journal: JournalSlice
 
 
@@ -359,6 +327,13 @@ class ModelOutput(_Message):
 
     event: Event | None = None
     step: StepLog | None = None
+    before: Stretch | None = Field(default=None, exclude_if=unsaid_none)
+    """The steps that were taken before this answer; behind them there may be no answer."""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the model answered."""
+        return self.event is not None or self.step is not None
 
     @property
     def answer(self) -> Event:
@@ -394,7 +369,9 @@ class ToolInput(_Message):
     scope: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """The calls of tools that run the agent, outermost first."""
     journal: JournalSlice | None = None
-    """Of a google.adk tool, which may look at the whole session: what the journal gained since the last slice."""
+    """What the journal gained since the last slice; left out beside large arguments, and where a tool runs locally."""
+    reads: bool = Field(default=False, exclude_if=unsaid)
+    """The tool may look at the whole session: google.adk's, and what runs an agent. A local one is given all of it."""
     again: str | None = None
     """Of an at-most-once tool: the answer by which a person lets the call start again."""
     authorized: bool = Field(default=False, exclude_if=unsaid)

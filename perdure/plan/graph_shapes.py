@@ -12,6 +12,11 @@ def is_unset(value: object) -> bool:
     return not value
 
 
+def is_one(value: object) -> bool:
+    """Return the same for a number whose default is 1."""
+    return value == 1
+
+
 class GraphEdge(BaseModel):
     """An edge of a graph."""
 

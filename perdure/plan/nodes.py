@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.plan.contents import types
-from perdure.plan.graph_shapes import GraphShape, is_unset
+from perdure.plan.graph_shapes import GraphShape, is_one, is_unset
 from perdure.plan.output_schemas import arguments_for
 
 _FROZEN = ConfigDict(frozen=True, ignored_types=(cached_property,))
@@ -37,8 +37,8 @@ class ToolOptions(BaseModel):
 
     timeout: timedelta = timedelta(minutes=10)
     """Start-to-close time of one attempt. Default: 10 minutes."""
-    heartbeat_timeout: timedelta = timedelta(seconds=2.5)
-    """How long a silent worker counts as alive. Perdure heartbeats for the tool. Default: 2.5 s."""
+    heartbeat_timeout: timedelta = timedelta(seconds=3.5)
+    """How long a silent worker counts as alive. Perdure heartbeats for the tool. Default: 3.5 s."""
     max_attempts: int = 3
     """Attempts before the tool has failed; 0 is without limit. Default: 3."""
     initial_interval: timedelta = timedelta(seconds=0.5)
@@ -59,6 +59,10 @@ MAX_LLM_CALLS = 500
 
 MaxLlmCalls = Annotated[int, Field(strict=True, lt=2**31)]
 """A number of model calls; 0 and less are without limit, as in ADK."""
+
+
+MAX_STEPS = 100
+"""Steps of an agent that one activity may take, at the most."""
 
 
 class CallLimit(BaseModel):
@@ -276,6 +280,8 @@ class Plan(BaseModel):
     """The agents are google.adk's."""
     max_llm_calls: int = MAX_LLM_CALLS
     """Model calls of all agents in an invocation; 0 and less are without limit."""
+    steps_per_activity: int = Field(default=1, exclude_if=is_one)
+    """How many steps of an LLM agent one activity may take."""
 
     @property
     def is_graph(self) -> bool:

@@ -46,7 +46,7 @@ class Mirror:
         """Bring both to where the other one is: the log that is longer counts, and the program's own changes of state.
 
         Raises:
-            SessionUnreadable: No worker answers for the durable session.
+            SessionUnreadable: The durable session's history does not hold its whole journal.
         """
         if not await self._create():
             self._tell_of_another()

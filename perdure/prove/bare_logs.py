@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,12 +17,12 @@ from perdure.errors import InvalidTrajectory
 from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled, ModelCalled, innermost
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry, fold_journal
-from perdure.journal.no_answers import is_refused
 from perdure.journal.projection import Projection
+from perdure.journal.unusable_answers import is_refused
 from perdure.prove.done import done_in
 from perdure.prove.outcome import Key, Outcome
 from perdure.trajectories.bare_log import read_log
-from perdure.trajectories.driven_log import drive_log
+from perdure.trajectories.triggered_log import read_triggered_log
 
 TOOL_AGAIN = "a tool or a function ran once more"
 FAILURE_OVER = "failures before the cut were not reached again"
@@ -33,6 +33,7 @@ HALF_SENT = "the event is a part of what the user sent at once"
 NO_TRIGGER = "the event cannot drive a turn"
 FAILED_THERE = "the turn failed with the event, and the user left it at that"
 CAUGHT = "a custom agent has gone on after a failure, of which a bare log does not tell"
+ATTEMPTS = "a node of a graph has failed, whose attempts begin anew"
 OF_A_TOOL = "an agent that a tool runs has asked, and where it stood a bare log does not tell"
 
 
@@ -85,6 +86,8 @@ def bare_cuts(reference: Outcome, state: Mapping[str, Any], *, resumable: bool) 
             reason = NOT_RESUMABLE
         elif any(isinstance(entry, FailureCaught) for entry in reference.journal[: after[length]]):
             reason = CAUGHT
+        elif fails_amid(event for event in cut.log if event.invocation_id == log[length - 1].invocation_id):
+            reason = ATTEMPTS
         elif any(
             event.id in asked_within and event.invocation_id == log[length - 1].invocation_id for event in cut.log
         ):
@@ -96,7 +99,7 @@ def bare_cuts(reference: Outcome, state: Mapping[str, Any], *, resumable: bool) 
 def _planned(cut: BareCut, start: int, after: Sequence[int], reference: Outcome, state: Mapping[str, Any]) -> BareCut:
     """Work out what a cut has done, from the reference's journal and from the log alone."""
     try:
-        driven = drive_log(cut.log, state=state, allow_pending_calls=True, fresh=_fresh)
+        triggered = read_triggered_log(cut.log, state=state, allow_pending_calls=True, fresh=_fresh)
     except InvalidTrajectory:
         return replace(cut, skipped=NO_TRIGGER)
     before = reference.journal[: reference.turn_ends[cut.turn - 1]] if cut.turn else []
@@ -104,10 +107,10 @@ def _planned(cut: BareCut, start: int, after: Sequence[int], reference: Outcome,
     shown = read_log(cut.log[:start], state=state, fresh=_fresh).entries
     failed_calls = _model_calls(before) - _model_calls(shown)
     failed_calls += _asked_again(reference.journal, len(before), cut.length)
-    done = done_in(_unsettled(driven.entries), reference.steps) + failures
+    done = done_in(_unsettled(triggered.entries), reference.steps) + failures
     done.update({(f"model of {agent}", ""): count for agent, count in failed_calls.items()})
     # Other invocations do not go on, so what they did stays done, also where the log does not tell of it.
-    done |= done_in(_of_others(before, driven.invocation_id), reference.steps)
+    done |= done_in(_of_others(before, triggered.invocation_id), reference.steps)
     journalled = done_in(_unsettled(reference.journal[: after[cut.length]]), reference.steps)
     again = {key for key, count in journalled.items() if not key[0].startswith("model ") and count > done[key]}
     answered = {response.id for event in cut.log for response in event.get_function_responses()}
@@ -117,12 +120,26 @@ def _planned(cut: BareCut, start: int, after: Sequence[int], reference: Outcome,
         allowed.append(FAILURE_OVER)
     return replace(
         cut,
-        entries=driven.entries,
+        entries=triggered.entries,
         done=done,
         failed_calls=failed_calls,
         cut_off=frozenset(waiting - answered),
         allowed=tuple(allowed),
     )
+
+
+def fails_amid(events: Iterable[Event]) -> bool:
+    """Return whether a node of a graph has failed in an invocation, and not got further: gone on with, it begins anew.
+
+    google.adk: attempts of `retry_config` are counted by its loop alone.
+    """
+    failed: set[str] = set()
+    for event in events:
+        path = (event.node_info or {}).get("path", "")
+        # Of an agent outside of graphs it is the name alone.
+        if "@" in path:
+            (failed.add if event.error_code is not None else failed.discard)(path)
+    return bool(failed)
 
 
 def without_pending(outcome: Outcome, calls: frozenset[str]) -> Outcome:

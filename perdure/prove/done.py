@@ -41,7 +41,6 @@ def done_in(entries: Iterable[Entry], steps: Sequence[Step]) -> Counter[Key]:
 @dataclass(frozen=True)
 class _Call:
     effect: Key
-    agent: str
     invocation_id: str
     run: str
 
@@ -83,7 +82,7 @@ class _Done:
             case FailureCaught():
                 self._catch(entry)
             case InvocationSettled(status="failed"):
-                self._fail(entry.invocation_id, None)
+                self._fail(entry.invocation_id)
                 self._count_functions(entry.failures)
                 self._dealt_with -= self._again
                 self._again.clear()
@@ -94,7 +93,7 @@ class _Done:
     def _log(self, event: Event, run: str) -> None:
         for call in event.get_function_calls():
             effect = (f"tool {call.name}", f"{event.invocation_id}/{call.id}")
-            self._calls[call.id or ""] = _Call(effect, event.author, event.invocation_id, run)
+            self._calls[call.id or ""] = _Call(effect, event.invocation_id, run)
         for response in event.get_function_responses():
             asked = event.actions.requested_tool_confirmations.keys() | event.actions.requested_auth_configs.keys()
             if response.id not in asked:
@@ -110,9 +109,9 @@ class _Done:
         failed: set[str] = set()
         if not entry.failures:
             self._give_up(entry)
-        if entry.sub_agent is not None:
-            failed = self._fail(entry.invocation_id, entry.sub_agent, entry.sub_run)
-            self._again -= self._below(entry.invocation_id, entry.sub_agent, entry.sub_run)
+        if entry.sub_run:
+            failed = self._fail(entry.invocation_id, entry.sub_run)
+            self._again -= self._below(entry.invocation_id, entry.sub_run)
         self._count_functions(entry.failures)
         self._dealt_with |= failed
         self._caught.append((entry, failed))
@@ -125,24 +124,19 @@ class _Done:
                 self._again |= failed
                 self._counted += caught.failures
 
-    def _fail(self, invocation_id: str, agent: str | None, run: str = "") -> set[str]:
-        """Count what was called in this run, by this agent or underneath it, and did not return: it has failed."""
-        failed = (self._below(invocation_id, agent, run) & self._broken) - self._dealt_with
+    def _fail(self, invocation_id: str, run: str = "") -> set[str]:
+        """Count what was called in a run, or underneath it, and did not return: it has failed. Default: in any."""
+        failed = (self._below(invocation_id, run) & self._broken) - self._dealt_with
         self._broken -= failed
         self.done.update(self._calls[call_id].effect for call_id in failed)
         return failed
 
-    def _below(self, invocation_id: str, agent: str | None, run: str) -> set[str]:
+    def _below(self, invocation_id: str, run: str) -> set[str]:
         return {
             call_id
             for call_id, call in self._calls.items()
-            if call.invocation_id == invocation_id
-            and (agent is None or self._is_below(call.agent, agent))
-            and f"{call.run}/".startswith(f"{run}/" if run else "")
+            if call.invocation_id == invocation_id and f"{call.run}/".startswith(f"{run}/" if run else "")
         }
-
-    def _is_below(self, name: str, agent: str) -> bool:
-        return self._plan is not None and name in self._plan.nodes and agent in self._plan.path(name)
 
     def _count_functions(self, failures: Iterable[Failure]) -> None:
         for failure in failures:

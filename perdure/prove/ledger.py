@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from temporalio import activity, client, worker
 from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
+from perdure.activities.stretches import watching
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import CALL_MODEL, CodeInput, ModelInput, ToolInput
 
@@ -187,14 +188,26 @@ class _Watched(ActivityInboundInterceptor):
         self._kill = kill
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        call = _call(input)
+        if isinstance(call, ModelInput) and call.steps > 1:
+            watching.set(self._step)
+            return await super().execute_activity(input)
+
+        async def run(given: Any) -> Any:
+            if isinstance(given, ModelInput):
+                input.args = [given, *input.args[1:]]
+            return await super(_Watched, self).execute_activity(input)
+
+        return await self._step(call, run)
+
+    async def _step(self, call: Any, run: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Take a step: of an activity, or of one that takes several."""
         self._maybe_die(self._ledger.next_number, "start")
-        describe = _describe(input)
-        step = self._ledger.start(describe)
+        step = self._ledger.start(_describe(call))
         if step.kind == "tool":
             run_number.set(self._ledger.number_of(step))
-        self._skip_failed(input)
         try:
-            result = await super().execute_activity(input)
+            result = await run(self._skip_failed(call))
             step.asked = isinstance(result, ToolOutput) and _asks(result)
             return result
         except BaseException as error:
@@ -204,12 +217,12 @@ class _Watched(ActivityInboundInterceptor):
             self._ledger.end(step)
             self._maybe_die(step.number, "end")
 
-    def _skip_failed(self, input: ExecuteActivityInput) -> None:
+    def _skip_failed(self, call: Any) -> Any:
         """Let a script go on behind the failed calls that a bare log does not hold."""
-        call = input.args[0] if input.args else None
-        if isinstance(call, ModelInput):
-            index = call.call_index + self._ledger.left_out(activity.info().workflow_id or "", call.agent)
-            input.args = [call.model_copy(update={"call_index": index}), *input.args[1:]]
+        if not isinstance(call, ModelInput):
+            return call
+        index = call.call_index + self._ledger.left_out(activity.info().workflow_id or "", call.agent)
+        return call.model_copy(update={"call_index": index})
 
     def _maybe_die(self, number: int, when: When) -> None:
         if self._kill == Kill(number, when):
@@ -224,23 +237,26 @@ def _asks(output: ToolOutput) -> bool:
     return output.needs_confirmation or output.asks is not None or bool(asked)
 
 
-def _describe(input: ExecuteActivityInput) -> Callable[[int], Step]:
+def _describe(call: ToolInput | CodeInput | ModelInput | None) -> Callable[[int], Step]:
     info = activity.info()
-    call = _call(input)
+    name, which = info.activity_type, f"{info.workflow_run_id}/{info.activity_id}"
     values: dict[str, Any] = {"kind": "other"}
     if isinstance(call, ToolInput):
         values = {"kind": "tool", "key": call.idempotency_key, "agent": call.agent}
+        # Of an activity that takes several steps, each tool's run is one of its own.
+        name, which = (call.tool, f"{which}/{call.function_call_id}") if name == CALL_MODEL else (name, which)
     elif isinstance(call, CodeInput):
         values = {"kind": "code"}
     elif isinstance(call, ModelInput):
         values = {"kind": "model", "agent": call.agent, "call_index": call.call_index}
+        which = f"{which}/{call.call_index}" if call.steps > 1 else which
 
     def step(number: int) -> Step:
         return Step(
             number=number,
-            name=info.activity_type,
+            name=name,
             workflow=info.workflow_id or "",
-            activity=f"{info.workflow_run_id}/{info.activity_id}",
+            activity=which,
             attempt=info.attempt,
             process=os.getpid(),
             **values,

@@ -16,13 +16,14 @@ from temporalio.service import RPCError
 
 from perdure.errors import InvocationFailed, PerdureError, error_text
 from perdure.journal.entries import Entry, EventLogged, FailureCaught, InvocationSettled
+from perdure.journal.events import Event
 from perdure.journal.fold import fold_journal
-from perdure.journal.no_answers import is_refused
 from perdure.journal.projection import SHARED
+from perdure.journal.unusable_answers import is_refused
 from perdure.messages.session import Trial
 from perdure.messages.shared_state import ShareStateInput, state_workflow_id
 from perdure.plan.nodes import Plan
-from perdure.prove.bare_logs import NOT_PENDING, BareCut, bare_cuts, without_pending
+from perdure.prove.bare_logs import NOT_PENDING, BareCut, bare_cuts, fails_amid, without_pending
 from perdure.prove.done import done_in
 from perdure.prove.ledger import Kill, Ledger, When
 from perdure.prove.outcome import (
@@ -266,13 +267,29 @@ def _cut_points(stage: Stage) -> list[int]:
 
 
 def _is_amid_failing(journal: Sequence[Entry], length: int) -> bool:
-    """Return whether a failure is being told of here, which is done at once: by a refused model, or a custom agent."""
+    """Return whether a failure is being told of here, which is done at once: by a refused model, or a custom agent.
+
+    Or by a node of a graph, before its invocation has failed of that.
+    """
+    if fails_amid(_of_open_invocation(journal[:length])):
+        return True
     last, following = journal[length - 1], journal[length : length + 1]
     if isinstance(last, EventLogged) and is_refused(last.event):
         return any(isinstance(entry, InvocationSettled) for entry in following)
     if not isinstance(last, FailureCaught):
         return False
     return not last.failures or any(isinstance(entry, FailureCaught) for entry in following)
+
+
+def _of_open_invocation(journal: Sequence[Entry]) -> list[Event]:
+    """Return what the invocation has logged that has not come to its end."""
+    logged: list[Event] = []
+    for entry in journal:
+        if isinstance(entry, InvocationSettled) and entry.status != "waiting":
+            logged.clear()
+        elif isinstance(entry, EventLogged):
+            logged.append(entry.event)
+    return logged
 
 
 async def _continue(stage: Stage, work: Work, ended: asyncio.Task[None], length: int, *, shared: bool) -> Cut:

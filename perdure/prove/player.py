@@ -31,7 +31,7 @@ class Player:
         self, client: Client, app_name: str, *, user_id: str = "u", session_id: str = "s", trial: Trial | None = None
     ) -> None:
         self.runner = Runner(app_name, client, trial=trial)
-        self.lifecycle = Lifecycle(app_name, client, trial=trial)
+        self.lifecycle = Lifecycle(client, trial=trial)
         self.key = SessionKey(app_name, user_id, session_id)
         self.who = self.key.arguments
         self._client = client

@@ -71,6 +71,8 @@ async def replay_history(
         workflow_runner=runner or UnsandboxedWorkflowRunner(),
         # Else Temporal hashes the code of every module that is loaded, which takes seconds.
         build_id="replay",
+        # Without a deadlock detector: nobody waits for a workflow task, and on a busy machine one may take seconds.
+        debug_mode=True,
     )
     try:
         await replayer.replay_workflow(history)

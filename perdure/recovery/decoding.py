@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.common.v1 import Memo, Payload, Payloads
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import MarkerRecordedEventAttributes
 from temporalio.common import RawValue
@@ -23,21 +23,36 @@ async def decode(message: Message, converter: DataConverter) -> None:
         elif isinstance(value, Payload):
             [payload] = await _decoded([value], converter)
             value.CopyFrom(payload)
+        elif isinstance(value, Memo):
+            await _decode_memo(value, converter)
         elif isinstance(value, Message):
             await decode(value, converter)
         elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
-            # The SDK writes the others itself, without a codec.
-            if "result" in message.details:
-                result = message.details["result"]
-                result.CopyFrom(Payloads(payloads=await _decoded(list(result.payloads), converter)))
+            await _decode_marker(message, converter)
         elif field.is_repeated and field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for item in value:
                 await decode(item, converter)
     if isinstance(message, Failure) and message.HasField("encoded_attributes"):
-        # A failure converter that hides what errors say has left it there.
-        told = _told(message.encoded_attributes)
-        message.message = told.get("message") or message.message
-        message.stack_trace = told.get("stack_trace") or message.stack_trace
+        _take_told(message)
+
+
+async def _decode_marker(marker: MarkerRecordedEventAttributes, converter: DataConverter) -> None:
+    # The SDK writes the others itself, without a codec.
+    if "result" in marker.details:
+        result = marker.details["result"]
+        result.CopyFrom(Payloads(payloads=await _decoded(list(result.payloads), converter)))
+
+
+def _take_told(failure: Failure) -> None:
+    """Take over what a failure converter that hides what errors say has left elsewhere."""
+    told = _told(failure.encoded_attributes)
+    failure.message = told.get("message") or failure.message
+    failure.stack_trace = told.get("stack_trace") or failure.stack_trace
+
+
+async def _decode_memo(memo: Memo, converter: DataConverter) -> None:
+    for name, payload in zip(memo.fields, await _decoded(list(memo.fields.values()), converter), strict=True):
+        memo.fields[name].CopyFrom(payload)
 
 
 def _told(attributes: Payload) -> dict[str, str]:

@@ -18,7 +18,7 @@ from perdure.journal.questions import last_request, lets_run_again, times_asked
 from perdure.messages.session import AnswerInput, ToolInput
 from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode, Plan, ToolPlan
-from perdure.recovery.rebuilding import Rebuilder, tool_of
+from perdure.recovery.rebuilding import Rebuilder, run_of, tool_of
 from perdure.rules.failures import failure_text
 from perdure.rules.in_doubt import (
     CUT_OFF,
@@ -118,7 +118,8 @@ class Questions:
                 ids.append(request_id)
         for calling, doubts, ids in found.values():
             update = {"author": calling.author, "branch": calling.branch}
-            self._journal.log(doubt_request(doubts, ids).model_copy(update=update), invocation.id, time)
+            request = doubt_request(doubts, ids).model_copy(update=update)
+            self._journal.log(request, invocation.id, time, run_of(invocation, calling))
 
     def _is_due(self, tool: ToolPlan, call_id: str) -> bool:
         at_work = any(call.function_call_id == call_id for call in self._at_work.values())

@@ -14,7 +14,19 @@ from temporalio.api.update.v1 import Input
 from perdure.errors import LogError
 from perdure.messages.callbacks import CALL_BACK, CallbackInput
 from perdure.messages.large_requests import MAY_BE_AHEAD, SEND_AHEAD, RequestsAhead, SentAhead
-from perdure.messages.session import CALL_MODEL, CodeInput, ModelInput, SessionInput, ToolInput
+from perdure.messages.session import (
+    CALL_MODEL,
+    JOURNAL_MEMO,
+    KEEP_JOURNAL,
+    LOAD_PLAN,
+    CodeInput,
+    JournalPage,
+    JournalSlice,
+    LoadPlanInput,
+    ModelInput,
+    SessionInput,
+    ToolInput,
+)
 from perdure.messages.shared_state import SHARE_STATE, ShareStateInput
 
 Step = ModelInput | ToolInput | CodeInput | CallbackInput
@@ -92,6 +104,34 @@ def step_of(name: str, data: Payloads) -> Step | None:
     if kind == "tool":
         return ToolInput.model_validate(found)
     return CodeInput.model_validate(found) if kind == "code" else None
+
+
+def kept_part(event: HistoryEvent) -> JournalSlice | None:
+    """Return the part of the journal that an event holds which is no step of an agent, if it holds one."""
+    if event.HasField("workflow_properties_modified_event_attributes"):
+        memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+        found = read_json(Payloads(payloads=[memo[JOURNAL_MEMO]])) if JOURNAL_MEMO in memo else None
+        part = JournalSlice.model_validate(found) if found is not None else None
+        # An empty one says how long the journal is whose pages come.
+        return part if part is not None and part.length > part.offset else None
+    scheduled = event.activity_task_scheduled_event_attributes
+    name = scheduled.activity_type.name
+    if name == LOAD_PLAN:
+        return LoadPlanInput.model_validate(read_json(scheduled.input)).journal
+    if name != KEEP_JOURNAL:
+        # A tool's other functions are no steps, but carry it, too.
+        beside = ":" in name and not name.startswith("perdure:")
+        return ToolInput.model_validate(read_json(scheduled.input)).journal if beside else None
+    page = JournalPage.model_validate(read_json(scheduled.input))
+    return JournalSlice(offset=page.offset, packed=page.packed, count=len(page.entries))
+
+
+def task_of(event: HistoryEvent) -> int:
+    """Return the event of the workflow task that told something of the journal."""
+    return max(
+        event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id,
+        event.workflow_properties_modified_event_attributes.workflow_task_completed_event_id,
+    )
 
 
 def step_key(call: Step) -> tuple[str, ...]:

@@ -29,9 +29,9 @@ from perdure.journal.entries import (
 )
 from perdure.journal.events import USER, Event, EventActions
 from perdure.journal.fold import apply_entry, fold_journal
-from perdure.journal.no_answers import judge
 from perdure.journal.projection import Call, Invocation, Projection, shared_part, split_state_delta
-from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
+from perdure.journal.tool_output import LocalCall, ToolOutput
+from perdure.journal.unusable_answers import judge
 from perdure.messages.callbacks import AgentCallback, CallbackInput
 from perdure.messages.session import (
     AnswerInput,
@@ -54,6 +54,7 @@ from perdure.recovery.rebuilt_entries import (
     lost_start,
     model_called,
     not_started,
+    tool_ran,
     tool_start,
 )
 from perdure.rules.checkpoints import is_hidden
@@ -172,17 +173,17 @@ class Rebuilder:
             self._apply(model_called(call))
             self._log_step(call.invocation_id, output.step, time, call.run)
             return
-        judgment = judge(output.answer, asked.get((call.agent, call.branch, call.run), ()))
+        judgment = judge(output.answer, asked.get(call.run, ()))
         self._apply(model_called(call, judgment.again))
         node = self._node(call.invocation_id, call.agent)
         if node is None or judgment.again is not None:
             return
         ids = call_ids(self._seed, "model", call.agent, call.call_index)
         event = model_event(node, call.branch, judgment.event, taken_ids(projection, judgment.event), ids)
-        logged = [self.log(part, call.invocation_id, time) for part in logged_events(event)]
+        logged = [self.log(part, call.invocation_id, time, call.run) for part in logged_events(event)]
         self._respond(next((part for part in logged if part.content is not None), logged[0]), time)
 
-    def _log_step(self, invocation_id: str, step: StepLog, time: float, run: str = "") -> None:
+    def _log_step(self, invocation_id: str, step: StepLog, time: float, run: str) -> None:
         if step.state:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=step.state))
         for event in step.events:
@@ -288,6 +289,11 @@ class Rebuilder:
         """Take in an entry that no slice tells of."""
         self._apply(entry)
 
+    def take_new(self, entry: Entry) -> None:
+        """Take in an entry, unless a slice tells of it."""
+        if entry not in self.projection.entries:
+            self._apply(entry)
+
     def _returned(
         self, invocation: Invocation, call_id: str, output: ToolOutput, time: float, *, confirmed: bool
     ) -> None:
@@ -297,7 +303,7 @@ class Rebuilder:
         if calling is None or responses >= (2 if confirmed else 1) or is_final(calling, call_id, kept, confirmed):
             return
         if output.times is not None:
-            self._ran(invocation, calling, call_id, output.times)
+            self.take_new(tool_ran(self.projection, invocation, calling, call_id, output.times))
         output = output.model_copy(update={"times": None, "call": None})
         if output.needs_confirmation:
             self._outputs[call_id] = output
@@ -305,18 +311,6 @@ class Rebuilder:
             self._apply(ToolKept(invocation_id=invocation.id, call_id=call_id, output=output))
         if not confirmed:
             self._respond(calling, time)
-
-    def _ran(self, invocation: Invocation, calling: Event, call_id: str, times: RunTimes) -> None:
-        ran = ToolRan(
-            call_id=call_id,
-            key_salt=self.projection.key_salt,
-            invocation_id=invocation.id if calling.invocation_id != invocation.id else None,
-            attempts=times.attempt,
-            started=round(times.started, 3),
-            ended=round(times.ended, 3),
-        )
-        if ran not in self.projection.entries:
-            self._apply(ran)
 
     def code_returned(self, call: CodeInput, output: CodeOutput, length: int) -> None:
         """Keep a function's result, unless it stands behind the first `length` entries."""
@@ -355,14 +349,15 @@ class Rebuilder:
             if call.id not in invocation.kept:
                 kept = ToolKept(invocation_id=invocation.id, call_id=call.id or "", output=outputs[call.id or ""])
                 self._apply(kept)
+        run, whose = run_of(invocation, calling), {"author": node.name, "branch": calling.branch}
         for event in (request, response):
             if event is not None:
-                self.log(event.model_copy(update={"author": node.name, "branch": calling.branch}), invocation.id, time)
+                self.log(event.model_copy(update=whose), invocation.id, time, run)
         answer = structured_answer(node, calling.branch, response) if response is not None else None
         for event in logged_events(answer) if answer is not None else ():
-            self.log(event, invocation.id, time)
+            self.log(event, invocation.id, time, run)
         for output in outputs.values():
-            self._log_step(invocation.id, StepLog(events=output.after, state=output.state), time)
+            self._log_step(invocation.id, StepLog(events=output.after, state=output.state), time, run)
 
     def _output(self, invocation: Invocation, node: LlmNode, call: types.FunctionCall) -> ToolOutput | None:
         plan = self.projection.plan_of(invocation)
@@ -392,8 +387,8 @@ class Rebuilder:
         found = (write.write_id for write in self._writes if write.delta == shared and write.write_id not in known)
         return next(found, None) or derived_id(self._seed, "event", len(self.projection.entries))
 
-    def log(self, event: Event, invocation_id: str, time: float, run: str = "") -> Event:
-        """Log an agent's event, of a run if it is known, unless it is too large; returns it with its id and time."""
+    def log(self, event: Event, invocation_id: str, time: float, run: str) -> Event:
+        """Log an event of an agent's run, unless it is too large; returns it with its id and time."""
         delta, temp = split_state_delta(event.actions.state_delta)
         if temp:
             self._apply(TempStateSet(invocation_id=invocation_id, delta=temp))
@@ -402,7 +397,7 @@ class Rebuilder:
         update["actions"] = event.actions.model_copy(update={"state_delta": delta})
         logged = event.model_copy(update=update)
         if payload_size(logged) <= MAX_EVENT_BYTES:
-            plan = self.projection.plan_of(self.projection.invocations[invocation_id]) if run else None
+            plan = self.projection.plan_of(self.projection.invocations[invocation_id])
             self._apply(EventLogged(event=logged, run=run, hidden=plan is not None and is_hidden(plan, logged)))
         return logged
 
@@ -426,6 +421,12 @@ def tool_of(projection: Projection, invocation: Invocation, call: ToolInput) -> 
     plan = projection.plan_of(invocation) or projection.plans.get(projection.newest_plan or "")
     node = plan.nodes.get(call.agent) if plan is not None else None
     return node.tool(call.tool) if isinstance(node, LlmNode) else None
+
+
+def run_of(invocation: Invocation, event: Event) -> str:
+    """Return the path of the agent run that an event of an invocation is of."""
+    logged = (entry for entry in reversed(invocation.entries) if isinstance(entry, EventLogged))
+    return next((entry.run for entry in logged if entry.event.id == event.id), "")
 
 
 def _overdue(projection: Projection, time: float) -> list[Call]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from perdure.journal.entries import CallbackRan, Entry, ModelCalled, ToolRan, ToolStarted
 from perdure.journal.events import Event
-from perdure.journal.tool_output import ToolOutput
+from perdure.journal.projection import Invocation, Projection
+from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.callbacks import AgentCallback, CallbackInput
-from perdure.messages.session import ModelInput, ToolInput
+from perdure.messages.session import ModelInput, ModelOutput, ToolInput
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.model_answers import derived_id
 from perdure.rules.tool_responses import requested_confirmation
@@ -60,6 +61,18 @@ def lost_start(call: ToolInput, cause: str, started: float, time: float, *, else
     )
 
 
+def tool_ran(projection: Projection, invocation: Invocation, calling: Event, call_id: str, times: RunTimes) -> ToolRan:
+    """Return the entry of a tool that returned."""
+    return ToolRan(
+        call_id=call_id,
+        key_salt=projection.key_salt,
+        invocation_id=invocation.id if calling.invocation_id != invocation.id else None,
+        attempts=times.attempt,
+        started=round(times.started, 3),
+        ended=round(times.ended, 3),
+    )
+
+
 def is_same_start(known: Entry, entry: ToolStarted) -> bool:
     """Return whether two entries tell of one start of a tool."""
     return (
@@ -71,9 +84,7 @@ def is_same_start(known: Entry, entry: ToolStarted) -> bool:
 
 def model_called(call: ModelInput, again: str | None = None) -> ModelCalled:
     """Return the entry of a model call that came back; `again` says why it is made once more."""
-    return ModelCalled(
-        agent=call.agent, invocation_id=call.invocation_id, branch=call.branch, run=call.run, again=again
-    )
+    return ModelCalled(agent=call.agent, invocation_id=call.invocation_id, run=call.run, again=again)
 
 
 def is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: bool) -> bool:
@@ -81,3 +92,13 @@ def is_final(calling: Event, call_id: str, kept: ToolOutput | None, confirmed: b
     if kept is None or kept.awaits_callbacks or not confirmed:
         return kept is not None and not kept.awaits_callbacks
     return not any(call.id == call_id and requested_confirmation(call, kept) for call in calling.get_function_calls())
+
+
+def steps_before(projection: Projection, call: ModelInput, output: ModelOutput) -> tuple[ModelInput, tuple[Entry, ...]]:
+    """Return the call to which a model's answer came, and what no slice tells of the steps before."""
+    if output.before is None:
+        return call, ()
+    entries = output.before.entries
+    is_logged = projection.model_calls[call.agent] > call.call_index
+    calls = sum(isinstance(entry, ModelCalled) for entry in entries)
+    return call.model_copy(update={"call_index": call.call_index + calls}), () if is_logged else entries

@@ -30,7 +30,6 @@ from perdure.messages.session import (
     CodeInput,
     CodeOutput,
     InvocationInput,
-    JournalSlice,
     MessageInput,
     ModelInput,
     ModelOutput,
@@ -40,9 +39,19 @@ from perdure.messages.session import (
 from perdure.messages.shared_state import CHANGE_STATE, StateChangeInput
 from perdure.messages.step_log import StepLog
 from perdure.recovery.doubt_questions import Questions
-from perdure.recovery.history_payloads import Step, read_json, requests, start_of, step_key, steps, writes_of
+from perdure.recovery.history_payloads import (
+    Step,
+    kept_part,
+    read_json,
+    requests,
+    start_of,
+    step_key,
+    steps,
+    task_of,
+    writes_of,
+)
 from perdure.recovery.rebuilding import Rebuilder
-from perdure.recovery.rebuilt_entries import model_called
+from perdure.recovery.rebuilt_entries import model_called, steps_before
 from perdure.recovery.rebuilt_failures import keep_returned, tool_failed
 from perdure.recovery.starts import DeadlineTimers, Starts, is_beside
 from perdure.rules.failures import failure_text
@@ -123,12 +132,6 @@ class _Reader:
         self._questions = Questions(self.journal, self._seed)
         self._starts = Starts(history, self.journal, self._questions)
         self._deadlines = DeadlineTimers(self.journal, self._starts)
-        if start.interrupted is not None:
-            for invocation in list(self.projection.invocations.values()):
-                if invocation.status == "running":
-                    apply_entry(
-                        self.projection, _stopped(invocation, f"the session's workflow was {start.interrupted}")
-                    )
         self._lengths: dict[int, int] = {}
         """How long the journal was, at least, as they were scheduled."""
         self._told = 0
@@ -157,23 +160,31 @@ class _Reader:
 
     def read_slices(self) -> None:
         """Read what stands in history as it was."""
+        behind: list[tuple[int, tuple[Entry, ...]]] = []
         for event in self._history:
             call = self._calls.get(event.event_id)
-            part = call.journal if call is not None else None
+            part = call.journal if call is not None else kept_part(event)
             if part is not None:
-                self._extend(part)
-                self._told = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+                behind = self._extend([*behind, (part.offset, part.unpacked())])
+                self._told = max(self._told, task_of(event))
             self._lengths[event.event_id] = len(self.projection.entries)
-
-    def _extend(self, part: JournalSlice) -> None:
-        known = len(self.projection.entries)
-        if part.offset > known:
+        # What a run has cut for a step that it leaves to the next run, that one's input has.
+        if behind and not self._history[-1].HasField("workflow_execution_continued_as_new_event_attributes"):
             raise LogError(
-                f"the history leaves out entries {known} to {part.offset} of the journal, which were too large for it;"
-                " they can be read only by the code that ran"
+                f"the history leaves out entries {len(self.projection.entries)} to {behind[0][0]} of the journal"
             )
-        for entry in part.unpacked()[known - part.offset :]:
-            apply_entry(self.projection, entry)
+
+    def _extend(self, parts: Sequence[tuple[int, tuple[Entry, ...]]]) -> list[tuple[int, tuple[Entry, ...]]]:
+        """Take in what follows on the journal; returns the parts behind a gap, which is closed later, if it is."""
+        behind: list[tuple[int, tuple[Entry, ...]]] = []
+        for offset, entries in sorted(parts, key=lambda part: part[0]):
+            known = len(self.projection.entries)
+            if offset > known:
+                behind.append((offset, entries))
+                continue
+            for entry in entries[known - offset :]:
+                apply_entry(self.projection, entry)
+        return behind
 
     def read_rest(self) -> None:
         """Rebuild what the journal gained that no slice tells."""
@@ -319,7 +330,12 @@ class _Reader:
         if scope is None:
             return
         if isinstance(call, ModelInput):
-            scope.model_answered(call, ModelOutput.model_validate(data), time)
+            output = ModelOutput.model_validate(data)
+            call, before = steps_before(scope.projection, call, output)
+            for entry in before:
+                scope.take(entry)
+            if output.is_answer:
+                scope.model_answered(call, output, time)
         elif isinstance(call, ToolInput):
             output = ToolOutput.model_validate(data)
             self._questions.cancelled(scheduled)
@@ -427,4 +443,4 @@ def _first_entries(history: Sequence[HistoryEvent], start: SessionInput, begun: 
         return unpack(start.journal) if start.journal else (SessionCreated(state=start.state),)
     if len(begun) < outside:
         raise LogError(f"the run was to begin with {outside} journal entries, of which only {len(begun)} were found")
-    return begun[:outside]
+    return [*begun[:outside], *start.stopped]

@@ -21,7 +21,7 @@ from perdure.errors import (
     RequestRefused,
     quoted,
 )
-from perdure.journal.credentials import parse_credential, unwrapped
+from perdure.journal.credential_questions import parse_credential, unwrapped
 from perdure.journal.entries import AnswerAccepted, MessageAccepted
 from perdure.journal.events import (
     QUESTIONS,

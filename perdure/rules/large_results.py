@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, Protocol
 
 from pydantic_core import to_json
 
@@ -109,6 +111,56 @@ def too_large(
     excess = payload_size(response) - room if response is not None else 0
     least = beginning_length(len(calls)) * _CHARACTER_BYTES + _AROUND_BYTES
     return _chosen(calls, list(_parts(calls, outputs)), tried, excess, least=least)
+
+
+class Shorten(Protocol):
+    """Returns an output with the beginning of its result."""
+
+    async def __call__(self, call: types.FunctionCall, output: ToolOutput, length: int) -> ToolOutput:
+        """Leave so many characters of it."""
+        ...
+
+
+async def fit(
+    calls: Sequence[types.FunctionCall],
+    outputs: dict[str, ToolOutput],
+    long_running: frozenset[str],
+    around: Event,
+    shorten: Shorten,
+    keep: Callable[[str, ToolOutput], None],
+) -> None:
+    """Shorten the largest of several outputs, in place, until one event takes them all.
+
+    Args:
+        calls: The calls of one model answer.
+        outputs: What they gave, by call id.
+        long_running: Ids of those that wait.
+        around: As of `too_large`.
+        shorten: Shortens one.
+        keep: Keeps each by the call's id, before anything is awaited, since the tools have run; then what is left.
+    """
+    tried: set[tuple[str, Remedy]] = set()
+    while remedies := too_large(calls, outputs, long_running, around, tried):
+        for call in calls:
+            if requested_confirmation(call, outputs[call.id or ""]) is None:
+                keep(call.id or "", outputs[call.id or ""])
+        tried |= {(call.id or "", remedy) for call, remedy in remedies}
+        shorten_to = partial(shorten, length=beginning_length(len(calls)))
+        made = await asyncio.gather(
+            *(_remedied(call, outputs[call.id or ""], remedy, shorten_to) for call, remedy in remedies)
+        )
+        for (call, _), output in zip(remedies, made, strict=True):
+            outputs[call.id or ""] = output
+            keep(call.id or "", output)
+
+
+async def _remedied(
+    call: types.FunctionCall,
+    output: ToolOutput,
+    remedy: Remedy,
+    shorten: Callable[[types.FunctionCall, ToolOutput], Awaitable[ToolOutput]],
+) -> ToolOutput:
+    return without_actions(call.name or "", output) if remedy == "drop" else await shorten(call, output)
 
 
 _Part = tuple[int, int, Remedy]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from perdure.journal.credentials import (
+from perdure.journal.credential_questions import (
     asking_call,
     credential_requests,
     credential_targets,
@@ -15,10 +15,10 @@ from perdure.journal.credentials import (
 )
 from perdure.journal.events import USER, Event
 from perdure.journal.questions import confirmation_targets, is_confirmation_request
-from perdure.journal.runs import AgentRun, Standing, last_step, place_of
+from perdure.journal.runs import AgentRun, Standing, last_step, place_of, upwards
 from perdure.journal.tasks import awaits_reply, is_reply
 from perdure.plan.contents import types
-from perdure.plan.nodes import LlmNode
+from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.next_call import Facts, given_tasks
 
 
@@ -40,6 +40,8 @@ class Turn:
     """The agent's code, in a tool, ended its run."""
     ends_turn: bool = False
     """What stands behind the responses is the agent's answer."""
+    as_node: bool = False
+    """google.adk 2 runs the agent as a node, and it does no task: the root, or one that control came to from there."""
 
     def is_asked_elsewhere(self, facts: Facts, calling: Event) -> bool:
         """Return whether an earlier invocation asked what this one's message confirms: nothing pauses in this app."""
@@ -59,7 +61,7 @@ class Turn:
 
 def find_turn(facts: Facts, node: LlmNode, run: AgentRun) -> Turn:
     """Return where an LLM agent stands that is entered, or entered again."""
-    turn = Turn(Standing(), run.branch)
+    turn = Turn(Standing(), run.branch, as_node=node.mode != "task" and _runs_as_node(facts, run))
     if run.own:
         turn.step = last_step(run.own, facts.projection.events)
     else:
@@ -72,6 +74,15 @@ def find_turn(facts: Facts, node: LlmNode, run: AgentRun) -> Turn:
     if facts.adk and (refused or (turn.step.ended and _is_answered_since(facts, run, turn.long_running))):
         turn.step = Standing(ended=refused)
     return turn
+
+
+def _runs_as_node(facts: Facts, run: AgentRun) -> bool:
+    """Return whether no agent of another kind runs an agent, nor one above it that handed over."""
+    if facts.adk < 2:
+        return False
+    above = [up.agent for up in upwards(run)]
+    last = next((index for index, up in enumerate(upwards(run)) if up.node is not None), len(above))
+    return all(isinstance(facts.plan.nodes.get(agent), LlmNode) for agent in above[: last + 1])
 
 
 def has_spoken(facts: Facts, run: AgentRun) -> bool:
@@ -132,6 +143,18 @@ def calls_without_response(node: LlmNode, calling: Event, step: Standing) -> lis
     return [call for call in _eager(node, calling) if call.id not in told]
 
 
+def calls_behind_tasks(node: LlmNode, calling: Event, step: Standing) -> list[types.FunctionCall]:
+    """Return the calls of an answer without a response that run once its tasks are done: transfers beside nothing else.
+
+    ADK: `workflow/_llm_agent_wrapper.py`, which breaks off its step at the tasks unless there are calls of tools.
+    """
+    told = responded(step)
+    tasks = given_tasks(node, calling)
+    others = [call for call in calling.get_function_calls() if call not in tasks]
+    late = bool(tasks) and all(call.name == TRANSFER for call in others)
+    return [call for call in others if call.id not in told] if late else []
+
+
 def has_responded(node: LlmNode, calling: Event, step: Standing) -> bool:
     """Return whether what the calls of an answer respond is logged, apart from tasks."""
     left = calls_without_response(node, calling, step)
@@ -140,8 +163,8 @@ def has_responded(node: LlmNode, calling: Event, step: Standing) -> bool:
 
 
 def _eager(node: LlmNode, calling: Event) -> list[types.FunctionCall]:
-    tasks = given_tasks(node, calling)
-    return [call for call in calling.get_function_calls() if call not in tasks]
+    apart = [*given_tasks(node, calling), *calls_behind_tasks(node, calling, Standing())]
+    return [call for call in calling.get_function_calls() if call not in apart]
 
 
 def calls_to_authorize(step: Standing) -> set[str]:

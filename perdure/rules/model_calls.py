@@ -10,6 +10,9 @@ from perdure.plan.nodes import LlmNode, Plan
 LIMIT = "max_llm_calls"
 """What a session waits for, in listings, where an invocation has made as many model calls as it may."""
 
+_PLENTY = 10
+"""How many times as many calls are left, where several are given to an agent at once."""
+
 
 def call_limit(plan: Plan, invocation: Invocation) -> int:
     """Return how many model calls an invocation may make from its start, or from its last resume, on; 0: any number.
@@ -40,6 +43,13 @@ def why_no_call(plan: Plan, node: LlmNode, invocation: Invocation, under_way: Co
     if own > 0 and made[node.name] >= own:
         return _words(node.name, f"this agent may make {own} in an invocation", plan)
     return None
+
+
+def may_reserve(plan: Plan, node: LlmNode, invocation: Invocation, under_way: Counter[str], calls: int) -> bool:
+    """Return whether an agent may be given so many calls ahead: others, and itself, have many times as many left."""
+    made = invocation.model_calls + under_way
+    limits = ((call_limit(plan, invocation), made.total()), (node.max_llm_calls, made[node.name]))
+    return all(limit - count >= _PLENTY * calls for limit, count in limits if limit > 0)
 
 
 def _words(agent: str, limit: str, plan: Plan) -> str:

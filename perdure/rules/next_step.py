@@ -11,17 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from perdure.errors import InvalidMessage
-from perdure.journal.credentials import credential_requests, is_credential_request
+from perdure.journal.credential_questions import credential_requests, is_credential_request
 from perdure.journal.events import REQUEST_CONFIRMATION, Event, ToolConfirmation
-from perdure.journal.no_answers import failure_of
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, parse_confirmation
 from perdure.journal.runs import Standing
 from perdure.journal.tasks import ends_task
+from perdure.journal.unusable_answers import failure_of
 from perdure.plan.contents import types
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.llm_turns import (
     Turn,
     answers_first,
+    calls_behind_tasks,
     calls_to_authorize,
     calls_without_response,
     has_responded,
@@ -114,6 +115,8 @@ class HandOver:
     """Another agent goes on, and the turn ends with that."""
 
     agent: str
+    cuts_short: bool = False
+    """As of `EndTurn`: ADK 2 breaks off an agent that it runs as a node."""
     interrupts: bool = False
     """As of `EndTurn`: afterwards."""
 
@@ -252,6 +255,9 @@ def _respond(facts: Facts, node: LlmNode, turn: Turn, calling: Event, place: int
         tasks = tuple(call for call in given_tasks(node, calling) if call.id not in told)
         if tasks:
             return GiveTasks(tasks)
+    late = calls_behind_tasks(node, calling, step)
+    if place <= _ORDER.index("responses") and late:
+        return RunCalls(tuple(late))
     if place <= _ORDER.index("responses") and facts.plan.resumable:
         return WaitFor(tuple(_awaited(facts, calling, step)))
     if place <= _ORDER.index("authorized") and goes_on and calls_to_authorize(step):
@@ -308,22 +314,25 @@ def _behind_responses(facts: Facts, node: LlmNode, turn: Turn, place: int) -> Ne
         return GiveAnswer(answer, ends_agent)
     if ends_agent or turn.ends_turn:
         return EndTurn(ends_agent)
+    last = step.responses[-1] if step.responses else None
     if calling is not None and given_tasks(node, calling):
-        return BeginAnew()
-    hands_over = _hands_over_beside(facts, step)
+        last = next((one for one in step.responses if one.actions.transfer_to_agent is not None), None)
+        if last is None:
+            return BeginAnew()
+    hands_over = last is not None and _hands_over_beside(facts, step, last)
     if hands_over and calling is not None and place <= _ORDER.index("transfer"):
         return WaitFor(tuple(sorted(calling.long_running_tool_ids or ())), "transfer")
     if not hands_over and (calling is None or _goes_back_to_model(facts, turn, calling)):
         return AskModel()
     # Only where nothing pauses: a long-running tool that returned nothing ends the turn.
-    return _follow(facts, turn, step.responses[-1]) if step.responses else EndTurn()
+    return _follow(facts, turn, last) if last is not None else EndTurn()
 
 
-def _hands_over_beside(facts: Facts, step: Standing) -> bool:
+def _hands_over_beside(facts: Facts, step: Standing, response: Event) -> bool:
     """Return whether a tool hands over control beside calls that are open, once these are answered. ADK 2."""
-    if facts.adk < 2 or not facts.plan.resumable or step.calling is None or not step.responses or step.requests:
+    if facts.adk < 2 or not facts.plan.resumable or step.calling is None or step.requests:
         return False
-    return step.responses[-1].actions.transfer_to_agent is not None
+    return response.actions.transfer_to_agent is not None
 
 
 def _goes_back_to_model(facts: Facts, turn: Turn, calling: Event) -> bool:
@@ -339,7 +348,9 @@ def _follow(facts: Facts, turn: Turn, response: Event) -> NextStep:
     interrupts = facts.adk >= 2 and any(map(is_credential_request, requests))
     if target is not None:
         # Of google.adk's tools alone an agent may not be there: a tool of Perdure's is told so.
-        return HandOver(target, interrupts) if target in facts.plan.nodes else Fail(TRANSFER, _unknown(facts, target))
+        if target not in facts.plan.nodes:
+            return Fail(TRANSFER, _unknown(facts, target))
+        return HandOver(target, turn.as_node, interrupts)
     is_cut_short = turn.cut_short or facts.interrupted or interrupts
     # A question is the last word if it stands behind the responses.
     asks_last = any(map(is_confirmation_request, requests)) and answers_first(facts, response)

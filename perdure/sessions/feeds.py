@@ -1,7 +1,7 @@
 """Feeds: the growing logs of sessions, each read once for all in this process who follow it.
 
-Each look is a query that the session's worker answers between the steps of its runs, and Temporal lets only few wait
-for one workflow: so many followers have one look in common.
+Each look asks the server what the session's history has gained, and two hundred may follow one session: so they have
+one look in common.
 """
 
 from __future__ import annotations

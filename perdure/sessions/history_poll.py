@@ -16,6 +16,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
 from perdure.logs import get_logger
+from perdure.recovery.stuck import why_stuck
 
 _logger = get_logger("perdure.client")
 
@@ -45,14 +46,20 @@ _ENDED = frozenset(
 )
 
 _TASK_OPENS = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
-_TASK_EVENTS = _TASK_OPENS | {
-    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
-    EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
-    EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
-}
+_TASK_ENDS = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+    }
+)
+_TASK_EVENTS = _TASK_OPENS | _TASK_ENDS
 
 _FIRST_PAUSE = 0.02
 _LAST_PAUSE = 1.0
+
+_SUSPECT_SECONDS = 3.0
+"""Seconds between two looks at whether a run is stuck whose workflow task has failed; history tells the first only."""
 
 
 class Follower:
@@ -72,7 +79,7 @@ class Follower:
         self._grown = False
         """A workflow task was completed since the last look."""
         self._failed = False
-        """A workflow task has failed since the last look, which may say that no worker can go on."""
+        """The last workflow task has failed, so that it may be that no worker can go on."""
         self._at_work = 0
         """Activities that are scheduled and have not ended."""
         self._in_task = False
@@ -84,10 +91,15 @@ class Follower:
         Args:
             found: The last look found something new, so the next change may be near.
             took: Seconds that the last look took.
+
+        Raises:
+            SessionStuck: It does not, since its workflow task fails again and again.
         """
         if self._token is None and not await self._stand_at_start():
             self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
             await asyncio.sleep(self._pause)
+            if self._pause == _LAST_PAUSE:
+                await self._check_goes_on()
             return
         # Many changes in a row cost one look, since a look costs the worker more than a step does.
         since = time.monotonic() - self._looked
@@ -96,7 +108,7 @@ class Follower:
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
         due = self._looked + max(self._wait, min(busy, _BUSY_WAIT))
         await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)))
-        self._grown = self._failed = False
+        self._grown = False
         self._looked = time.monotonic()
 
     @property
@@ -108,17 +120,26 @@ class Follower:
         polled = self._looked
         while True:
             now = time.monotonic()
-            if self._failed or (self._grown and (now >= due or not self._is_at_work)):
+            if self._grown and (now >= due or not self._is_at_work):
                 return
             await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
             polled = time.monotonic()
+            idle = _SUSPECT_SECONDS if self._failed else None
             try:
-                async with asyncio.timeout(max(due - polled, 0) if self._grown else None):
+                async with asyncio.timeout(max(due - polled, 0) if self._grown else idle):
                     await self._poll()
             except TimeoutError:
-                return
+                if self._grown:
+                    return
+            if self._failed:
+                await self._check_goes_on()
             if self._token is None:
                 return
+
+    async def _check_goes_on(self) -> None:
+        stuck = await why_stuck(self._client, self._workflow_id)
+        if stuck is not None:
+            raise stuck
 
     async def _stand_at_start(self) -> bool:
         handle: WorkflowHandle[object, object] = self._client.get_workflow_handle(self._workflow_id)
@@ -150,7 +171,8 @@ class Follower:
         self._token = answer.next_page_token or None
         for event in answer.history.events:
             self._grown |= event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-            self._failed |= event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+            if event.event_type in _TASK_ENDS:
+                self._failed = event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
             self._at_work += event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
             self._at_work -= event.event_type in _ENDED
             if event.event_type in _TASK_EVENTS:

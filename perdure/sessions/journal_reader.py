@@ -1,115 +1,63 @@
-"""Finds a session's whole journal: by query, in a closed run's history, or put together from what history tells."""
+"""Finds a session's whole journal in the history of its run: as it stands there, and what was returned since."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
-    WorkflowExecutionStatus,
     WorkflowHandle,
-    WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError
 
 from perdure.errors import LogError, SessionUnreadable
-from perdure.journal.entries import MAX_PART_BYTES, Entry, SessionCreated
-from perdure.journal.packing import pack, unpack
-from perdure.messages.session import JOURNAL, LOADING, JournalPage, PageInput, SessionInput
+from perdure.journal.entries import Entry
+from perdure.messages.session import LOADING, SessionInput
 from perdure.recovery.slices import read_archive
-from perdure.recovery.stuck import check_readable, read_from_history
-from perdure.temporal.refused_queries import BETWEEN_STEPS, ask_again
+from perdure.recovery.stuck import read_from_history
+from perdure.sessions.journal_copies import journal_copies
 
 _Handle = WorkflowHandle[Any, Any]
-
-_LONG_HISTORY_BYTES = 2_000_000
-"""Beyond this a closed run is not asked page by page for its journal: each answer takes a replay."""
-
-_BETWEEN_SECONDS = 20.0
-"""For how long a run is asked again that is between two steps: one that is open takes the next."""
-
-_NEVER_RAN = "closed before WorkflowTaskStarted"
-"""How the server says that a run was closed before any worker had it, and so answers no query."""
 
 
 class JournalReader:
     """Reads the journals of one app's sessions."""
 
-    def __init__(self, app: str, client: Client) -> None:
-        self._app = app
+    def __init__(self, client: Client) -> None:
         self._client = client
+        self._copies = journal_copies(client)
 
-    async def read(self, id: str, *, closed: bool) -> list[Entry]:
-        """Return the whole journal of a session's workflow, open or known to be closed.
+    async def read(self, id: str) -> list[Entry]:
+        """Return the whole journal of a session's workflow.
 
         Raises:
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: History does not hold all of it, or the server is away.
         """
         try:
-            return (await self._find(id, None, [], patience=0.0 if closed else _BETWEEN_SECONDS))[1]
-        except SessionUnreadable as error:
-            return await self._salvage_between(id, None, error)
+            projection, described = await self._copies.read(id)
+        except RPCError as error:
+            raise SessionUnreadable(f"the journal of the workflow {id!r} cannot be read: {error}") from error
+        return list(projection.entries) if described.close_time is None else await self.read_ended(described)
 
     async def read_ended(self, description: WorkflowExecutionDescription) -> list[Entry]:
-        """Return the journal of a closed run, wherever it is found."""
-        try:
-            return (await self.read_closed(description))[1]
-        except SessionUnreadable as error:
-            return await self._salvage_between(description.id, description.run_id, error)
+        """Return the journal of a closed run.
 
-    async def _salvage_between(self, id: str, run_id: str | None, error: SessionUnreadable) -> list[Entry]:
-        """Return the journal as its history tells it if the run is closed between two steps; else raise the error."""
-        if BETWEEN_STEPS not in str(error):
-            raise error
-        run: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
-        if (await run.describe()).status == WorkflowExecutionStatus.RUNNING:
-            raise error
-        return (await self.salvage(id, run_id, error))[0]
+        Raises:
+            SessionUnreadable: History does not hold all of it; it says so if it was on its way.
+        """
+        return (await self.read_closed(description))[0]
 
-    async def read_closed(self, description: WorkflowExecutionDescription) -> tuple[str, list[Entry]]:
-        """Return the journal of a closed run, and the run in which it was found."""
-        long = description.raw_description.workflow_execution_info.history_size_bytes > _LONG_HISTORY_BYTES
-        known = await read_archive(self._client, description.id, description.run_id) if long else []
-        return await self._find(description.id, description.run_id, known, patience=0.0)
-
-    async def _find(
-        self, id: str, run_id: str | None, known: list[Entry], *, patience: float
-    ) -> tuple[str, list[Entry]]:
-        """Return the journal of a run, and the run in which it was found: one that never had it whole names another."""
-        entries = list(known)
-        try:
-            while True:
-                page = await ask_again(partial(self._read_page, id, run_id, len(entries)), patience)
-                if page.carried is not None:
-                    run_id = page.carried.run_id
-                    continue
-                entries.extend(page.entries)
-                if len(entries) >= page.total:
-                    return run_id or "", entries
-        except (WorkflowQueryFailedError, RPCError) as error:
-            await check_readable(self._client, id)
-            raise SessionUnreadable(
-                f"the journal of the workflow {id!r} cannot be read: {error};"
-                f" is a worker for app {self._app!r} running?"
-            ) from error
-
-    async def _read_page(self, id: str, run_id: str | None, since: int) -> JournalPage:
-        handle: _Handle = self._client.get_workflow_handle(id, run_id=run_id)
-        try:
-            return await handle.query(
-                JOURNAL, PageInput(since=since, max_bytes=MAX_PART_BYTES), result_type=JournalPage
-            )
-        except RPCError as error:
-            if _NEVER_RAN not in error.message:
-                raise
-        # The run has nothing but what it was started with.
-        start = await self._start_of(handle)
-        journal: str = start.journal or pack([] if start.carried else [SessionCreated(state=start.state)])
-        if start.length is not None and start.length > len(unpack(journal)):
+    async def read_closed(self, description: WorkflowExecutionDescription) -> tuple[list[Entry], set[str]]:
+        """Return the same, with the ids of events whose `user:` and `app:` keys are known to be shared."""
+        id, run_id = description.id, description.run_id
+        if await self.is_arriving(id, run_id):
             raise SessionUnreadable(f"the workflow {id!r} was closed while {LOADING}: the rest of it was never sent")
-        return JournalPage(packed=journal, total=len(unpack(journal)), carried=start.carried)
+        return await self.salvage(id, run_id, goes_on=False)
+
+    async def holds(self, description: WorkflowExecutionDescription, length: int) -> bool:
+        """Return whether a run's history holds so many entries as they were."""
+        return len(await read_archive(self._client, description.id, description.run_id)) >= length
 
     async def _start_of(self, handle: _Handle) -> SessionInput:
         started = await anext(handle.fetch_history_events(page_size=1))
@@ -122,9 +70,9 @@ class JournalReader:
         return length is not None and len(await read_archive(self._client, id, run_id)) < length
 
     async def salvage(
-        self, workflow_id: str, run_id: str | None, error: Exception | None = None
+        self, workflow_id: str, run_id: str | None, *, goes_on: bool = True
     ) -> tuple[list[Entry], set[str]]:
-        """Return the journal as a run's history tells it, without running any code; `error` is why it was not asked.
+        """Return the journal as a run's history tells it, without running any code; what is at work goes on, or stops.
 
         With it come the ids of events whose `user:` and `app:` keys are known to be shared.
 
@@ -133,9 +81,8 @@ class JournalReader:
         """
         try:
             run = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-            return await read_from_history(self._client, run, goes_on=error is None)
+            return await read_from_history(self._client, run, goes_on=goes_on)
         except LogError as unreadable:
             raise SessionUnreadable(
                 f"the journal of the workflow {workflow_id!r} cannot be read from its history: {unreadable}"
-                + (f" ({error})" if error is not None else "")
             ) from unreadable

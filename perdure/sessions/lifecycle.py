@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +26,8 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SessionNotFound, SessionUnreadable
-from perdure.journal.entries import Entry, ModelCalled, TempStateSet, innermost
+from perdure.journal.entries import Entry, InvocationSettled, ModelCalled, TempStateSet, innermost
+from perdure.journal.fold import fold_journal
 from perdure.journal.packing import pack_part, pack_whole
 from perdure.messages.claims import claims_id
 from perdure.messages.keys import SessionKey
@@ -76,6 +78,16 @@ def whole_steps(entries: Sequence[Entry]) -> Sequence[Entry]:
     last = innermost(entries[end - 1]) if end else None
     # One that is asked again leaves nothing else.
     return entries[: end - 1] if isinstance(last, ModelCalled) and last.again is None else entries
+
+
+def _stopped(entries: Sequence[Entry], how: str) -> tuple[InvocationSettled, ...]:
+    """Return the entries that stop what a run, which ended so, left at work."""
+    reason, now = f"the session's workflow was {how}", time.time()
+    return tuple(
+        InvocationSettled(invocation_id=invocation.id, status="stopped", reason=reason, timestamp=now)
+        for invocation in fold_journal(entries).invocations.values()
+        if invocation.status == "running"
+    )
 
 
 def _task_timeout(start: SessionInput, *, local_tools: bool) -> timedelta | None:
@@ -177,11 +189,11 @@ async def _delete_runs(client: Client, handle: _Handle) -> None:
 class Lifecycle:
     """Starts, brings back and ends the workflows of one app's sessions."""
 
-    def __init__(self, app: str, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
+    def __init__(self, client: Client, *, trial: Trial | None = None, local_tools: bool = False) -> None:
         self._client = client
         self._trial = trial
         self._local_tools = local_tools
-        self._journals = JournalReader(app, client)
+        self._journals = JournalReader(client)
 
     def _handle(self, key: SessionKey) -> _Handle:
         return self._client.get_workflow_handle(key.workflow_id)
@@ -230,19 +242,14 @@ class Lifecycle:
         if ended in ("running", "continued as new"):
             return
         description = await handle.describe()
-        shared = set[str]()
-        try:
-            run_id, entries = await self._journals.read_closed(description)
-        except SessionUnreadable as error:
-            run_id = ""
-            entries, shared = await self._journals.salvage(handle.id, description.run_id, error)
+        entries, shared = await self._journals.read_closed(description)
         await share_again(self._client, key, entries, shared)
         known = description.typed_search_attributes.get(STATUS) is not None
         # Where somebody else has brought it back meanwhile, all is well.
         with contextlib.suppress(WorkflowAlreadyStartedError):
-            if run_id and pack_whole(entries) is None:
-                carried = JournalReference(run_id=run_id, length=len(entries))
-                start = self._input(carried=carried, interrupted=ended, search_attributes=known)
+            if pack_whole(entries) is None and await self._journals.holds(description, len(entries)):
+                carried = JournalReference(run_id=description.run_id, length=len(entries))
+                start = self._input(carried=carried, stopped=_stopped(entries, ended), search_attributes=known)
                 await self.start(key, start, again=True)
             else:
                 await self.restore(key, entries, interrupted=ended, search_attributes=known, again=True)
@@ -313,10 +320,9 @@ class Lifecycle:
         """
         if interrupted is not None:
             entries = whole_steps(entries)
+            entries = [*entries, *_stopped(entries, interrupted)]
         journal, sent = pack_part(entries, 0)
-        start = self._input(
-            journal=journal, length=len(entries), interrupted=interrupted, search_attributes=search_attributes
-        )
+        start = self._input(journal=journal, length=len(entries), search_attributes=search_attributes)
         source = JournalReference(run_id=taken_from, length=len(entries)) if taken_from is not None else None
         memo = {name: value for name, value in ((KEPT_OF, kept_of), (TAKEN_FROM, source)) if value is not None}
         try:
@@ -328,13 +334,13 @@ class Lifecycle:
                 raise
         await _send_parts(handle, entries, sent)
 
-    async def read_journal(self, key: SessionKey, *, closed: bool = False) -> list[Entry]:
-        """Return the whole journal of a session, open or known to be closed.
+    async def read_journal(self, key: SessionKey) -> list[Entry]:
+        """Return the whole journal of a session, open or closed.
 
         Raises:
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: History does not hold all of it, or the server is away.
         """
-        return await self._journals.read(key.workflow_id, closed=closed)
+        return await self._journals.read(key.workflow_id)
 
     async def set_aside(self, key: SessionKey) -> str | None:
         """End a session's workflow and keep its whole journal under a session id of its own, as if it was closed there.
@@ -347,7 +353,7 @@ class Lifecycle:
             The new session id, `SESSION~replaced-N`; `None` if there is no such session, or its log has not arrived.
 
         Raises:
-            SessionUnreadable: No worker answers for it.
+            SessionUnreadable: History does not hold all of it.
         """
         if not await self.exists(key):
             return None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
-from perdure.journal.open_calls import SessionStatus
+from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import APP, PENDING_TOOLS, STATUS
+from perdure.messages.waiting import WAITING_MEMO, WaitingCalls
+from perdure.rules.model_calls import LIMIT
+from perdure.views.pages import awaited_tool
 
 
 class ListedSession(BaseModel):
@@ -30,11 +34,34 @@ class ListedSession(BaseModel):
     """Seconds since the epoch at which the workflow's newest run started."""
     pending_tools: tuple[str, ...] | None = None
     """Names of the tools that wait for an answer; `None` where the server has no search attributes."""
+    _waiting: Payload | None = PrivateAttr(default=None)
+    """What waits, as it stands in the memo."""
 
     @property
     def key(self) -> SessionKey:
         """Names the session."""
         return SessionKey(self.app_name, self.user_id, self.id)
+
+    def with_memo(self, memo: Mapping[str, Payload]) -> ListedSession:
+        """Take what the memo of its workflow tells; returns itself."""
+        self._waiting = memo.get(WAITING_MEMO)
+        return self
+
+    async def listed_calls(self, client: Client) -> tuple[PendingCall, ...] | None:
+        """Return the calls that wait, as the listing has them; `None` if only the session's history tells.
+
+        Of a closed session it does, and where the memo is not of the calls that the search attributes tell of.
+
+        Raises:
+            Exception: They are encrypted, and the keys are not here; or another version wrote them.
+        """
+        if self.closed or not self.pending_tools or self._waiting is None:
+            return None
+        [found] = await client.data_converter.decode(
+            [self._waiting], [cast("type[WaitingCalls | None]", WaitingCalls | None)]
+        )
+        calls = found.calls if found is not None else ()
+        return calls if {*map(awaited_tool, calls)} == {*self.pending_tools} - {LIMIT} else None
 
 
 async def list_apps(client: Client) -> list[str]:
@@ -52,7 +79,7 @@ def listed(execution: WorkflowExecution) -> ListedSession:
     key = SessionKey.parse(execution.id)
     status: Any = execution.typed_search_attributes.get(STATUS)
     tools = execution.typed_search_attributes.get(PENDING_TOOLS)
-    return ListedSession(
+    session = ListedSession(
         app_name=key.app,
         user_id=key.user,
         id=key.session,
@@ -62,6 +89,7 @@ def listed(execution: WorkflowExecution) -> ListedSession:
         started=execution.start_time.timestamp(),
         pending_tools=None if status is None else tuple(tools or ()),
     )
+    return session.with_memo(execution.raw_info.memo.fields)
 
 
 async def list_runs(client: Client, app: str, user_id: str | None) -> AsyncIterator[ListedSession]:

@@ -9,15 +9,15 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
 
-from temporalio.client import Client, WorkflowQueryRejectedError
+from temporalio.client import Client
 
 from perdure.errors import InvocationFailed
 from perdure.journal.events import Event
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import EVENTS, JOURNAL, EventsPage, JournalPage, PageInput
-from perdure.sessions.calls import SessionCalls, closed_name
 from perdure.sessions.feeds import Feeds
 from perdure.sessions.history_poll import Follower
+from perdure.sessions.requests import SessionClosed, WorkflowRequests
 from perdure.streams.hub import Subscription, TokenHub
 from perdure.streams.partials import Partials
 
@@ -34,9 +34,9 @@ _SILENCE = 60.0
 class LogReader:
     """Reads and follows the logs of one app's sessions, with the models' partial answers if there is a hub."""
 
-    def __init__(self, client: Client, calls: SessionCalls, streams: TokenHub | None = None) -> None:
+    def __init__(self, client: Client, requests: WorkflowRequests, streams: TokenHub | None = None) -> None:
         self._client = client
-        self._calls = calls
+        self._requests = requests
         self._streams = streams
         self._expected: dict[str, list[Subscription]] = {}
         self._followers: OrderedDict[str, Follower] = OrderedDict()
@@ -90,13 +90,13 @@ class LogReader:
             InvocationFailed: The workflow is closed, and `closed` is false.
         """
         try:
-            return await self._calls.query(key, EVENTS, request, result_type=EventsPage, closed=closed)
-        except WorkflowQueryRejectedError as error:
+            return await self._requests.look(key, EVENTS, request, closed=closed)
+        except SessionClosed as error:
             raise InvocationFailed(
                 request.invocation_id or "?",
                 agent="?",
                 step="workflow",
-                cause=f"the session's workflow was {closed_name(error)}",
+                cause=f"the session's workflow was {error}",
                 resumable=True,
             ) from error
 
@@ -104,11 +104,11 @@ class LogReader:
         """Return the number of entries in a session's journal.
 
         Raises:
-            WorkflowQueryRejectedError: The workflow is closed, and `closed` is false.
+            SessionClosed: The workflow is closed, and `closed` is false.
         """
         # Of the journal nothing is wanted: a page from beyond its end.
         request = PageInput(since=sys.maxsize)
-        page: JournalPage = await self._calls.query(key, JOURNAL, request, result_type=JournalPage, closed=closed)
+        page: JournalPage = await self._requests.look(key, JOURNAL, request, closed=closed)
         return page.total
 
     async def events(
@@ -188,7 +188,7 @@ class LogReader:
             while True:
                 try:
                     found = await self._journal_length(key, closed=False)
-                except WorkflowQueryRejectedError:
+                except SessionClosed:
                     found = await self._journal_length(key, closed=True)
                     if found == length:
                         # Only another run, which brings it back, lets it grow.
@@ -218,7 +218,7 @@ class LogReader:
         ):
             # What is written meanwhile is shown as it is written.
             if not live and not streaming:
-                await self._calls.wait(key, invocation_id)
+                await self._requests.wait(key, invocation_id)
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
                 asked = time.monotonic()

@@ -1,4 +1,7 @@
-"""Finds the calls that wait for a person, over all sessions of all apps, page by page."""
+"""Finds the calls that wait for a person, over all sessions of all apps, page by page.
+
+A listing has what waits in each session, so that none is asked; what does not fit there is read from its history.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from temporalio.client import (
     Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
-    WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -28,9 +30,10 @@ from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import PENDING_TOOLS, STATUS, USER_ID
 from perdure.messages.session import PENDING, PendingView
-from perdure.sessions.calls import SessionCalls
+from perdure.sessions.journal_copies import journal_copies
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.sessions.listing import ListedSession, listed
+from perdure.sessions.requests import WorkflowRequests
 from perdure.temporal.payloads import adapt
 from perdure.views.pages import awaited_tool
 
@@ -100,9 +103,7 @@ class WaitingPage:
     next: str | None = None
     """Where the next page begins; `None` behind the last one."""
     unanswered: tuple[ListedSession, ...] = ()
-    """Sessions whose worker did not answer, so that their calls are missing."""
-    answering: frozenset[str] = frozenset()
-    """Apps that sessions answered of."""
+    """Sessions whose history could not be read, or not in time, so that their calls are missing."""
 
 
 class Silence:
@@ -133,7 +134,7 @@ async def find_waiting(
 ) -> WaitingPage:
     """Return a page of the calls that wait: those of as many sessions as it takes to have `limit` of them.
 
-    A listing may be a moment behind. Where the namespace lacks Perdure's search attributes, each session is asked.
+    A listing may be a moment behind. Where the namespace lacks Perdure's search attributes, each session is read.
 
     Args:
         client: A client of the Temporal server.
@@ -261,12 +262,12 @@ class _Lister:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False
             raise
-        lifecycle = Lifecycle(run.workflow_type, self._client)
+        lifecycle = Lifecycle(self._client)
         return newest.run_id == run.run_id and await lifecycle.exists(SessionKey.parse(run.id))
 
 
 class _Asker:
-    """Asks sessions what they wait for, those of each app beside the others', and gathers it."""
+    """Reads what sessions wait for, those of each app beside the others', and gathers it."""
 
     def __init__(self, client: Client, wanted: Wanted, *, each: float, until: float, silence: Silence) -> None:
         """Make one that waits so many seconds for each session, and for none longer than until that monotonic time."""
@@ -276,17 +277,14 @@ class _Asker:
         self._until = until
         self._silence = silence
         self._now = time.time()
-        self._apps: dict[str, SessionCalls] = {}
-        self._silent: set[str] = set()
-        """Apps no worker of which answers."""
-        self._answering: set[str] = set()
+        self._apps: dict[str, WorkflowRequests] = {}
         self.found: list[Found] = []
         self._unanswered: list[ListedSession] = []
 
     def page(self, token: str | None = None) -> WaitingPage:
         """Return all that was gathered."""
         found = tuple(sorted(self.found, key=lambda pair: pair[1].since))
-        return WaitingPage(found, token, tuple(self._unanswered), frozenset(self._answering))
+        return WaitingPage(found, token, tuple(self._unanswered))
 
     async def ask(self, sessions: Iterable[ListedSession]) -> None:
         """Gather what sessions wait for, and those that do not answer."""
@@ -300,48 +298,48 @@ class _Asker:
 
     async def _ask_app(self, app: str, sessions: list[ListedSession]) -> None:
         if app not in self._apps:
-            self._apps[app] = SessionCalls(app, self._client, Lifecycle(app, self._client))
-            if not await self._apps[app].is_served():
-                self._silent.add(app)
-        if app in self._silent:
-            self._unanswered += sessions
-            return
+            self._apps[app] = WorkflowRequests(app, self._client, Lifecycle(self._client))
         gate = asyncio.Semaphore(_AT_ONCE)
-        late: list[ListedSession] = []
 
         async def one(session: ListedSession) -> None:
+            if (calls := await self._listed(session)) is not None:
+                self._find(session, calls)
+                return
             async with gate:
                 begun_late = self._until - time.monotonic() < self._each / 2
-                calls = None if app in self._silent else await self._ask(session)
+                calls = await self._ask(session)
             if calls is not None:
-                self._answering.add(app)
-                self.found += [(session, call) for call in calls if self._wanted.takes(call, self._now)]
+                self._find(session, calls)
                 return
             self._unanswered.append(session)
-            if begun_late:
-                late.append(session)
-            else:
+            if not begun_late:
+                # Those for which there was no time, the next look reads.
                 self._silence.note(session)
 
         await asyncio.gather(*map(one, sessions))
-        if app not in self._answering:
-            # Where others have answered, there was no time for these: the next look asks them.
-            for session in late:
-                self._silence.note(session)
+
+    def _find(self, session: ListedSession, calls: Iterable[PendingCall]) -> None:
+        self.found += [(session, call) for call in calls if self._wanted.takes(call, self._now)]
+
+    async def _listed(self, session: ListedSession) -> tuple[PendingCall, ...] | None:
+        """Return what the listing has, which may be a moment behind: one user's sessions are all read."""
+        one_user = self._wanted.app is not None and self._wanted.user_id is not None
+        if one_user or journal_copies(self._client).may_be_listed_late(session.workflow_id):
+            return None
+        try:
+            return await session.listed_calls(self._client)
+        except Exception:
+            # Encrypted without the keys, or of another version: whoever reads its history says which.
+            return None
 
     async def _ask(self, session: ListedSession) -> tuple[PendingCall, ...] | None:
-        query = self._apps[session.app_name].query(session.key, PENDING, result_type=PendingView, closed=True)
         try:
             async with asyncio.timeout(min(self._each, self._until - time.monotonic())):
-                view: PendingView = await query
+                view: PendingView = await self._apps[session.app_name].look(session.key, PENDING)
         except SessionNotFound:
             return ()
-        except TimeoutError:
-            # The others of this app would be as silent.
-            self._silent.add(session.app_name)
-            return None
-        except (PerdureError, RPCError, WorkflowQueryFailedError):
-            # It is stuck; the others are none the worse for it.
+        except (PerdureError, RPCError, TimeoutError):
+            # Its history cannot be read, or not in time; the others are none the worse for it.
             return None
         return view.calls
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowQueryRejectedError
+from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -23,14 +22,14 @@ from perdure.errors import (
     InvocationRunning,
     SessionExists,
     SessionNotFound,
-    SessionUnreadable,
 )
-from perdure.journal.credentials import unwrapped
+from perdure.journal.credential_questions import unwrapped
 from perdure.journal.entries import Entry
 from perdure.journal.events import USER, Event, user_content
 from perdure.journal.fold import fold_journal
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.journal.projection import shared_part, split_state_delta, stored_part
+from perdure.messages.effects import Effect, EffectsPage
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import (
     EFFECTS,
@@ -42,8 +41,6 @@ from perdure.messages.session import (
     SESSION,
     STOP,
     AnswerInput,
-    Effect,
-    EffectsPage,
     InvocationInput,
     InvocationResult,
     InvocationView,
@@ -65,23 +62,20 @@ from perdure.messages.shared_state import (
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.rules.intake import check_ids, response_part
-from perdure.sessions.calls import SessionCalls, check_sendable, closed_name
 from perdure.sessions.lifecycle import Lifecycle, missing
 from perdure.sessions.listing import ListedSession, listed
 from perdure.sessions.log_reader import LogReader
+from perdure.sessions.requests import SessionClosed, WorkflowRequests, check_sendable
 from perdure.sessions.shared_state import share_state
 from perdure.sessions.transfers import (
-    DrivenLog,
     ImportedSession,
     ResumedSession,
     Transfers,
+    TriggeredLog,
     WholeLog,
     dump_session,
 )
 from perdure.views.explanation import SessionExplanation, explain_session
-
-_PATIENCE = 10.0
-"""Seconds for which a session is asked what it waits for."""
 
 _CLOSED_PRECEDENCE: tuple[SessionStatus, ...] = ("failed", "waiting", "stopped")
 
@@ -92,7 +86,7 @@ class SessionParts:
 
     client: Client
     lifecycle: Lifecycle
-    calls: SessionCalls
+    requests: WorkflowRequests
     reader: LogReader
     transfers: Transfers
     auto_create: bool = False
@@ -109,7 +103,7 @@ class Session:
         self.key = key
         self._client = parts.client
         self._lifecycle = parts.lifecycle
-        self._calls = parts.calls
+        self._requests = parts.requests
         self._reader = parts.reader
         self._transfers = parts.transfers
         self._auto_create = parts.auto_create
@@ -138,7 +132,7 @@ class Session:
     async def change_state(self, delta: dict[str, Any]) -> Event:
         """Write into its state; returns the event that says so."""
         request = StateChangeInput(state_delta=delta, request_id=str(uuid.uuid4()))
-        event = (await self._calls.execute(self.key, CHANGE_STATE, request, StateChangeResult)).event
+        event = (await self._requests.execute(self.key, CHANGE_STATE, request, StateChangeResult)).event
         if not event.actions.state_delta:
             # A large one does not come back.
             event = with_delta(event, split_state_delta(delta)[0])
@@ -224,14 +218,14 @@ class Session:
             streaming=streaming,
         )
         try:
-            return await self._calls.update(self.key, SEND_MESSAGE, request)
+            return await self._requests.update(self.key, SEND_MESSAGE, request)
         except SessionNotFound:
             if not self._auto_create:
                 raise
         # Somebody else may have created it meanwhile.
         with suppress(SessionExists):
             await self.create({})
-        return await self._calls.update(self.key, SEND_MESSAGE, request)
+        return await self._requests.update(self.key, SEND_MESSAGE, request)
 
     async def respond(
         self,
@@ -254,7 +248,7 @@ class Session:
             metadata=dict(metadata) if metadata is not None else None,
             streaming=streaming,
         )
-        return await self._calls.update(self.key, RESPOND, request)
+        return await self._requests.update(self.key, RESPOND, request)
 
     async def _without_secrets(self, content: types.Content, request_id: str) -> types.Content:
         if self._vault is None:
@@ -287,22 +281,22 @@ class Session:
             streaming=streaming,
         )
         if not fresh:
-            return await self._calls.update(self.key, RESUME, request)
+            return await self._requests.update(self.key, RESUME, request)
         await self._lifecycle.take_over(self.key)
         offset = (await self.view()).event_count
         try:
-            return await self._calls.update(self.key, RESUME, request)
+            return await self._requests.update(self.key, RESUME, request)
         except InvocationRunning:
             # It was at work, and is again.
             return InvocationResult(invocation=await self.invocation(invocation_id), offset=offset)
 
     async def stop(self, invocation_id: str, *, reason: str | None) -> InvocationResult:
         """Stop an invocation."""
-        return await self._calls.update(self.key, STOP, InvocationInput(invocation_id=invocation_id, reason=reason))
+        return await self._requests.update(self.key, STOP, InvocationInput(invocation_id=invocation_id, reason=reason))
 
-    async def drive(self, log: DrivenLog, *, replace: bool) -> ResumedSession:
+    async def drive(self, log: TriggeredLog, *, replace: bool) -> ResumedSession:
         """Begin with a log, and drive its last event on."""
-        return log.resumed(self.key, await self._transfers.put(self.key, log.driven.entries, replace=replace))
+        return log.resumed(self.key, await self._transfers.put(self.key, log.triggered.entries, replace=replace))
 
     async def take(self, log: WholeLog, *, replace: bool) -> ImportedSession:
         """Begin with a log, of which nothing is set going."""
@@ -316,10 +310,10 @@ class Session:
     async def view(self) -> SessionView:
         """Return its state, its invocations and their status."""
         try:
-            return await self._calls.query(self.key, SESSION, result_type=SessionView, closed=False)
-        except WorkflowQueryRejectedError as error:
-            view: SessionView = await self._calls.query(self.key, SESSION, result_type=SessionView, closed=True)
-            return _interrupted(view, f"the session's workflow is {closed_name(error)}")
+            return await self._requests.look(self.key, SESSION, closed=False)
+        except SessionClosed as error:
+            view: SessionView = await self._requests.look(self.key, SESSION)
+            return _interrupted(view, f"the session's workflow is {error}")
 
     async def invocation(self, invocation_id: str) -> InvocationView:
         """Return an invocation."""
@@ -339,9 +333,7 @@ class Session:
         digest = (await self.invocation(invocation_id)).plan
         if digest is None:
             return None
-        view: PlanView = await self._calls.query(
-            self.key, PLAN, PlanInput(digest=digest), result_type=PlanView, closed=True
-        )
+        view: PlanView = await self._requests.look(self.key, PLAN, PlanInput(digest=digest))
         return view.plan
 
     async def pending(self) -> list[tuple[ListedSession, PendingCall]]:
@@ -352,14 +344,7 @@ class Session:
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise missing(self.key) from error
             raise
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                view: PendingView = await self._calls.query(self.key, PENDING, result_type=PendingView, closed=True)
-        except TimeoutError as error:
-            raise SessionUnreadable(
-                f"session {self.key.session!r} does not answer, so what it waits for cannot be told; start a worker of"
-                f" app {self.key.app!r} and ask again"
-            ) from error
+        view: PendingView = await self._requests.look(self.key, PENDING)
         return [(session, call) for call in sorted(view.calls, key=lambda call: call.since)]
 
     async def effects(self) -> tuple[Effect, ...]:
@@ -374,7 +359,7 @@ class Session:
     async def effects_page(self, since: int) -> EffectsPage:
         """Return a page of the ledger."""
         request = PageInput(since=since)
-        return await self._calls.query(self.key, EFFECTS, request, result_type=EffectsPage, closed=True)
+        return await self._requests.look(self.key, EFFECTS, request)
 
     async def explain(self, *, invocation_id: str | None, since: int, limit: int) -> SessionExplanation:
         """Return what it awaits, why it does not go on, and what a resume would do."""
@@ -382,7 +367,13 @@ class Session:
         projection = fold_journal(await self._transfers.read(self.key))
         closed = None if status in ("running", "continued as new") else status
         return explain_session(
-            projection, self.key, closed=closed, invocation_id=invocation_id, since=since, limit=limit
+            projection,
+            self.key,
+            closed=closed,
+            halted=await self._requests.halted(self.key) if closed is None else None,
+            invocation_id=invocation_id,
+            since=since,
+            limit=limit,
         )
 
     def events(self, *, since: int, follow: bool, streaming: bool) -> AsyncGenerator[Event, None]:

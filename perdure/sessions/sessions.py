@@ -13,11 +13,11 @@ from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.logs import get_logger
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import Trial
-from perdure.sessions.calls import SessionCalls
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.sessions.listing import ListedSession, list_runs
 from perdure.sessions.log_reader import LogReader
 from perdure.sessions.pending import Wanted, all_waiting
+from perdure.sessions.requests import WorkflowRequests
 from perdure.sessions.session import Session, SessionParts
 from perdure.sessions.transfers import Transfers
 from perdure.streams.hub import TokenHub
@@ -71,13 +71,13 @@ class Sessions:
         """Reach the sessions of an app; `Runner` says what the arguments are."""
         self._app = app
         self._client = client
-        self._lifecycle = Lifecycle(app, client, trial=trial, local_tools=local_tools)
-        calls = SessionCalls(app, client, self._lifecycle)
+        self._lifecycle = Lifecycle(client, trial=trial, local_tools=local_tools)
+        requests = WorkflowRequests(app, client, self._lifecycle)
         self._parts = SessionParts(
             client=client,
             lifecycle=self._lifecycle,
-            calls=calls,
-            reader=LogReader(client, calls, streams),
+            requests=requests,
+            reader=LogReader(client, requests, streams),
             transfers=Transfers(client, self._lifecycle),
             auto_create=auto_create,
             vault=vault_of(client, credentials),
@@ -107,7 +107,7 @@ class Sessions:
         return session.status or (await Session(session.key, self._parts).view()).status
 
     async def pending(self, user_id: str | None, session_id: str | None) -> list[tuple[ListedSession, PendingCall]]:
-        """Return the open calls of the sessions of a user, or of all, oldest first; who does not answer is logged."""
+        """Return the open calls of the sessions of a user, or of all, oldest first; who cannot be read is logged."""
         # A listing that changes meanwhile may tell of a session twice.
         found: dict[tuple[str, str], tuple[ListedSession, PendingCall]] = {}
         async for page in all_waiting(self._client, Wanted(app=self._app, user_id=user_id)):
@@ -115,5 +115,5 @@ class Sessions:
                 if session_id in (None, session.id):
                     found[session.workflow_id, call.id] = (session, call)
             for session in page.unanswered:
-                _logger.warning("a session does not answer; its calls are left out", workflow=session.workflow_id)
+                _logger.warning("a session cannot be read; its calls are left out", workflow=session.workflow_id)
         return sorted(found.values(), key=lambda pair: pair[1].since)

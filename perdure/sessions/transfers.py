@@ -24,9 +24,9 @@ from perdure.messages.session import InvocationResult, InvocationView
 from perdure.rules.intake import check_ids
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
 from perdure.trajectories.bare_log import to_journal
-from perdure.trajectories.driven_log import DrivenTrajectory, drive_log
 from perdure.trajectories.export_file import dump_lines, make_header
 from perdure.trajectories.given_logs import GivenLog, LogSource, read_given
+from perdure.trajectories.triggered_log import TriggeredTrajectory, read_triggered_log
 from perdure.views.pages import invocation_view
 
 _VERSIONS = ("perdure", "temporalio", "google-genai")
@@ -68,23 +68,25 @@ class ImportedSession(BaseModel):
 
 
 @dataclass(frozen=True)
-class DrivenLog:
+class TriggeredLog:
     """A log whose last event is to be driven on, in a session that begins with it."""
 
     given: GivenLog
-    driven: DrivenTrajectory
+    triggered: TriggeredTrajectory
 
     @classmethod
-    async def read(cls, events: LogSource, *, state: Mapping[str, Any] | None, allow_pending_calls: bool) -> DrivenLog:
+    async def read(
+        cls, events: LogSource, *, state: Mapping[str, Any] | None, allow_pending_calls: bool
+    ) -> TriggeredLog:
         """Read a log, as `Runner.resume_from` takes it.
 
         Raises:
             InvalidTrajectory: The events are no log, or the last one cannot drive a turn.
         """
 
-        def read() -> DrivenLog:
+        def read() -> TriggeredLog:
             given = read_given(events)
-            driven = drive_log(
+            triggered = read_triggered_log(
                 given.shown_events(),
                 state=given.state if state is None else state,
                 shared=given.shared if state is None else None,
@@ -93,14 +95,14 @@ class DrivenLog:
                 now=time.time(),
                 key_salt=_fresh_salt(),
             )
-            return cls(given, driven)
+            return cls(given, triggered)
 
         # It takes seconds for a large log, in which others are to be served.
         return await asyncio.to_thread(read)
 
     def resumed(self, key: SessionKey, replaced: str | None) -> ResumedSession:
         """Return what became of it: the session, and under which id the log is kept that it replaced."""
-        log = self.driven
+        log = self.triggered
         return ResumedSession(
             invocation=invocation_view(log.projection, log.projection.invocations[log.invocation_id]),
             offset=log.offset,

@@ -24,7 +24,7 @@ OWN_IDS = "adk-"
 PAYLOADS = ("inline_data", "file_data", "executable_code", "code_execution_result")
 ECHOED = (*PAYLOADS, "tool_call", "tool_response")
 
-_Key = tuple[str | None, str | None]
+Key = tuple[str | None, str | None]
 """What a response has in common with its call: an id, or without one the tool's name."""
 _Place = tuple[int, int]
 """Where a call stands: in which item, and which of its parts it is."""
@@ -73,20 +73,43 @@ class PairMemo:
     )
 
 
-def pair(shown: Sequence[Shown], memo: PairMemo) -> list[Turn]:
+class Ids:
+    """The ids of the calls in a request."""
+
+    def __init__(self, before: Container[object] = ()) -> None:
+        """Begin with those of what stands in front."""
+        self._before = before
+        self._own: set[str] = set()
+
+    def __contains__(self, call_id: object) -> bool:
+        """Return whether a call has this id already."""
+        return call_id in self._own or call_id in self._before
+
+    def add(self, call_id: str) -> None:
+        """Take note that a call has this id."""
+        self._own.add(call_id)
+
+
+def pair(shown: Sequence[Shown], memo: PairMemo, used: Ids | None = None, *, ends: bool = True) -> list[Turn]:
     """Return a model's contents of a log: one for each item, and one for all responses to an item's calls.
 
     A call without a response is left out, and so is a response without a call. Responses stand in the order of their
     calls, the last one to each; what was said beside them comes behind. Every call has an id that no other has.
+
+    Args:
+        shown: The items, in order.
+        memo: Of contents that were made before.
+        used: The ids in front of them; theirs are added.
+        ends: The log ends with them.
     """
+    used = used or Ids()
     answers = _Answers(shown)
-    kept = _without_aside(shown, answers)
+    kept = _without_aside(shown, answers) if ends else dict.fromkeys(_kept(shown, answers))
     joins = {at: caller for at in kept if (caller := answers.newest_caller(at, kept)) is not None}
     beside: dict[int, list[Shown]] = {}
     for at, caller in joins.items():
         if shown[at].parts and not shown[at].calls:
             beside.setdefault(caller, []).append(shown[at])
-    used: set[str] = set()
     turns: list[Turn] = []
     for at in kept:
         item = shown[at]
@@ -107,17 +130,17 @@ class _Answers:
         """The last response to each call that has one."""
         self.callers: dict[int, list[int]] = {}
         """By item with responses: the items whose calls they answer, in log order."""
-        newest: dict[_Key, list[_Place]] = {}
+        newest: dict[Key, list[_Place]] = {}
         for at, item in enumerate(shown):
             if item.responses:
                 self.callers[at] = sorted(self._answer(item, newest))
-            calls: dict[_Key, list[_Place]] = {}
+            calls: dict[Key, list[_Place]] = {}
             for number in item.calls:
                 calls.setdefault(_key(item.parts[number].function_call), []).append((at, number))
             newest |= calls
 
-    def _answer(self, item: Shown, newest: Mapping[_Key, list[_Place]]) -> set[int]:
-        seen: Counter[_Key] = Counter()
+    def _answer(self, item: Shown, newest: Mapping[Key, list[_Place]]) -> set[int]:
+        seen: Counter[Key] = Counter()
         callers: set[int] = set()
         for part in item.responses:
             key = _key(part.function_response)
@@ -136,9 +159,37 @@ class _Answers:
         return next((caller for caller in reversed(self.callers.get(at, [])) if caller in kept), None)
 
 
+def _kept(shown: Sequence[Shown], answers: _Answers) -> list[int]:
+    return [at for at, item in enumerate(shown) if item.parts or answers.callers.get(at)]
+
+
+def settled(shown: Sequence[Shown]) -> int:
+    """Return how many of the first items make the same contents whatever comes, unless it answers a call in them."""
+    answers = _Answers(shown)
+    kept, edge = _kept(shown, answers), len(shown)
+    if kept and (answered := answers.callers.get(kept[-1])):
+        # What was said since then is left out for now.
+        edge = answered[-1]
+    at = len(shown) - 1
+    while at >= edge:
+        edge = min([edge, *answers.callers.get(at, [])])
+        at -= 1
+    return edge
+
+
+def answers_any(item: Shown, calls: Container[Key]) -> bool:
+    """Return whether an item answers a call that has one of these keys."""
+    return any(_key(part.function_response) in calls for part in item.responses)
+
+
+def call_keys(item: Shown) -> list[Key]:
+    """Return by what responses find an item's calls."""
+    return [_key(item.parts[number].function_call) for number in item.calls]
+
+
 def _without_aside(shown: Sequence[Shown], answers: _Answers) -> dict[int, None]:
     """Return the items in order, without what was said since the call that the newest of them answers."""
-    kept = [at for at, item in enumerate(shown) if item.parts or answers.callers.get(at)]
+    kept = _kept(shown, answers)
     if kept and (answered := answers.callers.get(kept[-1])):
         call = answered[-1]
         kept = [at for at in kept if at <= call or call in answers.callers.get(at, [])]
@@ -185,7 +236,7 @@ def _response(part: types.Part, call_id: str, name: str | None) -> types.Part:
     return part.model_copy(update={"function_response": response.model_copy(update={"id": call_id, "name": name})})
 
 
-def _id(item: Shown, number: int, used: set[str]) -> str:
+def _id(item: Shown, number: int, used: Ids) -> str:
     """Return the call's own id, or another if it has none, or one that stands in the request already."""
     call_id = _called(item, number).id
     if not call_id or call_id in used:
@@ -198,7 +249,7 @@ def _called(item: Shown, number: int) -> types.FunctionCall:
     return cast(types.FunctionCall, item.parts[number].function_call)
 
 
-def _key(value: types.FunctionCall | types.FunctionResponse | None) -> _Key:
+def _key(value: types.FunctionCall | types.FunctionResponse | None) -> Key:
     if value is None:
         return (None, None)
     return (value.id, None) if value.id else (None, value.name)

@@ -6,16 +6,31 @@ ADK: `flows/llm_flows/contents.py`, `flows/llm_flows/identity.py` and `flows/llm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from google.genai import types
 
-from perdure.journal.events import QUESTIONS, USER, Event
+from perdure.journal.events import QUESTIONS, USER, Event, is_on_branch
 from perdure.journal.live_events import told_events
 from perdure.plan.nodes import SET_MODEL_RESPONSE, TRANSFER, LlmNode, Node, Plan
-from perdure.steps.pairing import ECHOED, OWN_IDS, PAYLOADS, PairMemo, Shown, Turn, content, is_visible, pair
+from perdure.steps.pairing import (
+    ECHOED,
+    OWN_IDS,
+    PAYLOADS,
+    Ids,
+    Key,
+    PairMemo,
+    Shown,
+    Turn,
+    answers_any,
+    call_keys,
+    content,
+    is_visible,
+    pair,
+    settled,
+)
 
 _HIDDEN = QUESTIONS | {"adk_request_credential", "adk_request_input", "adk_framework"}
 """Calls between a framework and its user, of which no model hears."""
@@ -29,6 +44,33 @@ _DATA = (*ECHOED, "function_call", "function_response", "thought_signature")
 
 
 @dataclass
+class Beginning:
+    """The contents of a log's beginning, which are the same whatever comes, unless it answers a call in them."""
+
+    length: int = 0
+    """Events of the log that are in it."""
+    last: Event | None = None
+    """The last of them."""
+    contents: list[types.Content] = field(default_factory=list[types.Content])
+    ids: Ids = field(default_factory=Ids)
+    calls: set[Key] = field(default_factory=set[Key])
+
+    def copy(self) -> Beginning:
+        """Return the same, that grows by itself."""
+        return Beginning(self.length, self.last, list(self.contents), Ids(self.ids), set(self.calls))
+
+    def is_of(self, events: Sequence[Event]) -> bool:
+        """Return whether a log has this beginning."""
+        return not self.length or (len(events) >= self.length and events[self.length - 1] is self.last)
+
+    def take(self, events: Sequence[Event], length: int, shown: Sequence[Shown], memo: PairMemo) -> None:
+        """Take more of the log in: up to a length, what is shown of that."""
+        self.contents += [turn.content for turn in pair(shown, memo, self.ids, ends=False)]
+        self.calls.update(key for item in shown for key in call_keys(item))
+        self.length, self.last = length, events[length - 1] if length else None
+
+
+@dataclass
 class PromptMemo:
     """A memo of contents made of a log's events. A log only grows, so a next call finds most of its work done."""
 
@@ -37,6 +79,22 @@ class PromptMemo:
     )
     """By the event's identity, for which it is kept, and agent."""
     paired: PairMemo = field(default_factory=PairMemo)
+    begun: dict[tuple[str, str | None], Beginning] = field(default_factory=dict[tuple[str, str | None], Beginning])
+    """By agent and branch."""
+
+    def beside(self) -> PromptMemo:
+        """Return a memo for a log that goes on from this one's, and of which this one will not hear."""
+        begun = {whose: beginning.copy() for whose, beginning in self.begun.items()}
+        return PromptMemo(self.shown, self.paired, begun)
+
+
+@dataclass
+class _Items:
+    """What some events of a log show to an agent."""
+
+    places: list[int]
+    """Of the events, in the log."""
+    shown: list[Shown]
 
 
 def build_contents(
@@ -59,17 +117,54 @@ def build_contents(
             Default: the newest of all.
         memo: Kept from one call to the next for the same log.
     """
-    memo = memo or PromptMemo()
-    found = [
-        (index, item)
-        for index, event in told_events(events, agent=agent, branch=branch)
-        if (item := _remembered(events[index], event, agent, memo))
-    ]
-    turns = pair([item for _, item in found], memo.paired)
-    if include_contents == "none":
-        turns = turns[_start(turns, [index for index, _ in found], events, begun_after) :]
-    contents = [turn.content for turn in turns]
+    contents = None
+    if memo is not None and include_contents == "default":
+        contents = _gone_on_with(events, agent, branch, memo)
+    if contents is None:
+        memo = memo or PromptMemo()
+        items = _items(events, told_events(events, agent=agent, branch=branch), agent, memo)
+        turns = pair(items.shown, memo.paired)
+        if include_contents == "none":
+            turns = turns[_start(turns, items.places, events, begun_after) :]
+        contents = [turn.content for turn in turns]
     return contents if contents and contents[0].role == USER else [_OPENING, *contents]
+
+
+def _gone_on_with(
+    events: Sequence[Event], agent: str, branch: str | None, memo: PromptMemo
+) -> list[types.Content] | None:
+    """Return the contents of the log, of which most were made before; `None` if it has to be read as a whole."""
+    begun = memo.begun.setdefault((agent, branch), Beginning())
+    if not begun.is_of(events) or any(map(_is_about_others, events[begun.length :])):
+        return None
+    items = _behind(events, begun.length, agent, branch, memo)
+    if any(answers_any(item, begun.calls) for item in items.shown):
+        begun = memo.begun[agent, branch] = Beginning()
+        items = _behind(events, 0, agent, branch, memo)
+    edge = settled(items.shown)
+    length = items.places[edge] if edge < len(items.places) else len(events)
+    begun.take(events, length, items.shown[:edge], memo.paired)
+    rest = pair(items.shown[edge:], memo.paired, Ids(begun.ids))
+    return [*begun.contents, *(turn.content for turn in rest)]
+
+
+def _is_about_others(event: Event) -> bool:
+    """Return whether an event takes others out of what is told, or stands for them."""
+    return bool(event.actions.rewind_before_invocation_id) or event.actions.compaction is not None
+
+
+def _behind(events: Sequence[Event], start: int, agent: str, branch: str | None, memo: PromptMemo) -> _Items:
+    told = ((at, event) for at, event in enumerate(events[start:], start) if is_on_branch(branch, event.branch))
+    return _items(events, told, agent, memo)
+
+
+def _items(events: Sequence[Event], told: Iterable[tuple[int, Event]], agent: str, memo: PromptMemo) -> _Items:
+    items = _Items([], [])
+    for index, event in told:
+        if item := _remembered(events[index], event, agent, memo):
+            items.places.append(index)
+            items.shown.append(item)
+    return items
 
 
 def _start(turns: Sequence[Turn], places: Sequence[int], events: Sequence[Event], begun_after: str | None) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from perdure.compiler.registry import Registry
 from perdure.errors import InvalidArguments
 from perdure.journal.events import Event, EventActions
-from perdure.journal.no_answers import INVALID_OUTPUT
 from perdure.journal.tool_output import ToolOutput
+from perdure.journal.unusable_answers import INVALID_OUTPUT
 from perdure.plan.nodes import SET_MODEL_RESPONSE, LlmNode
 from perdure.plan.output_schemas import answer_in
 from perdure.rules.tool_responses import error_output

@@ -55,9 +55,27 @@ class StepSpans(ActivityInboundInterceptor):
                 raise
             finally:
                 _describe(span, step)
-            if isinstance(result, ModelOutput):
-                span.set_attributes(_answer(result))
+                for further in step.behind:
+                    self._trace_further(further)
+            if isinstance(step.result, ModelOutput):
+                span.set_attributes(_answer(step.result))
             return result
+
+    def _trace_further(self, step: Step) -> None:
+        """Make the span of a further step that the activity took."""
+        is_model = step.kind == "model"
+        span = self._tracer.start_span(
+            "chat" if is_model else f"execute_tool {step.name}",
+            kind=SpanKind.CLIENT if is_model else SpanKind.INTERNAL,
+            start_time=step.began,
+        )
+        _describe(span, step)
+        if step.error is not None:
+            span.set_attribute("error.type", error_name(step.error))
+            span.set_status(Status(StatusCode.ERROR))
+        elif isinstance(step.result, ModelOutput):
+            span.set_attributes(_answer(step.result))
+        span.end(step.ended)
 
 
 def _describe(span: Span, step: Step) -> None:

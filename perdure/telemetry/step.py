@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import Any, Literal
 
 StepKind = Literal["model", "tool", "function"]
 """A model call, a tool run, or a function that a custom agent gave to `run_activity`."""
@@ -28,6 +29,20 @@ class Step:
     invocation_id: str = ""
     call_id: str = ""
     """A tool run: the id of its function call."""
+    behind: list[Step] = field(default_factory=list["Step"])
+    """Further steps that the same activity took."""
+    began: int = 0
+    ended: int = 0
+    """Of a further step: nanoseconds since the epoch."""
+    error: BaseException | None = None
+    """What it raised."""
+    result: Any = None
+    """What a model call returned."""
+
+    @property
+    def at_work(self) -> Step:
+        """The step at which its activity is."""
+        return next((step for step in self.behind if not step.ended), self)
 
 
 _current: ContextVar[Step | None] = ContextVar("perdure_step", default=None)
@@ -48,6 +63,23 @@ def observed() -> Generator[Step]:
         _current.reset(token)
 
 
+@contextmanager
+def behind() -> Generator[None]:
+    """Take a further step of the activity that runs: what is told inside of the block is of it."""
+    above, step = _current.get(), Step(began=time_ns())
+    if above is not None:
+        above.behind.append(step)
+    token = _current.set(step)
+    try:
+        yield
+    except BaseException as error:
+        step.error = error
+        raise
+    finally:
+        _current.reset(token)
+        step.ended = time_ns()
+
+
 def tell(kind: StepKind, agent: str, name: str, *, invocation_id: str = "", call_id: str = "", model: str = "") -> None:
     """Say what the running activity is about, if anybody looks."""
     step = _current.get()
@@ -61,3 +93,10 @@ def tell_provider(provider: str) -> None:
     step = _current.get()
     if step is not None:
         step.provider = provider
+
+
+def tell_result(result: Any) -> None:
+    """Say what the running model call returned."""
+    step = _current.get()
+    if step is not None:
+        step.result = result

@@ -34,7 +34,8 @@ _at_work: dict[int, Step] = {}
 
 def steps_at_work() -> list[str]:
     """Return what this process's workers are at: the model calls, tools and functions, in words."""
-    named = (f"{step.name} of {step.agent}" for step in list(_at_work.values()) if step.kind is not None)
+    steps = (step.at_work for step in list(_at_work.values()))
+    named = (f"{step.name} of {step.agent}" for step in steps if step.kind is not None)
     return [f"{name} ({count})" if count > 1 else name for name, count in Counter(named).items()]
 
 
@@ -59,21 +60,25 @@ class _Counting(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         with observed() as step, _noted(step):
             try:
-                result = await super().execute_activity(input)
-            except asyncio.CancelledError:
-                _count(step, "cancelled")
+                return await super().execute_activity(input)
+            except (asyncio.CancelledError, Exception) as error:
+                step.error = error
                 raise
-            except Exception as error:
-                if isinstance(error, CancelledError):
-                    _count(step, "cancelled")
-                else:
-                    _count(step, "error")
-                    _count_failure(step, error)
-                raise
-            _count(step, "ok")
-            if isinstance(result, ModelOutput):
-                _count_tokens(step, result)
-            return result
+            finally:
+                for each in (step, *step.behind):
+                    _count_step(each)
+
+
+def _count_step(step: Step) -> None:
+    if step.error is None:
+        _count(step, "ok")
+    elif isinstance(step.error, asyncio.CancelledError | CancelledError):
+        _count(step, "cancelled")
+    else:
+        _count(step, "error")
+        _count_failure(step, step.error)
+    if isinstance(step.result, ModelOutput):
+        _count_tokens(step, step.result)
 
 
 def _app() -> str:
@@ -91,7 +96,7 @@ def _count(step: Step, outcome: str) -> None:
     counter.add(1, about)
 
 
-def _count_failure(step: Step, error: Exception) -> None:
+def _count_failure(step: Step, error: BaseException) -> None:
     if step.kind is None:
         return
     counter = activity.metric_meter().create_counter(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import InvalidTrajectory, quoted
-from perdure.journal.credentials import asking_call, credential_requests, is_credential_request
+from perdure.journal.credential_questions import asking_call, credential_requests, is_credential_request
 from perdure.journal.entries import (
     AnswerAccepted,
     AnswerLogged,
@@ -35,11 +35,11 @@ from perdure.journal.entries import (
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.live_events import live_events, live_indexes
-from perdure.journal.no_answers import is_refused
 from perdure.journal.projection import Invocation, Projection, stored_part
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, is_doubt_request
 from perdure.journal.runs import is_failure, is_state
 from perdure.journal.tasks import awaits_reply, find_open_task, is_reply
+from perdure.journal.unusable_answers import is_refused
 from perdure.rules.intake import is_state_event
 from perdure.trajectories.checks import LogChecks, in_doubt, unanswered, waiting
 from perdure.trajectories.given_logs import GivenLog

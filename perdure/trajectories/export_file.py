@@ -40,6 +40,7 @@ from perdure.journal.entries import (
 from perdure.journal.events import USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection, shared_part
+from perdure.journal.run_paths import RunPath
 from perdure.journal.tasks import is_reply
 from perdure.messages.keys import SessionKey
 from perdure.rules.intake import is_state_event
@@ -139,14 +140,18 @@ def dump_lines(header: ExportHeader, entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _lines_between(entries: Sequence[Entry], *, journal: bool) -> Iterator[str]:
-    session = Projection()
+    session, run = Projection(), ""
     for entry in entries:
         before = len(session.events)
         apply_entry(session, entry)
         shown = [event.to_json() for event in session.events[before:]]
-        if journal and not isinstance(entry, LogImported) and not (shown and isinstance(entry, EventLogged)):
-            # Permissions of an earlier import are not handed on.
-            yield _marked(_EntryLine(entry=entry))
+        # Permissions of an earlier import are not handed on.
+        if journal and not isinstance(entry, LogImported):
+            if not (shown and isinstance(entry, EventLogged)):
+                yield _marked(_EntryLine(entry=entry))
+            elif entry.run != run:
+                run = entry.run
+                yield _marked(_RunLine(run=run))
         yield from shown
 
 
@@ -154,6 +159,13 @@ class _EntryLine(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     entry: Entry
+
+
+class _RunLine(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    run: RunPath
+    """The agent run that the agents' events behind it are of, up to the next such line."""
 
 
 class _LastLine(BaseModel):
@@ -253,6 +265,13 @@ def _place(names: Iterable[str | int]) -> str:
     return ".".join(name if len(name) <= _LONGEST_NAME else quoted(name) for name in map(str, names))
 
 
+def _read_run(value: Any, where: str) -> str:
+    try:
+        return _RunLine.model_validate(value).run
+    except ValidationError as error:
+        raise InvalidTrajectory(f"{where} names no agent run: {problems(error)}") from error
+
+
 def read_journal(lines: Iterator[tuple[int, Any]]) -> tuple[Entry, ...]:
     """Return the journal in the lines between the first and the last one, given by number and value.
 
@@ -268,18 +287,21 @@ class _JournalReader:
     def __init__(self) -> None:
         self._session = Projection()
         self._checks = LogChecks()
+        self._run = ""
         self._logged_answers: set[str] = set()
 
     def read(self, lines: Iterator[tuple[int, Any]]) -> Iterator[Entry]:
         for number, value in lines:
             where = f"line {number}"
-            if _is_own(value):
+            if _is_own(value) and isinstance(value[MARK], dict) and "run" in value[MARK]:
+                self._run = _read_run(value[MARK], where)
+            elif _is_own(value):
                 shown = len(self._session.events)
                 yield self._take(self._entry(value, number), where)
                 if len(self._session.events) > shown:
                     self._check_shown(self._session.events[-1], next(lines, None), where)
             else:
-                yield self._take(EventLogged(event=read_event(value, where)), where)
+                yield self._take(EventLogged(event=read_event(value, where), run=self._run), where)
         if not self._session.entries:
             raise InvalidTrajectory("the export holds no entries, not even a session's first one")
 

@@ -127,6 +127,8 @@ class SessionExplanation(_Told):
     status: SessionStatus
     closed: str | None = None
     """How its workflow ended, if it is closed; the next message, answer or resume brings it back."""
+    halted: str | None = None
+    """Why no worker takes a step of it, if it is so: none serves its app, or its workflow tasks fail."""
     invocation_count: int
     """All of its invocations."""
     event_count: int = 0
@@ -155,6 +157,7 @@ def explain_session(
     key: SessionKey,
     *,
     closed: str | None = None,
+    halted: str | None = None,
     invocation_id: str | None = None,
     since: int = 0,
     limit: int = EXPLAINED,
@@ -165,6 +168,7 @@ def explain_session(
         projection: The session's; of a closed one, what was at work is stopped in it, as it will be.
         key: Which session.
         closed: How its workflow ended, if it is closed.
+        halted: Why no worker takes a step of it, if it is so.
         invocation_id: Explain only this invocation.
         since: How many of those that would be explained are passed over.
         limit: How many are explained at the most: each takes a walk through the log.
@@ -185,6 +189,7 @@ def explain_session(
         id=key.session,
         status=session_status(projection),
         closed=closed,
+        halted=halted,
         invocation_count=len(projection.invocations),
         event_count=len(projection.events),
         journal_length=length,
@@ -311,13 +316,13 @@ def _why_it_runs_on(projection: Projection, invocation: Invocation) -> str:
         return "it has made as many model calls as it may, and may make as many again"
     if invocation.agent is None:
         return "it has not begun: its message is taken up, with the plan that the app has then"
-    if projection.plan_of(invocation) is None:
+    if invocation.plan is None:
         return "it was imported: it is pinned to the plan that the app has then, and its agents are entered again"
     return "its agents are entered again where they were; what completed is not run again"
 
 
 def _step(projection: Projection, invocation: Invocation) -> AgentStep | None:
-    plan = projection.plan_of(invocation)
+    plan = projection.plans.get(invocation.plan or "")
     if plan is None or invocation.agent is None or not plan.resumable:
         return None
     return look_ahead(projection, plan, invocation)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from perdure.journal.credentials import credential_targets
+from perdure.journal.credential_questions import credential_targets
 from perdure.journal.entries import take
 from perdure.journal.events import QUESTIONS, Event
 from perdure.journal.projection import Invocation, Projection
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, is_doubt_request, target_of
 from perdure.journal.tool_runs import Outcome, idempotency_key
-from perdure.messages.session import Effect, EffectsPage, PageInput
+from perdure.messages.effects import Effect, EffectsPage
+from perdure.messages.session import PageInput
 from perdure.plan.contents import types
 from perdure.plan.nodes import EXIT_LOOP, TRANSFER, LlmNode, ToolPlan
 

@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict
 
-from perdure.journal.credentials import credential_requests, credential_targets, needed_by
+from perdure.journal.credential_questions import credential_requests, credential_targets, needed_by
 from perdure.journal.events import ToolConfirmation
 from perdure.journal.invocations import Invocation
 from perdure.journal.projection import Projection
@@ -133,7 +133,7 @@ def look_ahead(projection: Projection, plan: Plan, invocation: Invocation) -> Ag
     root = plan.nodes.get(invocation.agent or plan.root.name)
     if root is None:
         return None
-    past = build_runs(plan, root.name, invocation.entries) if invocation.entries else None
+    past = build_runs(plan, root.name, invocation.entries).root if invocation.entries else None
     return _Outlook(projection, plan, invocation).agent(root, None, past)
 
 

@@ -24,7 +24,8 @@ class Arrival:
         self._carried = start.carried
         self._length = start.carried.length if start.carried else start.length or 0
         self.log = SessionLog(unpack(start.journal) if start.journal else (), seed=seed)
-        self.inherited = max(self._length, len(self.log.projection.entries))
+        self._stopped = start.stopped
+        self.inherited = max(self._length, len(self.log.projection.entries)) + len(self._stopped)
         """Entries that are from elsewhere."""
         self.then: Callable[[], None] = lambda: None
         """Called once, as the last part comes in."""
@@ -76,6 +77,8 @@ class Arrival:
             self.log.projection = fold_journal(self.log.projection.entries[:have])
             raise ApplicationError(error_text(error), type="LogError", non_retryable=True) from error
         if self.complete and not was_complete:
+            for entry in self._stopped:
+                self.log.append(entry)
             self.then()
         return len(self.log.projection.entries)
 

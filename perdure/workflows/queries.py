@@ -6,9 +6,9 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.journal.entries import MAX_PAYLOAD_BYTES, payload_size
 from perdure.journal.projection import Projection
+from perdure.messages.effects import EffectsPage
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import (
-    EffectsPage,
     EventsPage,
     JournalPage,
     PageInput,

@@ -14,9 +14,9 @@ from temporalio.exceptions import ApplicationError
 from perdure.journal.packing import pack_whole
 from perdure.logs import get_logger
 from perdure.messages import session as messages
+from perdure.messages.effects import EffectsPage
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import (
-    EffectsPage,
     EventsPage,
     InvocationResult,
     JournalPage,
@@ -56,7 +56,6 @@ class SessionWorkflow:
         self._key = SessionKey.parse(info.workflow_id)
         logger = get_logger("perdure.session").bind(**asdict(self._key))
         self._trial = start.trial
-        self._interrupted = start.interrupted
         self._arrival = Arrival(start, info.first_execution_run_id)
         self._limits = RunLimits(self._trial)
         self._log = self._arrival.log
@@ -84,11 +83,7 @@ class SessionWorkflow:
         self._begin()
 
     def _begin(self) -> None:
-        """Settle what an earlier run left at work, and take what was signalled before the journal was there."""
-        if self._interrupted is not None:
-            for invocation in list(self._log.projection.invocations.values()):
-                if invocation.status == "running":
-                    self._log.stop(invocation.id, f"the session's workflow was {self._interrupted}")
+        """Take what was signalled before the journal was there."""
         self._notices.watch()
         self._requests.take_early()
 
@@ -101,6 +96,7 @@ class SessionWorkflow:
         # next one starts.
         cancelled = not self._arrival.complete and await _undisturbed(self._arrival.fetch())
         self._deadlines.start()
+        self._turns.keeper.watch()
         try:
             if not cancelled:
                 await self._turns.work()
@@ -135,7 +131,7 @@ class SessionWorkflow:
         while length < len(self._log.projection.entries):
             # What comes in meanwhile is kept too.
             length = len(self._log.projection.entries)
-            if await _undisturbed(self._turns.keep_journal()):
+            if await _undisturbed(self._turns.keeper.hand_over()):
                 await self._turns.stop_all(_CANCELLED)
         return None, JournalReference(run_id=workflow.info().run_id, length=length)
 

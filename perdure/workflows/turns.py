@@ -23,13 +23,15 @@ from perdure.messages.session import LoadPlanInput, LoadPlanOutput, Trial
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import Plan
 from perdure.trajectories.checks import agent_of_import
+from perdure.trajectories.run_names import with_runs
 from perdure.workflows.agents.callbacks import begin_turn, end_turn
 from perdure.workflows.agents.invocation import LiveInvocation
-from perdure.workflows.agents.scope import Carrier, Scope
+from perdure.workflows.agents.scope import Scope
 from perdure.workflows.notices import Notices
-from perdure.workflows.run.activities import Activities, keep_journal
+from perdure.workflows.run.activities import Activities
 from perdure.workflows.run.limits import RunLimits
 from perdure.workflows.run.log import SessionLog
+from perdure.workflows.run.slices import Carrier, Keeper
 from perdure.workflows.visibility import Visibility
 
 
@@ -57,6 +59,9 @@ class Turns:
         self._reenter = trial is not None and trial.reenter
         self._activities = Activities(trial, limits)
         self._carrier = Carrier(inherited)
+        self.keeper = Keeper(log, self._carrier, self._activities)
+        """Keeps the journal in the run's history."""
+        visibility.memo_listener = self.keeper.publish
         self._live: dict[str, LiveInvocation] = {}
         self._logger = logger
 
@@ -71,12 +76,6 @@ class Turns:
             if invocation is not None:
                 with bound(invocation=invocation.id):
                     await self._take_turn(invocation)
-
-    async def keep_journal(self) -> None:
-        """Write the rest of the journal into this run's history, for the run that will read it there."""
-        for part in self._carrier.missing(self._log.projection):
-            await keep_journal(part)
-        await workflow.wait_condition(workflow.all_handlers_finished)
 
     def _should_continue_as_new(self) -> bool:
         return self._activities.progress.draining or self._limits.reached
@@ -198,7 +197,8 @@ class Turns:
     async def _load_plan(self) -> LoadPlanOutput:
         known, plans = self._log.projection.newest_plan, self._log.projection.plans
         request = LoadPlanInput(user_id=self._user_id, known=known)
-        loaded = await self._activities.load_plan(request, shares=known is not None and plans[known].shared_state)
+        shares = known is not None and plans[known].shared_state
+        loaded = await self._activities.load_plan(request, shares=shares, slice_=self.keeper.small_slice)
         if loaded.plan is not None:
             self._log.append(PlanLoaded(plan=loaded.plan, digest=loaded.digest))
         return loaded
@@ -215,17 +215,20 @@ class Turns:
             return False
         self._take_over(loaded)
         projection = self._log.projection
+        plan = projection.plans[loaded.digest]
+        # A mark without a time is from before deadlines were counted anew.
+        now = workflow.time() if projection.imported_at is not None else None
         try:
-            agent = agent_of_import(projection, projection.plans[loaded.digest], invocation)
+            agent = agent_of_import(projection, plan, invocation)
+            pinned = InvocationPinned(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=now)
+            pinned = with_runs(pinned, projection, plan)
         except LogError as error:
             failure = Failure(agent=invocation.agent or USER, step="import", cause=str(error))
             self._log.append(InvocationResumed(invocation_id=invocation.id))
             self._log.settle(invocation.id, "failed", failures=(failure,))
             self._tell(invocation)
             return False
-        # A mark without a time is from before deadlines were counted anew.
-        now = workflow.time() if projection.imported_at is not None else None
-        self._log.append(InvocationPinned(invocation_id=invocation.id, agent=agent, plan=loaded.digest, timestamp=now))
+        self._log.append(pinned)
         self._log.append(InvocationResumed(invocation_id=invocation.id))
         return True
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from perdure.activities import attempts as code
 from perdure.activities import journal_cache as session
 from perdure.activities.journal_cache import JournalCache
 from perdure.agents import FunctionTool, LongRunningFunctionTool
+from perdure.errors import LogError
 from perdure.journal.entries import Entry, EventLogged, SessionCreated
 from perdure.journal.events import USER, Event, user_content
 from perdure.journal.fold import fold_journal
-from perdure.journal.packing import pack
 from perdure.journal.projection import Projection
-from perdure.messages.session import JournalPage, JournalSlice
+from perdure.messages.session import JournalSlice
 from tests.workflows.support import agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -113,14 +114,13 @@ async def test_a_copy_may_be_dropped_while_its_session_waits(client: Client, mon
 async def test_who_waits_for_a_log_that_is_long_in_coming_heartbeats(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a model call would be taken for lost, and run again, while its session is replayed behind many others."""
+    """Else a model call would be taken for lost, and run again, while a long history is read."""
     beats: dict[str, int] = {"asks": 0, "waits": 0}
-    monkeypatch.setattr(code, "_BEAT_SECONDS", 0.01)
 
-    async def query(self: object, *args: object, **kwargs: object) -> JournalPage:
+    async def read_history(*args: object) -> list[Entry]:
         while min(beats.values()) < 3:  # noqa: ASYNC110 -- heartbeats come from elsewhere
             await asyncio.sleep(0.01)
-        return JournalPage(packed=pack(journal_of("s", 30)), offset=0, total=31)
+        return list(journal_of("s", 30))
 
     async def read(name: str) -> list[str | None]:
         environment = ActivityEnvironment()
@@ -129,12 +129,27 @@ async def test_who_waits_for_a_log_that_is_long_in_coming_heartbeats(
             beats[name] += 1
 
         environment.on_heartbeat = beat
+        environment.info = replace(environment.info, heartbeat_timeout=timedelta(seconds=0.03))
         return await environment.run(see, cache, "s", 20, 31)
 
-    monkeypatch.setattr(WorkflowHandle, "query", query)
+    monkeypatch.setattr(session, "read_archive", read_history)
     cache = JournalCache(client, max_bytes=8_000)
     found = await asyncio.wait_for(asyncio.gather(*map(read, beats)), 10)
     assert found == [[f"s {n}" for n in range(30)]] * 2
+
+
+async def test_what_a_history_lacks_is_not_waited_for_for_ever(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_MOST_SECONDS", 0.3)
+    async with serving(client, make_app(app_name, agent("clerk", [text("done")]))) as user:
+        await user.create()
+        await user.run("a")
+        run_id = (await user.workflow.describe()).run_id
+        cache = JournalCache(client, max_bytes=1_000_000)
+        part = JournalSlice(offset=100, entries=journal_of("a", 1))
+        with pytest.raises(LogError, match="of the 100 journal entries that this step is to see"):
+            await ActivityEnvironment().run(cache.at, user.key, run_id, part)
 
 
 async def test_what_is_offered_is_taken_while_the_log_is_asked_for(
@@ -143,12 +158,12 @@ async def test_what_is_offered_is_taken_while_the_log_is_asked_for(
     """If it waited for the answer, it could take in a copy that was evicted meanwhile, uncounted."""
     asked, answered = asyncio.Event(), asyncio.Event()
 
-    async def fetch(self: JournalCache, workflow_id: str, run_id: str, since: int) -> JournalPage:
+    async def read_history(*args: object) -> list[Entry]:
         asked.set()
         await answered.wait()
-        return JournalPage(packed=pack(journal_of("s", 30)), offset=0, total=31)
+        return list(journal_of("s", 30))
 
-    monkeypatch.setattr(JournalCache, "_fetch", fetch)
+    monkeypatch.setattr(session, "read_archive", read_history)
     cache = JournalCache(client, max_bytes=8_000)
     reading = asyncio.create_task(ActivityEnvironment().run(see, cache, "s", 20, 31))
     await asyncio.wait_for(asked.wait(), 5)

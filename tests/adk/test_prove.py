@@ -103,6 +103,20 @@ async def test_a_graph_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> 
 @pytest.mark.server
 @pytest.mark.process
 @pytest.mark.timeout(300)
+@pytest.mark.skipif(internals.MAJOR < 2, reason="google.adk 1 has no graphs")
+async def test_a_graph_whose_node_fails_is_cut_elsewhere(proof_client: Client) -> None:
+    """In google.adk, too, the attempts of a node begin anew where an invocation goes on."""
+    from tests.adk import proved_retries
+
+    turns = [{"message": "later"}, {"message": "never"}, {"message": "at once"}]
+    report = await prove(proved_retries.app, {"turns": turns}, ["prefix"], client=proof_client)
+    assert report.ok, str(report)
+    assert "a node of a graph has failed" in str(report)
+
+
+@pytest.mark.server
+@pytest.mark.process
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(internals.MAJOR < 2, reason="google.adk 1 has no agents with a mode")
 @pytest.mark.parametrize("mode", ALL_MODES)
 async def test_tasks_of_agents_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> None:

@@ -116,6 +116,12 @@ def beside_a_tool(calls: Calls) -> LlmAgent:
     return _agent(calls, "desk", *answers, sub_agents=[booker], tools=[FunctionTool(look)])
 
 
+def beside_a_transfer(calls: Calls) -> LlmAgent:
+    counter = _agent(calls, "counter", say("Here."), say("Bye."), say("Bye."))
+    answers = [*call("transfer_to_agent", agent_name="counter"), *_BOOK], say("Bye."), say("Bye.")
+    return _agent(calls, "desk", *answers, sub_agents=[_booker(calls, say("How many?"), _BOOKED), counter])
+
+
 def two_at_once(calls: Calls) -> LlmAgent:
     waiter = _agent(calls, "waiter", say("Wine?"), _DONE, mode="task", output_key="drink")
     answers = [*_BOOK, *call("waiter", request="drinks")], say("Booked."), say("Bye.")
@@ -227,6 +233,16 @@ def _shown(events: list[dict[str, Any]]) -> list[str]:
     return told
 
 
+async def _by_perdure(client: Client, app: str, root: LlmAgent, trial: Trial | None) -> list[str]:
+    async with serving(client, make_app(app, root)) as user:
+        user.runner = Runner(app, client, trial=trial)
+        await user.create()
+        for text in _TURNS:
+            view = await user.run(text)
+            assert view.status in ("finished", "waiting"), view.failures
+        return await _logged(user)
+
+
 @pytest.mark.parametrize("trial", _TRIALS.values(), ids=_TRIALS)
 @pytest.mark.parametrize("build", _APPS, ids=lambda build: build.__name__)
 async def test_an_agent_does_a_task_as_by_google_adk(
@@ -235,17 +251,22 @@ async def test_an_agent_does_a_task_as_by_google_adk(
     by_itself, calls = Calls(), Calls()
     truth, asked = await _by_adk(build(by_itself), _TURNS, resumable=False)
     root = build(calls)
-    async with serving(client, make_app(app_name, root)) as user:
-        user.runner = Runner(app_name, client, trial=trial)
-        await user.create()
-        for text in _TURNS:
-            view = await user.run(text)
-            assert view.status in ("finished", "waiting"), view.failures
-        assert await _logged(user) == truth
+    assert await _by_perdure(client, app_name, root, trial) == truth
     assert calls == by_itself
     if build is not root_alone:
         # google.adk shows it its second message in the first one's place.
         assert _asked(root) == asked
+
+
+@pytest.mark.parametrize("trial", _TRIALS.values(), ids=_TRIALS)
+async def test_control_is_handed_over_once_a_task_is_done(client: Client, app_name: str, trial: Trial | None) -> None:
+    """The callback before the agent, which google.adk runs again by then, is run once."""
+    calls = Calls()
+    truth, asked = await _by_adk(beside_a_transfer(Calls()), _TURNS, resumable=False)
+    root = beside_a_transfer(calls)
+    assert await _by_perdure(client, app_name, root, trial) == truth
+    assert _asked(root) == asked
+    assert calls.count("before desk") == 1
 
 
 @pytest.mark.parametrize("build", [talks, two_at_once, single_turns, root_alone], ids=lambda build: build.__name__)

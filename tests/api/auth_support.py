@@ -14,8 +14,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from perdure.api.auth.api_keys import ApiKey, Role
 from perdure.api.auth.config import AuthConfig, JwtConfig
-from perdure.api.auth.credentials import ApiKey, Role
 
 ISSUER = "https://login.example/"
 AUDIENCE = "perdure"

@@ -16,8 +16,8 @@ from temporalio.client import Client
 
 from perdure.api.app import create_app
 from perdure.api.auth.access import NOT_FOUND, Access
+from perdure.api.auth.api_keys import ApiKey
 from perdure.api.auth.config import AuthConfig
-from perdure.api.auth.credentials import ApiKey
 from perdure.api.auth.identity import ANYONE, APPROVER, NOBODY, OPERATOR, Identity
 from perdure.api.base.config import ApiConfig
 from perdure.client import Runner

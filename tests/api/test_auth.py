@@ -22,9 +22,9 @@ from fastapi import FastAPI
 from temporalio.client import Client
 
 from perdure.api.app import create_app
+from perdure.api.auth.api_keys import ApiKey, ApiKeys, append_key
 from perdure.api.auth.authenticator import COOKIE
 from perdure.api.auth.config import AuthConfig, SignInConfig, read_auth
-from perdure.api.auth.credentials import ApiKey, ApiKeys, append_key
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import OPEN_PATHS
 from perdure.api.auth.sign_in import local_path

@@ -19,9 +19,9 @@ from temporalio.client import Client
 
 from perdure.api.app import create_app
 from perdure.api.auth import watch as auth_watch
+from perdure.api.auth.api_keys import ApiKey
 from perdure.api.auth.authenticator import COOKIE
 from perdure.api.auth.config import AuthConfig, read_auth
-from perdure.api.auth.credentials import ApiKey
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.watch import EVERY, AuthWatch
 from perdure.api.base.config import ApiConfig

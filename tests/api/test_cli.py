@@ -13,8 +13,8 @@ import httpx2
 import pytest
 from click import ClickException
 
+from perdure.api.auth.api_keys import ApiKey, append_key
 from perdure.api.auth.config import AuthConfig
-from perdure.api.auth.credentials import ApiKey, append_key
 from perdure.api.auth.watch import EVERY
 from perdure.cli.api import listening, warn_of
 from perdure.cli.exits import ExitCode

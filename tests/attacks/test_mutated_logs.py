@@ -40,9 +40,9 @@ from perdure.prove.conversations import refusals
 from perdure.steps.prompt import build_contents, without_session_ids
 from perdure.trajectories.bare_log import to_journal
 from perdure.trajectories.checks import agent_of_import
-from perdure.trajectories.driven_log import drive_log
 from perdure.trajectories.export_file import dump_lines, make_header
 from perdure.trajectories.given_logs import GivenLog, read_given
+from perdure.trajectories.triggered_log import read_triggered_log
 from perdure.views.explanation import explain_session
 from perdure.views.pages import details, look
 from tests.adk_shop import SESSIONS, VERSIONS, Shop
@@ -147,7 +147,9 @@ def check_text(text: str, plan: Plan) -> bool:
     _check_readers(session)
     _check_conversations(session, plan)
     with contextlib.suppress(InvalidTrajectory):
-        drive_log(given.shown_events(), state=given.state, allow_pending_calls=True, fresh=_fresh_ids(), now=5.0)
+        read_triggered_log(
+            given.shown_events(), state=given.state, allow_pending_calls=True, fresh=_fresh_ids(), now=5.0
+        )
     return True
 
 

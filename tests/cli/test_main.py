@@ -475,7 +475,7 @@ async def test_a_worker_serves_until_it_is_told_to_end(
 ) -> None:
     (tmp_path / f"{app_name}.py").write_text(AGENT_FILE.replace("NAME", app_name))
     limits = ("--max-activities=5", "--tool-threads=2", "--max-sessions=10", "--max-workflow-tasks=4", "--log-json")
-    limits += ("--sticky-timeout=1.5",)
+    limits += ("--sticky-timeout=1.5", "--heartbeats=sparse")
     worker = await Process.start("worker", f"{app_name}:app", *limits, *at, cwd=tmp_path)
     assert app_name in await worker.read_until("serving")
     assert (await perdure("run", app_name, "To Oslo", *at)).code == 2

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from perdure.errors import DefinitionError
 from perdure.prove.proof import ALL_MODES, ProofConfig, Prover, proof_server
 from tests.conformance import scenario
-from tests.conformance.build import ScenarioError
+from tests.conformance.build import STEPS, ScenarioError
 from tests.conformance.proofs import prove_scenario
 from tests.conformance.runner import run_scenario
 
@@ -36,6 +36,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--no-cache", action="store_true", help="replay the whole history at every workflow task")
     parser.add_argument("--at-once", type=int, default=_AT_ONCE, help=f"scenarios at a time (default: {_AT_ONCE})")
+    parser.add_argument("--steps", type=int, default=1, help="steps an activity may take (default: 1)")
     return parser.parse_args(arguments)
 
 
@@ -85,7 +86,10 @@ def main() -> None:
     """Run the command."""
     # Failing activities are what many scenarios are about.
     logging.getLogger("temporalio.activity").setLevel(logging.CRITICAL)
-    passed = asyncio.run(_run(_parse(sys.argv[1:])))
+    options = _parse(sys.argv[1:])
+    # Processes that proofs start build their apps, too.
+    os.environ[STEPS] = str(options.steps)
+    passed = asyncio.run(_run(options))
     sys.stdout.flush()
     sys.stderr.flush()
     # A process that used temporalio may abort at interpreter exit: https://github.com/temporalio/sdk-python/issues/300

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from typing import Any
 
 from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
@@ -25,7 +26,7 @@ from perdure.agents.adk_app import AdkApp
 from perdure.models.base import LlmRequest as OwnRequest
 from perdure.plan.nodes import TRANSFER
 from tests.conformance.adk_agents import ProgramAgent, StepsAgent
-from tests.conformance.build import RecordingModel, ScenarioParts
+from tests.conformance.build import RecordingModel, ScenarioParts, steps_per_activity
 from tests.conformance.scenario import (
     AgentSpec,
     CustomSpec,
@@ -92,7 +93,7 @@ class AdkScenarioApp(ScenarioParts[AdkApp]):
         root = self._agent(scenario.app.root)
         app = as_adk_app(App(name=app_name, root_agent=root, resumability_config=config), app_name)
         assert app is not None, "google.adk's App is one"
-        return app
+        return replace(app, steps_per_activity=steps_per_activity())
 
     def _agent(self, spec: AgentSpec) -> BaseAgent:
         fields: dict[str, Any] = {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from temporalio.common import RetryPolicy
 
+from perdure.activities.durations import Durations
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, ResumabilityConfig, SequentialAgent
@@ -36,6 +39,11 @@ from tests.conformance.scenario import (
 )
 from tests.conformance.steps_agent import StepsAgent
 from tests.prove.program_agent import ProgramAgent, fail, succeed
+
+STEPS = "PERDURE_CONFORMANCE_STEPS"
+"""Environment variable: steps that an activity may take."""
+
+steps_here: ContextVar[int] = ContextVar("steps that an activity of this process may take", default=0)
 
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -188,6 +196,15 @@ class ScenarioParts(ABC, Generic[MadeApp]):
         return tool
 
 
+def steps_per_activity() -> int:
+    """Return how many steps an activity may take: `--steps` of the command."""
+    steps = steps_here.get() or int(os.environ.get(STEPS, "1"))
+    if steps > 1:
+        # Also in a worker in which nothing has run yet.
+        Durations.unknown = 0.0
+    return steps
+
+
 class ScenarioApp(ScenarioParts[App]):
     """A scenario's app of Perdure's agents."""
 
@@ -198,7 +215,13 @@ class ScenarioApp(ScenarioParts[App]):
         root = self._agent(scenario.app.root)
         config = ResumabilityConfig(is_resumable=scenario.app.resumable)
         activities = [succeed, fail] if any(isinstance(agent, ProgramSpec) for agent in scenario.agents) else []
-        return App(name=app_name, root_agent=root, resumability_config=config, activities=activities)
+        return App(
+            name=app_name,
+            root_agent=root,
+            resumability_config=config,
+            activities=activities,
+            steps_per_activity=steps_per_activity(),
+        )
 
     def _agent(self, spec: AgentSpec) -> BaseAgent:
         fields: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perdure.journal.entries import (
@@ -26,6 +26,7 @@ from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.plan.nodes import Plan
 from perdure.prove.scenario import Turn
+from perdure.trajectories.run_names import name_runs
 from tests.conformance.logs import expected_turns, plan_of
 from tests.conformance.scenario import Scenario
 
@@ -54,7 +55,24 @@ def record(scenario: Scenario) -> Recorded:
             recorded.entries.append(entry)
             apply_entry(projection, entry)
         recorded.turn_ends.append(len(recorded.entries))
+    recorded.entries = with_runs(plan, recorded.entries)
     return recorded
+
+
+def with_runs(plan: Plan, entries: Sequence[Entry]) -> list[Entry]:
+    """Return a journal whose events name no runs with their names."""
+    named = list(entries)
+    for begun in entries:
+        if isinstance(begun, InvocationStarted):
+            mine = [(i, entry) for i, entry in enumerate(entries) if is_of(entry, begun.invocation_id)]
+            names = name_runs(plan, begun.agent, [entry for _, entry in mine if isinstance(entry, EventLogged)])
+            for (index, entry), name in zip(mine, names, strict=True):
+                named[index] = entry.model_copy(update={"run": name})
+    return named
+
+
+def is_of(entry: Entry, invocation_id: str) -> bool:
+    return isinstance(entry, EventLogged) and entry.event.invocation_id == invocation_id
 
 
 def _turn(projection: Projection, plan: Plan, turn: Turn, events: list[Event], *, failed: bool) -> Iterator[Entry]:

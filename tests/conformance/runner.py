@@ -25,6 +25,7 @@ from perdure.worker import create_workers
 from tests.conformance.build import ScenarioApp, ScenarioError, ScenarioParts
 from tests.conformance.normal_form import FAILED, Item, call_ids, diff, normalize_log
 from tests.conformance.scenario import Scenario
+from tests.trajectories.found_runs import check_runs
 from tests.views.told_steps import check_told
 from tests.workflows.support import read_entries
 
@@ -133,7 +134,9 @@ class _Session:
         self.outcome.state = (await self._runner.get_session(**self._who)).state
         try:
             key = SessionKey(self._built.app.name, self._who["user_id"], self._who["session_id"])
-            check_told(await read_entries(self._client.get_workflow_handle(key.workflow_id)))
+            entries = await read_entries(self._client.get_workflow_handle(key.workflow_id))
+            check_told(entries)
+            check_runs(entries)
         except AssertionError as wrong:
             self.outcome.problems.append(f"{TOLD_WRONG}: {wrong}")
 

@@ -1,4 +1,4 @@
-"""Every scenario, in both modes, through the real client, worker and server."""
+"""Every scenario, in both modes, and by several steps an activity, through the real client, worker and server."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import get_args
 import pytest
 from temporalio.client import Client
 
+from tests.conformance.build import steps_here
 from tests.conformance.logs import all_scenarios
 from tests.conformance.runner import Mode, run_scenario
 
 pytestmark = pytest.mark.server
 
 _AT_ONCE = 6
-CASES = {f"{scenario.name}-{mode}": (scenario, mode) for scenario, mode in product(all_scenarios(), get_args(Mode))}
+_WAYS: dict[str, tuple[Mode, int]] = {**{mode: (mode, 1) for mode in get_args(Mode)}, "live-20": ("live", 20)}
+"""How a scenario is run, and how many steps an activity may take."""
+CASES = {f"{scenario.name}-{way}": (scenario, way) for scenario, way in product(all_scenarios(), _WAYS)}
 
 Verdicts = dict[str, asyncio.Task[list[str]]]
 
@@ -27,7 +30,9 @@ async def verdicts(request: pytest.FixtureRequest, client: Client) -> AsyncGener
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def judge(case: str) -> list[str]:
-        scenario, mode = CASES[case]
+        scenario, way = CASES[case]
+        mode, steps = _WAYS[way]
+        steps_here.set(steps)
         async with slots:
             return await run_scenario(scenario, client, mode=mode)
 

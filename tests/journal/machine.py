@@ -190,7 +190,14 @@ class JournalMachine:
                 **fields,
             }
         )
-        self._append(EventLogged(event=event, hidden=hidden))
+        self._append(EventLogged(event=event, hidden=hidden, run=self._run(invocation, event.author)))
+
+    def _run(self, invocation: Invocation, agent: str) -> str:
+        """Return a run of an agent, as it may be named; control may be handed over from the one that began."""
+        assert invocation.agent is not None
+        handed = self.plan.path(agent)
+        names = handed if invocation.agent == "root" else [invocation.agent, *handed]
+        return "/".join(names) + (self._pick(("", "", "@1", "#2")) if len(names) > 1 else "")
 
     def _say(self, invocation: Invocation) -> None:
         self._append(ModelCalled(agent="root"))
@@ -225,17 +232,17 @@ class JournalMachine:
 
     def _keep(self, invocation: Invocation) -> None:
         result = self._pick(VALUES)
+        told: dict[str, Any] = {"invocation_id": invocation.id, "agent": "story", "name": "draw"}
+        told["run"] = self._run(invocation, "story")
         self._append(
             self._pick(
                 (
                     TempStateSet(invocation_id=invocation.id, delta={"temp:x": result}),
-                    ActivityKept(invocation_id=invocation.id, agent="story", name="draw", result=result),
+                    ActivityKept(result=result, **told),
                     FailureCaught(
-                        invocation_id=invocation.id,
-                        agent="story",
                         failures=self._pick(((), (Failure(agent="writer", step="model", cause="down"),))),
-                        sub_agent=self._pick((None, "writer", "critic")),
-                        name="draw",
+                        sub_run=self._pick(("", f"{told['run']}/writer")),
+                        **told,
                     ),
                     ToolStarted(
                         invocation_id=invocation.id,

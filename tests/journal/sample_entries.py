@@ -52,6 +52,10 @@ def settled(number: int, status: str, **fields: Any) -> InvocationSettled:
     return InvocationSettled.model_validate({"invocation_id": f"i{number}", "status": status, **fields})
 
 
+def run_of(agent: str) -> str:
+    return "root" if agent == "root" else f"root/{agent}"
+
+
 def called(number: int, *call_ids: str, agent: str = "root", long_running: bool = True) -> EventLogged:
     parts = [
         types.Part(function_call=types.FunctionCall(id=call_id, name="ask", args={"n": 1})) for call_id in call_ids
@@ -64,7 +68,8 @@ def called(number: int, *call_ids: str, agent: str = "root", long_running: bool 
             timestamp=7.0,
             content=types.Content(role="model", parts=parts),
             long_running_tool_ids=frozenset(call_ids) if long_running else None,
-        )
+        ),
+        run=run_of(agent),
     )
 
 
@@ -78,7 +83,7 @@ def responses(*call_ids: str, value: object = True) -> types.Content:
 
 def responded(number: int, *call_ids: str) -> EventLogged:
     event = Event(id="r", author="root", invocation_id=f"i{number}", content=responses(*call_ids))
-    return EventLogged(event=event)
+    return EventLogged(event=event, run="root")
 
 
 def answer(number: int, *call_ids: str, request_id: str | None = None) -> AnswerAccepted:
@@ -98,7 +103,8 @@ def said(number: int, agent: str, **actions: object) -> EventLogged:
             invocation_id=f"i{number}",
             content=types.Content(role="model", parts=[types.Part(text="hi")]),
             actions=EventActions.model_validate(actions),
-        )
+        ),
+        run=run_of(agent),
     )
 
 

@@ -128,8 +128,8 @@ def test_every_invocation_that_can_go_on_is_rebuilt_from_what_it_logged(entries:
     for invocation in projection.invocations.values():
         plan = projection.plan_of(invocation)
         if plan is not None and invocation.agent is not None:
-            root = build_runs(plan, invocation.agent, invocation.entries)
-            again = build_runs(plan, invocation.agent, _reread(invocation.entries))
+            root = build_runs(plan, invocation.agent, invocation.entries).root
+            again = build_runs(plan, invocation.agent, _reread(invocation.entries)).root
             assert shape(again) == shape(root)
 
 

@@ -23,6 +23,7 @@ from perdure.journal.entries import (
 )
 from perdure.journal.events import USER, Event, EventActions, user_content
 from perdure.prove.bare_logs import (
+    ATTEMPTS,
     CAUGHT,
     FAILED_THERE,
     FAILURE_OVER,
@@ -150,10 +151,22 @@ def test_what_ran_in_an_invocation_that_does_not_go_on_does_not_run_again() -> N
 
 def test_a_log_is_not_cut_behind_a_failure_that_was_dealt_with() -> None:
     failure = Failure(agent="clerk", step="pay", cause="no")
-    caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(failure,), sub_agent="clerk")
+    caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(failure,), sub_run="boss/clerk")
     entries = [*started(GO), ModelCalled(agent="clerk"), *logged(CALL), caught, *logged(END)]
     cuts = bare_cuts(a_run([([GO, CALL, END], entries)], [modelled(0), paid(1, "a")]), {}, resumable=True)
     assert [cut.skipped for cut in cuts] == [None, CAUGHT, CAUGHT]
+
+
+def test_a_log_is_not_cut_amid_the_attempts_of_a_node() -> None:
+    """A node's attempts are counted by google.adk's loop: of one that goes on with the log, from the first."""
+
+    def of_node(name: str, error: str | None) -> Event:
+        place = {"path": f"graph@1/{name}@1"}
+        return Event(id=f"{name}-{error}", author="graph", invocation_id="e-1", node_info=place, error_code=error)
+
+    log = [said(USER, "go"), of_node("a", "once"), of_node("a", "twice"), of_node("b", None), of_node("a", None)]
+    outcome = a_run([(log, [*started(log[0]), *logged(*log[1:])])], [])
+    assert [cut.skipped == ATTEMPTS for cut in bare_cuts(outcome, {}, resumable=True)] == [False, *[True] * 3, False]
 
 
 def test_a_turn_that_failed_with_an_event_is_not_driven_on_where_the_user_sent_something_else() -> None:

@@ -57,9 +57,10 @@ def test_a_tool_whose_failure_was_dealt_with_is_done() -> None:
     """As long as the agent does not fail by it: then a resume tries it again."""
     runs = [tool(number, "e-1/a", activity=f"run/{number}", error="RuntimeError") for number in (1, 2)]
     steps = [*runs, tool(3, "e-1/b", activity="run/3")]
-    beside = called("b").model_copy(update={"author": "other"})
-    caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(NO_PAY,), sub_agent="clerk")
-    entries: list[Entry] = [plan(), EventLogged(event=called("a")), EventLogged(event=beside), broke("a"), caught]
+    below = EventLogged(event=called("a"), run="boss/clerk")
+    beside = EventLogged(event=called("b").model_copy(update={"author": "other"}), run="boss/other")
+    caught = FailureCaught(invocation_id="e-1", agent="boss", failures=(NO_PAY,), sub_run="boss/clerk")
+    entries: list[Entry] = [plan(), below, beside, broke("a"), caught]
     assert done_in(entries, steps) == {PAY: 1}
     assert done_in([*entries, GAVE_UP, failed(NO_PRICE)], steps)[PAY] == 1
     assert done_in([*entries, GAVE_UP, failed(NO_PRICE), broke("a"), failed(NO_PRICE)], steps)[PAY] == 2

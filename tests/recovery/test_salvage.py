@@ -82,7 +82,7 @@ class TakenOver(Runner):
 
     def __init__(self, app_name: str, client: Client, **options: Any) -> None:
         super().__init__(app_name, client, **options)
-        self._lifecycle = Lifecycle(app_name, client)
+        self._lifecycle = Lifecycle(client)
 
     async def run_async(self, **what: Any) -> AsyncGenerator[Event, None]:
         who = {name: what[name] for name in ("user_id", "session_id")}

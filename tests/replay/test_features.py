@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,13 @@ from temporalio.client import WorkflowHistory
 
 from perdure.errors import HistoryDiffers
 from perdure.journal import packing
+from perdure.journal.entries import Entry
+from perdure.messages.keys import SessionKey
 from perdure.prove.replay import replay_history
 from perdure.recovery.salvage import length_outside, salvage
 from tests.replay.features import RECORDED, file_name, read_feature
 from tests.replay.record import HISTORIES
+from tests.trajectories.found_runs import check_runs
 from tests.views.told_steps import check_told
 
 FILES = sorted(HISTORIES.rglob("features/*.json.gz"))
@@ -39,6 +44,16 @@ def is_session(history: WorkflowHistory) -> bool:
     return not name.startswith("perdure:")
 
 
+def journals() -> Iterator[list[Entry]]:
+    """Yield the journals of the recorded sessions, as their histories tell them."""
+    for path in FILES:
+        for workflow in read_feature(path)["workflows"]:
+            history = WorkflowHistory.from_json(workflow["workflow_id"], workflow["history"])
+            # Of a run that goes on with another one, the journal may begin elsewhere.
+            if is_session(history) and not length_outside(history.events):
+                yield salvage(history.events)
+
+
 def test_every_feature_of_the_list_is_recorded() -> None:
     wanted = {file_name(test.removeprefix("test_")) for tests in RECORDED.values() for test in tests}
     assert wanted <= {path.name.removesuffix(".json.gz") for path in FILES}
@@ -52,14 +67,12 @@ async def test_a_feature_replays(path: Path) -> None:
 
 def test_what_explain_tells_is_what_the_recorded_sessions_did() -> None:
     """Before each event of an agent it named that agent, on that branch, and what left such an event."""
-    checked = 0
-    for path in FILES:
-        for workflow in read_feature(path)["workflows"]:
-            history = WorkflowHistory.from_json(workflow["workflow_id"], workflow["history"])
-            # Of a run that goes on with another one, the journal may begin elsewhere.
-            if is_session(history) and not length_outside(history.events):
-                checked += check_told(salvage(history.events))
-    assert checked > 1000
+    assert sum(map(check_told, journals())) > 1000
+
+
+def test_authors_and_branches_tell_the_runs_of_the_recorded_sessions() -> None:
+    """As they do for logs from elsewhere; and what was rebuilt from history names its runs, too."""
+    assert sum(map(check_runs, journals())) > 1000
 
 
 @pytest.mark.nondeterminism
@@ -84,3 +97,14 @@ async def test_a_run_that_has_just_begun_replays_at_once() -> None:
     newest = read_feature(path)["workflows"][-1]["history"]
     newest["events"] = newest["events"][:1]
     await replay_history(WorkflowHistory.from_json("app/u/s", newest))
+
+
+async def test_a_machine_that_is_busy_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's workflow task that took so long would be given up."""
+
+    def slowly(key: SessionKey) -> None:
+        time.sleep(2.5)
+
+    monkeypatch.setattr("perdure.workflows.session.check_ids", slowly)
+    (path,) = [path for path in FILES if path.name == "a_silent_end_is_in_doubt_at_once.json.gz"]
+    await replay(path)

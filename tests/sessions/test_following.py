@@ -20,9 +20,9 @@ from perdure.journal.events import Event
 from perdure.journal.packing import pack
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import EXTEND_JOURNAL, EventsPage, JournalPage, PageInput, SessionInput, Trial
-from perdure.sessions import calls as session_calls
-from perdure.sessions.calls import SessionCalls
+from perdure.sessions import requests as session_requests
 from perdure.sessions.log_reader import LogReader
+from perdure.sessions.requests import WorkflowRequests
 from tests.workflows.support import ONCE, PENDING, Counted, Gate, User, agent, calls, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -185,7 +185,7 @@ async def test_the_end_comes_from_another_worker(client: Client, app_name: str, 
 async def test_an_older_worker_lets_nobody_wait_and_is_followed(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_calls, "WAIT", "an_update_of_a_later_version")
+    monkeypatch.setattr(session_requests, "WAIT", "an_update_of_a_later_version")
     async with serving(client, rounds(app_name, then=text("done"))) as user:
         await user.create()
         assert [event.text for event in await at_rest(user, "go") if event.text] == ["done"]
@@ -285,19 +285,22 @@ async def test_all_who_wait_ask_for_a_worker_once(
 ) -> None:
     """A server that answers late is not asked by everybody why."""
     asked = 0
-    is_served = SessionCalls.is_served
+    is_served = WorkflowRequests.is_served
 
-    async def counted(self: SessionCalls) -> bool:
+    async def counted(self: WorkflowRequests) -> bool:
         nonlocal asked
         asked += 1
         return await is_served(self)
 
-    monkeypatch.setattr(SessionCalls, "is_served", counted)
-    monkeypatch.setattr(session_calls, "_SAY_AFTER", 0.3)
+    monkeypatch.setattr(WorkflowRequests, "is_served", counted)
+    monkeypatch.setattr(session_requests, "_SAY_AFTER", 0.3)
     runner = User(client, app_name).runner
     for session in range(10):
         await runner.create_session(user_id="u", session_id=str(session))
-    waiting = [asyncio.create_task(runner.get_session(user_id="u", session_id=str(number))) for number in range(10)]
+    waiting = [
+        asyncio.create_task(runner.send_message(user_id="u", session_id=str(number), message="a"))
+        for number in range(10)
+    ]
     await asyncio.sleep(0.5)
     for task in waiting:
         task.cancel()

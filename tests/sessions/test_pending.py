@@ -11,16 +11,11 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agents import App, FunctionTool
-from perdure.errors import InvalidMessage, SessionUnreadable
-from perdure.sessions.listing import ListedSession
-from perdure.sessions.pending import (
-    Silence,
-    Wanted,
-    _Asker,  # pyright: ignore[reportPrivateUsage]
-    all_waiting,
-    ask_waiting,
-    find_waiting,
-)
+from perdure.errors import InvalidMessage
+from perdure.journal.open_calls import PendingCall
+from perdure.messages.keys import SessionKey
+from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, find_waiting
+from perdure.sessions.requests import WorkflowRequests
 from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -114,10 +109,7 @@ async def test_an_imported_session_is_found_before_it_ran(client: Client, app_na
         await finds(client, {("u", "s"), ("u", "copy")}, app=app_name)
 
 
-async def test_sessions_that_do_not_answer_are_counted(
-    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A page comes all the same, and soon: an app whose worker is away is asked once."""
+async def test_what_waits_is_told_without_a_worker(client: Client, app_name: str) -> None:
     app = asking(app_name, "pick")
     async with serving(client, app) as user:
         for number in range(3):
@@ -125,47 +117,122 @@ async def test_sessions_that_do_not_answer_are_counted(
             await other.create()
             await other.run("a")
         await finds(client, {("u", "s0"), ("u", "s1"), ("u", "s2")}, app=app_name)
-    page = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
-    assert (page.calls, {session.id for session in page.unanswered}) == ((), {"s0", "s1", "s2"})
-    assert await user.runner.pending(user_id="u") == []
-    assert len([record for record in caplog.records if "its calls are left out" in record.getMessage()]) == 3
-    monkeypatch.setattr("perdure.sessions.session._PATIENCE", 0.5)
-    with pytest.raises(SessionUnreadable, match="start a worker"):
-        await user.runner.pending(user_id="u", session_id="s0")
+    page = await find_waiting(client, Wanted(app=app_name))
+    assert (len(page.calls), page.unanswered) == (3, ())
+    assert len(await user.runner.pending(user_id="u")) == 3
+    assert len(await user.runner.pending(user_id="u", session_id="s0")) == 1
+    halted = (await user.runner.explain(user_id="u", session_id="s0")).halted
+    assert halted is None or "no worker serves" in halted
 
 
-async def test_an_app_that_is_silent_holds_up_no_other_and_that_once(
+@pytest.fixture
+def unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that waits is small enough for a session's memo."""
+    monkeypatch.setattr("perdure.workflows.visibility.MOST_WAITING_BYTES", 0)
+
+
+async def not_read(self: WorkflowRequests, key: SessionKey, *args: Any, **options: Any) -> Any:
+    raise AssertionError(f"the session {key.session!r} was read")
+
+
+async def test_no_session_is_asked_and_no_history_read(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.sessions.pending._AT_ONCE", 1)
-    app, gone = asking(app_name, "pick"), asking(f"{app_name}_gone", "pick")
+    """The listing has all of what a reader of the history would tell: of one call or several, and of the next ones."""
+    app = make_app(
+        app_name,
+        agent(
+            "clerk",
+            [calls("pick", "fetch"), calls("pick"), text("done")],
+            [long_running("pick"), long_running("fetch")],
+        ),
+    )
     async with serving(client, app) as user:
-        async with serving(client, gone) as away:
-            for who in (away, away.other("v"), user):
-                await who.create()
-                await who.run("a")
-            await finds(client, {("u", "s"), ("v", "s")}, app=gone.name)
-            await finds(client, {("u", "s")}, app=app_name)
-        # By now the listing has them.
-        sessions = [*await away.runner.list_sessions(), *await user.runner.list_sessions()]
+        mine = user.other(f"u-{app_name}")
+        await mine.create()
+        first = await mine.run("a")
+        # Of whom the sessions were sent nothing.
+        reader = Client(client.service_client, namespace=client.namespace, data_converter=client.data_converter)
+        for tools in (["pick", "fetch"], ["pick"]):
+            await mine.open(*tools)
+            expected = [call for _, call in await mine.runner.pending(**mine.who)]
+            assert [call.name for call in expected] == tools
+
+            async def listed(expected: list[PendingCall] = expected) -> bool:
+                page = await find_waiting(reader, Wanted(app=app_name))
+                return [call for _, call in page.calls] == expected
+
+            with monkeypatch.context() as patched:
+                patched.setattr(WorkflowRequests, "look", not_read)
+                await eventually(listed)
+            if tools == ["pick", "fetch"]:
+                await mine.answer({call.id: 1 for call in first.pending})
+
+
+async def test_what_was_answered_here_waits_no_more_though_the_listing_is_late(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user:
+        await user.create()
+        view = await user.run("a")
+        await finds(client, {("u", "s")}, app=app_name)
+        sessions = await user.runner.list_sessions()
+        assert sessions[0].pending_tools == ("pick",)
+        await user.answer({view.pending[0].id: 1})
+        page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=Silence())
+        assert (page.calls, page.unanswered) == ((), ())
+
+
+@pytest.mark.usefixtures("unlisted")
+async def test_what_is_too_large_for_a_listing_is_read_from_the_history(client: Client, app_name: str) -> None:
+    async with serving(client, asking(app_name, "pick")) as user:
+        await user.create()
+        await user.run("a")
+        await finds(client, {("u", "s")}, app=app_name)
+        [session] = await user.runner.list_sessions()
+        assert session.pending_tools == ("pick",)
+        assert await session.listed_calls(client) is None
+
+
+@pytest.mark.usefixtures("unlisted")
+async def test_sessions_that_cannot_be_read_are_counted_and_hold_up_no_other(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes long is not read again at once by those who remember it."""
+    app = asking(app_name, "pick")
+    async with serving(client, app) as user:
+        for name in ("slow", "quick"):
+            await user.other("u", name).create()
+            await user.other("u", name).run("a")
+        await finds(client, {("u", "slow"), ("u", "quick")}, app=app_name)
+        sessions = await user.runner.list_sessions()
+        look, asked = WorkflowRequests.look, list[str]()
+
+        async def late(self: WorkflowRequests, key: SessionKey, *args: Any, **options: Any) -> Any:
+            asked.append(key.session)
+            if key.session == "slow":
+                await asyncio.sleep(60)
+            return await look(self, key, *args, **options)
+
+        monkeypatch.setattr(WorkflowRequests, "look", late)
         silence = Silence()
         for patience in (1, 60):
-            began = time.monotonic()
             page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(seconds=patience), silence=silence)
-            assert [session.app_name for session, _ in page.calls] == [app_name]
-            assert [session.app_name for session in page.unanswered] == [gone.name, gone.name]
-            assert time.monotonic() - began < 30
+            assert [session.id for session, _ in page.calls] == ["quick"]
+            assert [session.id for session in page.unanswered] == ["slow"]
+        assert sorted(asked) == ["quick", "quick", "slow"]
+        found = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=1))
+        assert [session.id for session in found.unanswered] == ["slow"]
 
 
-async def test_sessions_for_which_there_was_no_time_are_asked_by_the_next_look(
+@pytest.mark.usefixtures("unlisted")
+async def test_sessions_for_which_there_was_no_time_are_read_by_the_next_look(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.sessions.pending._AT_ONCE", 1)
-    ask = _Asker._ask  # pyright: ignore[reportPrivateUsage]
+    look = WorkflowRequests.look
 
-    async def slowly(self: _Asker, session: ListedSession) -> Any:
+    async def slowly(self: WorkflowRequests, *args: Any, **options: Any) -> Any:
         await asyncio.sleep(1)
-        return await ask(self, session)
+        return await look(self, *args, **options)
 
     async with serving(client, asking(app_name, "pick")) as user:
         for number in range(6):
@@ -175,9 +242,8 @@ async def test_sessions_for_which_there_was_no_time_are_asked_by_the_next_look(
         await finds(client, {("u", str(number)) for number in range(6)}, app=app_name)
         sessions, silence = await user.runner.list_sessions(), Silence()
         with monkeypatch.context() as patched:
-            patched.setattr(_Asker, "_ask", slowly)
+            patched.setattr(WorkflowRequests, "look", slowly)
             page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(seconds=4), silence=silence)
-        assert page.answering == {app_name}
         assert page.calls
         assert page.unanswered
         assert not any(session in silence for session in page.unanswered)
@@ -185,7 +251,7 @@ async def test_sessions_for_which_there_was_no_time_are_asked_by_the_next_look(
         assert len(page.calls) == 6
 
 
-async def test_an_app_that_nobody_serves_is_not_waited_for_nor_remembered(client: Client, app_name: str) -> None:
+async def test_an_app_that_nobody_has_served_is_not_waited_for(client: Client, app_name: str) -> None:
     user = User(client, app_name)
     await user.create()
 
@@ -193,12 +259,11 @@ async def test_an_app_that_nobody_serves_is_not_waited_for_nor_remembered(client
         return len(await user.runner.list_sessions()) == 1
 
     await eventually(is_listed)
-    sessions, silence = await user.runner.list_sessions(), Silence()
+    sessions = await user.runner.list_sessions()
     began = time.monotonic()
-    page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=silence)
+    page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=Silence())
     assert time.monotonic() - began < 30
-    [session] = page.unanswered
-    assert session not in silence, "its calls are there as soon as a worker is"
+    assert (page.calls, page.unanswered) == ((), ())
     await user.workflow.terminate()
 
 

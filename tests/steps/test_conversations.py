@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
+import pytest
 from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.journal.events import USER, Event
+from perdure.journal.events import USER, Event, EventActions
 from perdure.prove.conversations import refusals
+from perdure.steps.pairing import Key, Shown, call_keys
 from perdure.steps.prompt import PromptMemo, build_contents, without_session_ids
 
 AGENTS = ("a", "b")
@@ -73,13 +75,13 @@ def test_any_log_makes_a_conversation_that_is_taken(
     assert refusals(without_session_ids(contents), by_id=False) == []
 
 
-@settings(max_examples=50, deadline=None)
-@given(log=_logs, branch=st.sampled_from(BRANCHES))
-def test_what_was_made_before_makes_no_difference(log: list[Event], branch: str | None) -> None:
-    memo = PromptMemo()
-    for length in range(len(log) + 1):
-        whole: dict[str, Any] = {"agent": "a", "branch": branch, "include_contents": "default"}
-        assert build_contents(log[:length], **whole, memo=memo) == build_contents(log[:length], **whole)
+def _event(author: str, *parts: types.Part) -> Event:
+    return Event(author=author, invocation_id="i", content=types.Content(role="user", parts=list(parts)))
+
+
+def _answer(call: types.FunctionCall, number: int) -> types.Part:
+    response = types.FunctionResponse(id=call.id, name=call.name, response={"to": call.id, "n": number})
+    return types.Part(function_response=response)
 
 
 @st.composite
@@ -101,13 +103,94 @@ def _rounds(draw: st.DrawFn) -> list[Event]:
     return numbered(log)
 
 
-def _event(author: str, *parts: types.Part) -> Event:
-    return Event(author=author, invocation_id="i", content=types.Content(role="user", parts=list(parts)))
+@st.composite
+def _grown(draw: st.DrawFn) -> list[Event]:
+    """Logs of several kinds, one behind the other; some with a rewind or a summary in them."""
+    log = [event for part in draw(st.lists(_logs | _rounds(), max_size=3)) for event in part]
+    summary: dict[str, Any] = {
+        "start_timestamp": 0.0,
+        "end_timestamp": 5.0,
+        "compacted_content": {"role": "model", "parts": []},
+    }
+    rare = [EventActions(rewind_before_invocation_id="i"), EventActions(compaction=summary)]
+    for actions in draw(st.lists(st.sampled_from(rare), max_size=1)):
+        log.insert(draw(st.integers(0, len(log))), Event(author=USER, invocation_id="j", actions=actions))
+    return [event.model_copy(update={"timestamp": float(at)}) for at, event in enumerate(numbered(log))]
 
 
-def _answer(call: types.FunctionCall, number: int) -> types.Part:
-    response = types.FunctionResponse(id=call.id, name=call.name, response={"to": call.id, "n": number})
-    return types.Part(function_response=response)
+@settings(max_examples=150, deadline=None)
+@given(
+    log=_grown(),
+    looks=st.lists(st.tuples(st.integers(0, 30), st.sampled_from(AGENTS), st.sampled_from(BRANCHES)), max_size=10),
+)
+def test_what_was_made_before_makes_no_difference(log: list[Event], looks: list[tuple[int, str, str | None]]) -> None:
+    """Step by step as the log grows; and for others on other branches, some of whom look at less of it."""
+    memo = PromptMemo()
+    steps: list[tuple[int, str, str | None]] = [(length, "a", None) for length in range(len(log) + 1)]
+    for length, agent, branch in [*sorted([*steps, *looks], key=lambda look: look[0]), *looks]:
+        plain = build_contents(log[:length], agent=agent, branch=branch, include_contents="default")
+        found = build_contents(log[:length], agent=agent, branch=branch, include_contents="default", memo=memo)
+        assert found == plain
+
+
+def _calls(*ids: str) -> Event:
+    return _event("a", *(types.Part(function_call=types.FunctionCall(id=id, name="look")) for id in ids))
+
+
+def _answers(*ids: str) -> Event:
+    return _event("a", *(_answer(types.FunctionCall(id=id, name="look"), 1) for id in ids))
+
+
+_ASIDE = _event("b", types.Part(text="aside"))
+_SAID = _event("a", types.Part(text="said"))
+_REWIND = Event(author=USER, invocation_id="j", actions=EventActions(rewind_before_invocation_id="i"))
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param([_calls("1", "2"), _answers("1"), _ASIDE, _answers("2"), _calls("3"), _answers("3")], id="aside"),
+        pytest.param([_calls("1"), _answers("1"), _SAID, _calls("1"), _answers("1"), _SAID], id="an id again"),
+        pytest.param([_calls("1"), _SAID, _calls("2"), _answers("2"), _answers("1"), _SAID], id="late"),
+        pytest.param([_calls("1"), _calls("2"), _answers("2", "1"), _SAID], id="both at once"),
+        pytest.param([_calls("1"), _answers("1"), _calls("2"), _answers("2"), _answers("1"), _SAID], id="progress"),
+        pytest.param([_calls("1"), _answers("1"), _SAID, _REWIND, _SAID, _calls("2"), _answers("2")], id="rewind"),
+    ],
+)
+def test_what_comes_later_changes_what_came_before(log: list[Event]) -> None:
+    memo, log = PromptMemo(), numbered([_event(USER, types.Part(text="go")), *log])
+    for length in range(len(log) + 1):
+        plain = build_contents(log[:length], agent="a", branch=None, include_contents="default")
+        assert build_contents(log[:length], agent="a", branch=None, include_contents="default", memo=memo) == plain
+
+
+def test_a_log_with_another_beginning_is_read_as_a_whole() -> None:
+    """As after a session was replaced, or read again up to an earlier step."""
+    memo = PromptMemo()
+    for text in ("one", "two"):
+        log = [_event(USER, types.Part(text=text)), _SAID, _event(USER, types.Part(text="and?"))]
+        plain = build_contents(log, agent="a", branch=None, include_contents="default")
+        assert build_contents(log, agent="a", branch=None, include_contents="default", memo=memo) == plain
+
+
+def test_a_step_costs_the_same_however_long_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that grew round by round, only what is new is read."""
+    read: list[Shown] = []
+
+    def counted(item: Shown) -> list[Key]:
+        read.append(item)
+        return call_keys(item)
+
+    monkeypatch.setattr("perdure.steps.prompt.call_keys", counted)
+    memo, log, costs = PromptMemo(), [_event(USER, types.Part(text="go"))], list[int]()
+    for number in range(100):
+        call = types.FunctionCall(id=f"c{number}", name="look")
+        log += [_event("a", types.Part(function_call=call)), _event("a", _answer(call, number))]
+        read.clear()
+        contents = build_contents(log, agent="a", branch=None, include_contents="default", memo=memo)
+        assert len(contents) == 2 * number + 3
+        costs.append(len(read))
+    assert max(costs) <= 2
 
 
 @settings(max_examples=100, deadline=None)

@@ -15,6 +15,7 @@ from google.genai import types
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from perdure.activities.durations import Durations
 from perdure.agents import App
 from perdure.agents.tools import FunctionTool
 from perdure.api.base.metering import meter_of
@@ -132,6 +133,30 @@ async def test_steps_tokens_calls_and_failures_are_counted_once_whatever_is_repl
         assert "temporal_activity_succeed_endtoend_latency_seconds_count" in metrics.text
         for private in ("secret", user.key, asked.id, asked.pending[0].id):
             assert private not in metrics.text
+
+
+async def test_steps_of_one_activity_are_counted_each(
+    temporal_server: str, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Durations, "unknown", 0.0)
+    flaky = Counted("flaky", fail=1)
+    clerk = agent("clerk", Priced([calls("look"), calls("flaky"), text("done")]), [Counted("look").fn, flaky.fn])
+    app = App(name=app_name, root_agent=clerk, steps_per_activity=20)
+    async with scraped(temporal_server) as metrics:
+        async with serving(metrics.client, app) as user:
+            await user.create()
+            assert (await user.run("go")).status == "finished"
+        assert await metrics.values("perdure_steps_total", app=app_name, agent="clerk") == {
+            ("model", "ok", "model"): 3,
+            ("tool", "ok", "look"): 1,
+            ("tool", "error", "flaky"): 1,
+            ("tool", "ok", "flaky"): 1,
+        }
+        tokens = await metrics.values("perdure_tokens_total", app=app_name, agent="clerk", model="scripted")
+        assert tokens == {("input",): 33, ("output",): 21}
+        assert await metrics.values("perdure_step_failures_total", app=app_name) == {
+            ("clerk", "RuntimeError", "flaky"): 1
+        }
 
 
 async def test_sessions_are_counted_by_status_and_by_the_tool_that_they_wait_for(

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from temporalio.client import Client
 
+from perdure.activities.durations import Durations
 from perdure.agents import App, ResumabilityConfig
 from perdure.cli.main import run_command
 from perdure.client import Runner
@@ -80,7 +81,9 @@ async def test_one_trace_from_the_request_to_the_tool_over_a_killed_worker(
             headers = {"traceparent": f"00-{trace}-{caller}-01", "baggage": "card=4929-zxy"}
             running = asyncio.create_task(http.post(f"{url}/run?key=hush", json=body, headers=headers))
             await eventually((tmp_path / "waiting").exists)
-            await eventually(lambda: any(span.name == "chat scripted" for span in collector.of(trace)))
+            # What is not sent yet dies with the worker; the next one's spans stand below these.
+            sent = {"chat scripted", "StartActivity:wait_here"}
+            await eventually(lambda: sent <= {span.name for span in collector.of(trace)})
             assert await worker.end(signal.SIGKILL) == -signal.SIGKILL
             worker = await Process.start("worker", f"{app_name}:app", *at, cwd=tmp_path)
             await worker.read_until("serving")
@@ -198,6 +201,24 @@ async def test_each_turn_of_a_session_belongs_to_the_trace_of_whoever_caused_it(
             "perdure.attempt": 1,
             "perdure.invocation_id": asked.id,
         }
+
+
+@pytest.mark.server
+async def test_each_step_of_one_activity_has_a_span(
+    temporal_server: str, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Durations, "unknown", 0.0)
+    clerk = agent("clerk", Priced([calls("look"), calls("look"), text("done")]), [Counted("look").fn])
+    app = App(name=app_name, root_agent=clerk, steps_per_activity=20)
+    async with traced(temporal_server) as (client, tracing, kept), serving(client, app) as user:
+        with tracing.tracer.start_as_current_span("message"):
+            await user.create()
+            await user.run("go")
+        names = Counter(span.name for span in kept.get_finished_spans())
+        assert (names["chat scripted"], names["execute_tool look"], names["RunActivity:perdure:model"]) == (3, 2, 1)
+        asked = [span for span in kept.get_finished_spans() if span.name == "chat scripted"]
+        assert [(span.attributes or {})["gen_ai.usage.input_tokens"] for span in asked] == [11, 11, 11]
+        assert {(span.attributes or {})["gen_ai.agent.name"] for span in asked} == {"clerk"}
 
 
 @pytest.mark.server

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter, PayloadCodec
 
-from perdure.journal.entries import EventLogged, Failure, PlanLoaded, SessionCreated, ToolKept
+from perdure.journal.entries import EventLogged, Failure, InvocationSettled, PlanLoaded, SessionCreated, ToolKept
 from perdure.journal.events import Event, EventActions, ToolConfirmation
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.packing import pack, unpack
@@ -24,6 +24,7 @@ from perdure.messages import large_requests as sent_ahead
 from perdure.messages import session as messages
 from perdure.messages import shared_state as state_messages
 from perdure.messages.callbacks import CallbackInput
+from perdure.messages.effects import Effect, EffectsPage
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import InvocationView, JournalSlice
 from perdure.plan.nodes import LlmNode, Plan, SequentialNode, ToolOptions, ToolPlan
@@ -107,7 +108,7 @@ ENTRIES = (
     EventLogged(event=EVENT, hidden=True),
     ToolKept(invocation_id="e-1", call_id="adk-1", output=OUTPUT),
 )
-EFFECT = messages.Effect(
+EFFECT = Effect(
     call_id="adk-1",
     tool="book",
     agent="clerk",
@@ -123,7 +124,7 @@ SAMPLES: list[BaseModel] = [
     messages.SessionInput(
         state=AWKWARD,
         journal=pack(ENTRIES),
-        interrupted="terminated",
+        stopped=(InvocationSettled(invocation_id="e-1", status="stopped", reason="späť", timestamp=1.5),),
         trial=messages.Trial(steps_per_run=1, reenter=True),
     ),
     messages.Trial(steps_per_run=1, dead_after=1.5),
@@ -141,7 +142,7 @@ SAMPLES: list[BaseModel] = [
     ),
     messages.PendingView(calls=(CALL,)),
     EFFECT,
-    messages.EffectsPage(effects=(EFFECT,), total=1),
+    EffectsPage(effects=(EFFECT,), total=1),
     REFERENCE,
     messages.LoadJournalInput(journal=REFERENCE, since=2),
     messages.PlanInput(digest=PLAN.digest),

@@ -166,7 +166,7 @@ async def test_a_session_that_is_brought_in_hands_over_if_its_journal_came_whole
     async with serving(client, app) as user:
         await user.create()
         await user.run("go")
-        lifecycle = Lifecycle(app_name, client)
+        lifecycle = Lifecycle(client)
         monkeypatch.setattr(packing, "MAX_PAYLOAD_BYTES", largest)
         await lifecycle.restore(
             SessionKey(app_name, "u", "copy"), await lifecycle.read_journal(SessionKey(app_name, "u", "s"))

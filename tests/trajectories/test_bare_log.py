@@ -19,7 +19,7 @@ from perdure.plan.nodes import CustomNode, LoopNode, SequentialNode
 from perdure.trajectories import checks as imports
 from perdure.trajectories.bare_log import read_log
 from perdure.trajectories.checks import agent_of_import
-from perdure.trajectories.driven_log import DrivenTrajectory, drive_log
+from perdure.trajectories.triggered_log import TriggeredTrajectory, read_triggered_log
 from tests.conformance.journals import record
 from tests.conformance.logs import all_scenarios, expected_turns
 from tests.conformance.scenario import Scenario
@@ -72,8 +72,8 @@ def confirmed(value: bool = True) -> Event:
     return responded("k1", name="adk_request_confirmation", author=USER, confirmed=value)
 
 
-def drive(*events: Event, allow: bool = False) -> DrivenTrajectory:
-    return drive_log(events, allow_pending_calls=allow, fresh=fresh_ids())
+def drive(*events: Event, allow: bool = False) -> TriggeredTrajectory:
+    return read_triggered_log(events, allow_pending_calls=allow, fresh=fresh_ids())
 
 
 def read(*events: Event) -> Projection:

@@ -142,7 +142,7 @@ def approval(**fields: object) -> EventLogged:
         content=types.Content(role="user", parts=[types.Part(function_call=call)]),
         long_running_tool_ids=frozenset({"q1"}),
     )
-    return EventLogged(event=event.model_copy(update=fields))
+    return EventLogged(event=event.model_copy(update=fields), run="root")
 
 
 def decided(*, confirmed: bool) -> tuple[Entry, ...]:
@@ -178,7 +178,8 @@ def test_a_transfer_is_followed_down_to_the_agent_that_works() -> None:
             invocation_id="i1",
             content=responded(1, "c0").event.content,
             actions=EventActions(transfer_to_agent="helper"),
-        )
+        ),
+        run="root",
     )
     told = explain(message(1), started(1), called(1, "c0", long_running=False), transfer, settled(1, "stopped"))
     step = told.invocations[0].resume.step

@@ -8,10 +8,12 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowQueryFailedError
 from temporalio.common import RetryPolicy
+from temporalio.service import RPCError
 
 from perdure.agents import App, LlmAgent, LongRunningFunctionTool, ResumabilityConfig, ToolContext
 from perdure.agents.adk_app import AnyApp
@@ -27,6 +29,7 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.session import JOURNAL, InvocationView, JournalPage, PageInput, SessionView
 from perdure.models.base import BaseLlm, LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
+from perdure.recovery.slices import read_archive
 from perdure.streams.hub import TokenHub
 from perdure.worker import create_workers
 
@@ -174,8 +177,28 @@ async def serving(
         yield User(client, app.name)
         defects = f"WorkflowType = '{app.name}' AND ExecutionStatus = 'Failed'"
         assert not [run.id async for run in client.list_workflows(defects)], "a session's workflow failed"
+        await check_kept(client, app)
         for listener in ON_END:
             await listener(client, app)
+
+
+async def check_kept(client: Client, app: AnyApp) -> None:
+    """Check that the histories of an app's sessions hold the journals that their workflows have."""
+    runs = client.list_workflows(f"WorkflowType = '{app.name}' AND ExecutionStatus = 'Running'")
+    for session in [run.id async for run in runs]:
+        await eventually(partial(_is_kept, client, session))
+
+
+async def _is_kept(client: Client, session: str) -> bool:
+    kept = await read_archive(client, session, None)
+    query = client.get_workflow_handle(session).query
+    try:
+        page = await query("journal", PageInput(), result_type=JournalPage, rpc_timeout=timedelta(seconds=5))
+    except (WorkflowQueryFailedError, RPCError):
+        # It takes a step, or its journal is on its way.
+        return True
+    assert page.carried is not None or list(page.entries)[: len(kept)] == kept[: len(page.entries)]
+    return len(kept) >= page.total
 
 
 class User:

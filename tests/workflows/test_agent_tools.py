@@ -319,6 +319,39 @@ async def test_it_goes_on_in_a_session_made_of_its_log(client: Client, app_name:
     assert bank.calls == ["rate", "wire 7 None"]
 
 
+@pytest.mark.parametrize("moved", ["imported", "terminated", "continued as new"])
+async def test_what_ran_beside_it_does_not_run_again(
+    client: Client, small_client: Client, app_name: str, bank: Bank, moved: str
+) -> None:
+    """No event holds its result while the agent waits, so that the journal does."""
+    banker = agent("banker", [calls("ask_manager"), text("approved")], [long_running("ask_manager", None)])
+    answers = [calls("wire", "banker", amount=7, request="may I?"), *[text("fill")] * 12, text("all is well")]
+    root = agent("assistant", answers, [bank.wire, AgentTool(banker)])
+    on = small_client if moved == "continued as new" else client
+    async with serving(on, make_app(app_name, root)) as user:
+        await user.create()
+        asked = await user.run("wire 7")
+        first = (await user.workflow.describe()).run_id
+        match moved:
+            case "imported":
+                lines = [line async for line in user.runner.export_session(**user.who, journal=True)]
+                await user.runner.import_session(lines, session_id="copy", allow_pending_calls=True)
+                user = user.other(session_id="copy")
+            case "terminated":
+                await user.workflow.terminate("a test")
+            case _:
+                for number in range(12):
+                    await user.run(f"m{number}")
+                assert (await user.workflow.describe()).run_id != first
+        done = await user.answered({asked.pending[0].id: {"approved": True}})
+        if done.status == "stopped":
+            done = await user.resumed(asked.id)
+        assert (done.id, done.status) == (asked.id, "finished"), done
+        assert responses(await user.events(), "wire") == [{"wired": 7}]
+        assert (await user.view()).state["wired"] == 7
+    assert bank.calls == ["wire 7 None"]
+
+
 async def test_a_deadline_in_it_passes(client: Client, app_name: str) -> None:
     """Also in an app that is not resumable: what a tool's agent asks waits there, too."""
 

@@ -153,6 +153,8 @@ async def test_every_way_to_answer_takes_a_verdict_and_refuses_what_is_none(clie
         listed = [call for _, call in await user.runner.pending(**user.who)]
         assert [call.model_copy(update={"message": "", "plan": None}) for call in listed] == [request]
         await user.signal({"id": request.id, "response": {"happened": True, "result": 7}})
+        # A signal says nothing of when it is taken.
+        await user.logged("clerk: done")
         assert (await user.settled(invocation)).status == "finished"
         assert responses(await user.events(), "pay") == [{"result": 7}]
 
@@ -261,7 +263,7 @@ async def test_a_start_that_the_server_does_not_let_be_claimed_is_none(
         assert (view.status, len(asked), effect.keys) == ("failed", 2, [])
         assert "PERMISSION_DENIED: not for workers" in view.failures[0].cause
         if taken_over:
-            await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+            await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         assert (await user.resumed(view.id)).status == "finished"
         assert (len(effect.keys), await user.pending()) == (1, {})
 

@@ -186,11 +186,11 @@ async def test_a_tool_that_asked_by_itself_runs_once_it_is_approved_though_its_s
         failed = await user.run("go")
         assert failed.status == "failed"
         if taken_over:
-            await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
+            await Lifecycle(user.client).take_over(SessionKey(user.app, "u", "s"))
         waiting = await user.resumed(failed.id)
         assert (waiting.status, asking.paid) == ("waiting", [])
         if taken_over:
-            await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
+            await Lifecycle(user.client).take_over(SessionKey(user.app, "u", "s"))
         request = (await user.pending())[REQUEST_CONFIRMATION]
         assert (await user.answered({request: {"confirmed": True}})).status == "finished"
         assert (asking.paid, asking.worked) == ([True], 2)

@@ -21,11 +21,24 @@ from perdure.config import ConnectionConfig, connect
 from perdure.errors import HistoryDiffers
 from perdure.journal import packing
 from perdure.messages.keys import SessionKey
+from perdure.messages.waiting import WAITING_MEMO
 from perdure.prove.replay import replay_history
 from perdure.sessions.lifecycle import Lifecycle
+from perdure.sessions.pending import Wanted, find_waiting
 from perdure.temporal.payloads import data_converter
 from tests.recovery.test_rescue_effects import is_recorded
-from tests.workflows.support import Counted, User, agent, calls, check_log, long_running, make_app, serving, text
+from tests.workflows.support import (
+    Counted,
+    User,
+    agent,
+    calls,
+    check_log,
+    eventually,
+    long_running,
+    make_app,
+    serving,
+    text,
+)
 from tests.workflows.test_deadlines import LATER, asking, timed
 from tests.workflows.test_large_journals import SMALL, loads, noise
 
@@ -68,7 +81,7 @@ def encrypted(client: Client) -> Client:
 
 
 async def take_over(user: User) -> None:
-    await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
+    await Lifecycle(user.client).take_over(SessionKey(user.app, "u", "s"))
 
 
 def clerk(local: Counted, work: Counted) -> BaseAgent:
@@ -93,6 +106,28 @@ async def test_a_session_is_taken_over_from_its_history(client: Client, app_name
         assert (await user.settled(waiting.id)).status == "finished"
         assert (await user.view()).state == {"who": "secret"}
         assert (len(note.keys), len(work.keys)) == (1, 1)
+
+
+async def test_what_waits_is_listed_to_who_has_the_codec_and_stands_nowhere_readable(
+    client: Client, app_name: str
+) -> None:
+    app = make_app(app_name, agent("clerk", [calls("ask", secret="rosebud"), text("done")], [long_running("ask")]))
+    async with serving(encrypted(client), app) as user:
+        await user.create()
+        await user.run("a")
+
+        async def listed() -> bool:
+            [run] = [run async for run in client.list_workflows(f"WorkflowType = '{app_name}'")]
+            memo = run.raw_info.memo.fields
+            assert WAITING_MEMO not in memo or memo[WAITING_MEMO].metadata["encoding"] == _ENCODING
+            return WAITING_MEMO in memo
+
+        await eventually(listed)
+        page = await find_waiting(encrypted(client), Wanted(app=app_name))
+        assert [call.args for _, call in page.calls] == [{"secret": "rosebud"}]
+        # Without the codec, nobody knows what waits, but that something does.
+        page = await find_waiting(client, Wanted(app=app_name), patience=timedelta(seconds=5))
+        assert (page.calls, len(page.unanswered)) == ((), 1)
 
 
 async def test_a_failure_says_why_after_it_was_taken_over(client: Client, app_name: str) -> None:

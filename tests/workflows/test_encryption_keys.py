@@ -139,7 +139,7 @@ async def test_keys_are_replaced_while_a_session_waits(temporal_server: str, app
         assert (await user.log())[0] == f"user: I want {WORD}"
         check_hidden(await history(client, user.key), keys={b"old", b"new"})
         with pytest.raises(EncryptionError, match=r"'old', which is not among the keys here \('new'\)"):
-            await Lifecycle(app_name, await client_with(temporal_server, NEW)).take_over(SessionKey(app_name, "u", "s"))
+            await Lifecycle(await client_with(temporal_server, NEW)).take_over(SessionKey(app_name, "u", "s"))
         assert (await user.view()).status == "idle"
 
 
@@ -182,5 +182,5 @@ async def test_every_reader_decrypts_and_a_wrong_key_is_refused_in_words(
         stranger = User(await client_with(temporal_server, Key.new("wrong")), app_name)
         await stranger.signal({"id": waiting.pending[0].id, "response": {}})
         assert (await user.run("b")).status == "finished"
-        await Lifecycle(user.app, user.client).take_over(SessionKey(user.app, "u", "s"))
+        await Lifecycle(user.client).take_over(SessionKey(user.app, "u", "s"))
         assert (await user.answered({waiting.pending[0].id: {}})).status == "finished"

@@ -17,7 +17,7 @@ from perdure.journal.events import USER, user_content
 from perdure.messages.keys import SessionKey
 from perdure.messages.large_requests import MAX_UPDATE_BYTES, NOT_HERE, SEND_AHEAD, RequestsAhead, SentAhead
 from perdure.messages.session import RESPOND, SEND_MESSAGE, InvocationResult, MessageInput, Trial
-from perdure.sessions import calls as client_calls
+from perdure.sessions import requests as client_requests
 from perdure.sessions.lifecycle import Lifecycle
 from tests.workflows.support import (
     Gate,
@@ -151,7 +151,7 @@ async def test_a_run_near_its_end_gets_no_signal(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It could not refuse one, and a session whose log is full takes nothing any more."""
-    monkeypatch.setattr(client_calls, "_MAX_HISTORY_BYTES", 10)
+    monkeypatch.setattr(client_requests, "_MAX_HISTORY_BYTES", 10)
     async with serving(client, make_app(app_name, agent("clerk", [text("hi")]))) as user:
         await user.create()
         assert (await user.run("y" * MAX_UPDATE_BYTES)).status == "finished"
@@ -215,7 +215,7 @@ async def test_what_a_taken_over_session_was_sent_is_in_its_history(client: Clie
         (asked,) = await user.open("ask")
         await user.answer({asked: {"said": small}})
         second = await user.send(small)
-        await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+        await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         gate.open()
         assert (await user.settled(first)).status == "finished"
         assert (await user.settled(second)).status != "queued"
@@ -258,7 +258,7 @@ async def test_a_session_is_taken_over_with_what_it_took_and_not_what_it_dropped
             await update(user, SEND_MESSAGE, "1")
         odd = {"content": {"role": "user", "parts": [{"text": "three"}]}, "sent_ahead": "x"}
         await user.workflow.execute_update(SEND_MESSAGE, odd)  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-        await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+        await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         gate.open()
         assert (await user.settled(first)).status == "finished"
         await user.logged("user: three")

@@ -17,7 +17,8 @@ from perdure.agents import FunctionTool, LoopAgent, exit_loop
 from perdure.cli.main import main
 from perdure.journal.entries import payload_size
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
-from perdure.messages.session import Effect, EffectsPage, PageInput
+from perdure.messages.effects import Effect, EffectsPage
+from perdure.messages.session import PageInput
 from tests.workflows.support import (
     Counted,
     Gate,

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from perdure.agents import AgentTool, SequentialAgent
 from perdure.agents.context import ToolContext
 from perdure.agents.tools import FunctionTool
 from perdure.errors import InvalidTrajectory
+from tests.exports import by_hand
 from tests.workflows.support import Counted, User, agent, calls, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -164,3 +166,55 @@ async def test_what_a_call_did_before_an_import_is_looked_for_under_its_key_of_t
             view = await copy.answered({call_id: {"run_again": True}})
         assert view.status == "finished"
         assert len(set(pay.keys)) == len(pay.keys) == 2
+
+
+RUNS = {
+    "a stranger's": ("clerk/stranger", "the run 'clerk/stranger' is none of app"),
+    "where its agent does not stand": ("clerk/line/clerk", "the run 'clerk/line/clerk' is none of app"),
+    "of another invocation's agent": ("line", "the run 'line' is none of agent 'clerk', which began"),
+    "underneath a stranger's": ("clerk/stranger/line", "the run 'clerk/stranger' is none of app"),
+}
+"""Names of agent runs that no entry of this app could have."""
+
+
+@pytest.mark.parametrize(("run", "reason"), RUNS.values(), ids=RUNS)
+async def test_names_of_runs_that_do_not_fit_fail_their_invocation(
+    client: Client, app_name: str, run: str, reason: str
+) -> None:
+    """Somebody wrote them, or the app's agents were others; the session goes on, and the events can be taken alone."""
+    line = SequentialAgent(name="line", sub_agents=[agent("left", []), agent("right", [])])
+    clerk = agent("clerk", [calls("pay"), text("b"), text("c")], [Counted("pay", fail=3).fn], sub_agents=[line])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        failed = await user.run("a")
+        lines = by_hand([line async for line in user.runner.export_session(**user.who, journal=True)])
+        named = '{"perdure":{"run":"clerk"}}'
+        assert named in lines
+        odd = [line.replace(named, f'{{"perdure":{{"run":"{run}"}}}}') for line in lines]
+        await user.runner.import_session(odd, session_id="odd", allow_pending_calls=True)
+        copy = user.other(session_id="odd")
+        view = await copy.resumed(failed.id)
+        assert (view.status, view.failures[0].step) == ("failed", "import")
+        assert reason in view.failures[0].cause
+        assert "--damaged" in view.failures[0].cause
+        assert (await copy.run("b")).status == "finished"
+        await user.runner.import_session(odd, session_id="events", allow_pending_calls=True, damaged=True)
+        assert (await user.other(session_id="events").resumed(failed.id)).status == "finished"
+
+
+async def test_names_of_runs_that_do_not_fit_the_agent_of_a_tool_fail_that_agent(client: Client, app_name: str) -> None:
+    banker = agent("banker", [calls("pay"), text("b")], [Counted("pay", fail=3).fn])
+    clerk = agent("clerk", [calls("banker", request="a"), text("c")], [AgentTool(banker)])
+    async with serving(client, make_app(app_name, clerk)) as user:
+        await user.create()
+        failed = await user.run("a")
+        lines = by_hand([line async for line in user.runner.export_session(**user.who, journal=True)])
+        named = '"run":"banker"'
+        assert any(named in line for line in lines)
+        odd = [line.replace(named, '"run":"banker/stranger"') for line in lines if '"kind":"settled"' not in line]
+        await user.runner.import_session(odd, session_id="odd", allow_pending_calls=True)
+        copy = user.other(session_id="odd")
+        view = await copy.resumed(failed.id)
+        assert view.status == "failed"
+        assert "the run 'banker/stranger' is none of app" in view.failures[0].cause
+        assert (await copy.run("b")).status == "finished"

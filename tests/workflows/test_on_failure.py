@@ -139,7 +139,7 @@ async def test_what_was_told_survives(client: Client, app_name: str, how: str) -
             await user.resume(invocation)
         elif how == "taken over":
             gate.open()
-            await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+            await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         else:
             gate.open()
         assert (await user.settled(invocation)).status == "finished"

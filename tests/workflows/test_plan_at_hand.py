@@ -49,6 +49,9 @@ async def test_a_plan_that_shares_state_is_not_asked_for_in_vain(client: Client,
         # Nobody could know before the first.
         assert await of_plan(user) == (2, 1)
         assert (await user.view()).state["user:count"] == 2
+        # It carries the journal, which else is written by two events: beside shared state, and at the turn's end.
+        found = (await user.workflow.fetch_history()).events
+        assert sum(event.HasField("workflow_properties_modified_event_attributes") for event in found) == 2 * 2 * 2
 
 
 async def test_a_large_plan_comes_by_a_normal_activity(client: Client, app_name: str) -> None:

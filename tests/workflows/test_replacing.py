@@ -21,7 +21,7 @@ from perdure.messages.session import SessionInput
 from perdure.sessions import lifecycle
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.sessions.transfers import ResumedSession
-from perdure.trajectories.driven_log import drive_log
+from perdure.trajectories.triggered_log import read_triggered_log
 from tests.workflows.support import User, agent, calls, long_running, make_app, serving, text
 
 pytestmark = pytest.mark.server
@@ -97,8 +97,10 @@ async def test_a_log_that_comes_while_another_is_put_aside_is_kept_too(
     async def end(handle: Any, reason: str) -> bool:
         ended = await ending(handle, reason)
         monkeypatch.undo()
-        log = drive_log(log_of("meanwhile"), allow_pending_calls=False, fresh=lambda: str(uuid.uuid4()), now=0.0)
-        await Lifecycle(app_name, client).restore(SessionKey(app_name, "u", "s"), log.entries, again=True)
+        log = read_triggered_log(
+            log_of("meanwhile"), allow_pending_calls=False, fresh=lambda: str(uuid.uuid4()), now=0.0
+        )
+        await Lifecycle(client).restore(SessionKey(app_name, "u", "s"), log.entries, again=True)
         return ended
 
     async with serving(client, make_app(app_name, agent("clerk", [text("hello")] * 3))) as user:
@@ -115,7 +117,7 @@ async def test_who_keeps_the_same_log_finds_it_kept(client: Client, app_name: st
     async with serving(client, make_app(app_name, agent("clerk", [text("hello")] * 3))) as user:
         await user.create()
         await user.run("old one")
-        lifecycle = Lifecycle(app_name, client)
+        lifecycle = Lifecycle(client)
         first = await lifecycle.set_aside(SessionKey(app_name, "u", "s"))
         assert await lifecycle.set_aside(SessionKey(app_name, "u", "s")) == first == "s~replaced-1"
         resumed = await user.runner.resume_from(log_of("new"), **user.who, replace=True)
@@ -129,7 +131,7 @@ async def test_a_log_that_never_arrived_whole_is_replaced_and_not_kept(
 ) -> None:
     """Its client died, or is told that its log is not there."""
     app = make_app(app_name, agent("clerk", [text("hello")] * 3))
-    lifecycle = Lifecycle(app_name, client)
+    lifecycle = Lifecycle(client)
     half = SessionInput(journal=packing.pack([journal.SessionCreated()]), length=3)
     if not served:
         await lifecycle.start(SessionKey(app_name, "u", "s"), half, again=False)

@@ -54,6 +54,9 @@ async def at_rest(user: User) -> list[str]:
     invocations: list[InvocationView] = []
 
     async def look() -> bool:
+        # A reset begins a workflow task, which does again what history does not hold any more.
+        if (await user.workflow.describe()).raw_description.HasField("pending_workflow_task"):
+            return False
         invocations[:] = (await user.view()).invocations
         return bool(invocations) and all(each.status not in ("queued", "running") for each in invocations)
 

@@ -249,7 +249,7 @@ async def test_a_write_that_was_logged_and_not_shared_is_shared_later(
             await user.workflow.terminate("a test")
             await user.resume(invocation)
         else:
-            await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+            await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         assert await _shared(client, app_name, {"user:u": 1}, "u")
         assert await _shared(client, app_name, {"app:a": 2}, None)
         assert (await user.settled(invocation)).status == "waiting"
@@ -257,7 +257,7 @@ async def test_a_write_that_was_logged_and_not_shared_is_shared_later(
         assert written == gate.keys[0]
         await share_state(client, app_name, ShareStateInput(user_id="u", write_id="later", delta={"app:a": 3}))
         gate.open()
-        await Lifecycle(app_name, client).take_over(SessionKey(app_name, "u", "s"))
+        await Lifecycle(client).take_over(SessionKey(app_name, "u", "s"))
         [call_id] = await user.open("ask")
         assert (await user.answered({call_id: {}})).status == "finished"
         await user.run("b")

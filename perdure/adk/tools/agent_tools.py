@@ -77,8 +77,9 @@ def answered(tool: AgentTool, scope: Projection, invocation_id: str) -> AgentToo
 
     async def log(_: BaseAgent, __: InvocationContext) -> AsyncGenerator[AdkEvent, None]:
         for event in logged:
-            # Whatever waited there has been answered.
-            yield to_adk(event.model_copy(update={"long_running_tool_ids": None}))
+            # Whatever waited there has been answered, and whom control was handed to has worked.
+            actions = event.actions.model_copy(update={"transfer_to_agent": None})
+            yield to_adk(event.model_copy(update={"long_running_tool_ids": None, "actions": actions}))
         if invocation.failures:
             raise _as_raised(invocation.failures[0].cause)
 

@@ -57,13 +57,7 @@ def begun(plan: Plan, invocation: Invocation, path: str, tool: str, branch: str)
     began = next((one for one in entries if one.branch == branch and one.run.rpartition("/")[0] == path), None)
     if began is None:
         return None
-    left = [build_runs(plan, invocation.agent or plan.root.name, invocation.entries)]
-    while left:
-        run = left.pop()
-        if run.path == began.run:
-            return began, run
-        left += run.children
-    return None
+    return began, build_runs(plan, invocation.agent or plan.root.name, invocation.entries).runs[began.run]
 
 
 def asking(tool: AgentTool, logged: dict[str, Any]) -> AgentTool:

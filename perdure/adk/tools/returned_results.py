@@ -12,6 +12,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk.events import actions_of, plain_state
+from perdure.adk.session_service import StepSession
 from perdure.adk.tools.agent_tools import restore
 from perdure.agents.plain_values import NotPlain, to_plain
 from perdure.journal.entries import payload_size
@@ -106,3 +107,12 @@ def _kept(result: object, args: dict[str, Any], context: ToolContext) -> ToolOut
     except NotPlain:
         return None
     return output if payload_size(output) <= MAX_KEPT_BYTES else None
+
+
+def written(step: StepSession) -> dict[str, Any]:
+    """Return what a tool that failed had written into the state, for those beside it: JSON that is not too large."""
+    try:
+        state = step.written_past_deltas()
+    except NotPlain:
+        return {}
+    return state if payload_size(ToolOutput(state=state)) <= MAX_KEPT_BYTES else {}

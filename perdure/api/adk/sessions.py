@@ -18,6 +18,7 @@ from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
 from perdure.api.base.bodies import CheckedRoute
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
+from perdure.journal.entries import MAX_PAYLOAD_BYTES, payload_size
 from perdure.journal.events import QUESTIONS, Event, EventActions
 from perdure.journal.projection import split_state_delta
 from perdure.messages.keys import SessionKey
@@ -48,15 +49,16 @@ async def list_sessions(
     gate = asyncio.Semaphore(_ASKED_AT_ONCE)
 
     async def shown(listed: ListedSession) -> Session | None:
+        without_state = Session(id=listed.id, app_name=app_name, user_id=user_id, last_update_time=listed.started)
         try:
             async with gate:
                 view = await runner.get_session(**listed.key.arguments)
-                return await backend.without_events(view)
+                return await backend.without_events(view) if payload_size(view) <= MAX_PAYLOAD_BYTES else without_state
         except SessionNotFound:
             return None
         except (PerdureError, TemporalError):
-            # It is stuck, or its state is too large to be shown; the others are none the worse for it.
-            return Session(id=listed.id, app_name=app_name, user_id=user_id, last_update_time=listed.started)
+            # It cannot be read; the others are none the worse for it.
+            return without_state
 
     async with backend.patience():
         listed = await runner.list_sessions(user_id=user_id)

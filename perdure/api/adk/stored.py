@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.journal.credentials import is_credential_request
+from perdure.journal.credential_questions import is_credential_request
 from perdure.journal.events import Event
 from perdure.journal.questions import is_confirmation_request
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 import jwt
 from starlette.datastructures import Headers
 
+from perdure.api.auth.api_keys import PREFIX, ApiKey, ApiKeys, Role
 from perdure.api.auth.config import AuthConfig, JwtConfig
-from perdure.api.auth.credentials import PREFIX, ApiKey, ApiKeys, Role
 from perdure.api.auth.identity import Identity
 from perdure.api.auth.tokens import TokenRefused, Tokens
 

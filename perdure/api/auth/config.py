@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
-from perdure.api.auth.credentials import ApiKey, Role
+from perdure.api.auth.api_keys import ApiKey, Role
 from perdure.errors import DefinitionError
 
 __all__ = ["AuthConfig", "JwtConfig", "SignInConfig", "files_of", "read_auth"]

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import jwt
 
+from perdure.api.auth.api_keys import Role
 from perdure.api.auth.config import JwtConfig
-from perdure.api.auth.credentials import Role
 from perdure.errors import DefinitionError
 from perdure.logs import get_logger
 

@@ -18,8 +18,8 @@ from perdure.api.adk.stored import as_stored
 from perdure.api.auth.access import Access, access_of
 from perdure.api.auth.identity import ANYONE, OPERATOR, Deed
 from perdure.api.base.config import ApiConfig
-from perdure.api.base.discretion import DiscreetDoor
-from perdure.api.base.veil import VeiledDoor, veiled
+from perdure.api.base.error_texts import DoorWithoutErrorTexts, without_error_texts
+from perdure.api.base.secret_fields import DoorWithoutSecrets
 from perdure.client import Runner
 from perdure.credentials.sealing import vault_of
 from perdure.journal.open_calls import PendingCall
@@ -28,10 +28,10 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.session import SessionView
 from perdure.plan.nodes import Plan
 from perdure.serving.health import Pulse
-from perdure.sessions.calls import SessionCalls
 from perdure.sessions.lifecycle import Lifecycle
 from perdure.sessions.listing import list_apps
 from perdure.sessions.pending import Silence
+from perdure.sessions.requests import WorkflowRequests
 from perdure.sessions.shared_state import read_state
 from perdure.streams.hub import TokenHub
 
@@ -152,8 +152,8 @@ class Backend:
         raise HTTPException(404, f"there is no app {app!r}; served are: {names}")
 
     async def _is_there(self, app: str) -> bool:
-        calls = SessionCalls(app, self._client, Lifecycle(app, self._client))
-        if await calls.is_served() or (await self._client.count_workflows(f"WorkflowType = '{app}'")).count:
+        requests = WorkflowRequests(app, self._client, Lifecycle(self._client))
+        if await requests.is_served() or (await self._client.count_workflows(f"WorkflowType = '{app}'")).count:
             if len(self._known_apps) < _KEPT_APPS:
                 self._known_apps.add(app)
             return True
@@ -199,9 +199,9 @@ class Backend:
                 400, f"user id and session id may have {_MAX_ID_BYTES} bytes together, {_MAX_WORKFLOW_ID} when encoded"
             )
         shows = as_adk and self.config.shows_credentials
-        discreet = partial(DiscreetDoor, vault=vault_of(self._client, self.config.credentials), shows=shows)
-        runner = self.access.runner(self._runner(app), user_id, deed).behind(discreet)
-        return runner if self.shows_errors(app) else runner.behind(VeiledDoor)
+        door = partial(DoorWithoutSecrets, vault=vault_of(self._client, self.config.credentials), shows=shows)
+        runner = self.access.runner(self._runner(app), user_id, deed).behind(door)
+        return runner if self.shows_errors(app) else runner.behind(DoorWithoutErrorTexts)
 
     def shows_errors(self, app: str) -> bool:
         """Return whether the sender may read the texts of errors of the app's code."""
@@ -210,7 +210,7 @@ class Backend:
 
     def told(self, app: str, call: PendingCall) -> PendingCall:
         """Return a call that waits in the form for the sender."""
-        return call if self.shows_errors(app) else veiled(call)
+        return call if self.shows_errors(app) else without_error_texts(call)
 
     async def plan(self, key: SessionKey, invocation_id: str, *, digest: str | None) -> Plan | None:
         """Return the plan of this digest, to which an invocation is pinned; it is kept, since plans do not change."""
@@ -226,7 +226,7 @@ class Backend:
         return found
 
     def patience(self) -> asyncio.Timeout:
-        """Return a block that gives up with `TimeoutError` if no worker answers."""
+        """Return a block that gives up with `TimeoutError` if no answer comes."""
         return asyncio.timeout(self.config.patience.total_seconds())
 
     async def session(self, runner: Runner, key: SessionKey) -> Session:

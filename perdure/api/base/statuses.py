@@ -7,7 +7,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.api.base.refusals import type_of
@@ -76,9 +75,6 @@ STATUSES: dict[type[Exception], int] = {
 
 INTERNAL = "Internal Server Error"
 
-_TOO_LARGE = "state is too large to be shown"
-"""How a session says that its state fits into no answer; queries fail with a text only."""
-
 _RPC = {RPCStatusCode.INVALID_ARGUMENT: 400, RPCStatusCode.INTERNAL: 500, RPCStatusCode.PERMISSION_DENIED: 500}
 """Temporal's own errors; the others mean that it is away or overloaded."""
 
@@ -88,7 +84,7 @@ _SAID = {
         "no worker can go on with the session; its worker's log and the Temporal UI say why"
         " (`perdure resume` with the option --fresh may help)"
     ),
-    TimeoutError: "no worker of the app answers; start one (perdure worker), or try again",
+    TimeoutError: "no answer in time; if no worker of the app runs, start one (perdure worker), or try again",
 }
 """What a client is told where the error's own text is for whoever runs the server."""
 
@@ -101,8 +97,6 @@ def status_and_detail(error: Exception) -> tuple[int, str] | None:
         status = _RPC.get(error.status, 503)
         text = "Temporal does not take the request" if status == 400 else "Temporal does not answer; try again"
         return None if status == 500 else (status, text)
-    if isinstance(error, WorkflowQueryFailedError) and _TOO_LARGE in str(error):
-        return 413, str(error)
     for cls in type(error).__mro__:
         if cls in STATUSES:
             return STATUSES[cls], _SAID.get(cls, str(error))

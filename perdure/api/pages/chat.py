@@ -11,9 +11,9 @@ from fastapi.responses import RedirectResponse
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.backend import BackendOf, KeyOf
+from perdure.api.pages.form_checks import check_same_origin, read_form, request_id_of
 from perdure.api.pages.rendering import CHAT, CHATS, PageRoute, chat_path
-from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
-from perdure.api.pages.showing import Look, show_chats
+from perdure.api.pages.session_page import Look, show_chats
 from perdure.api.pages.uploads import content_of, read_message
 from perdure.api.pages.views import add_view
 from perdure.messages.keys import SessionKey

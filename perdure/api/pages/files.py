@@ -11,8 +11,8 @@ from google.genai import types
 
 from perdure.api.adk.artifacts import service_of
 from perdure.api.base.backend import BackendOf, KeyOf, Segment
+from perdure.api.pages.formats import is_picture
 from perdure.api.pages.rendering import SESSION, PageRoute, file_answer
-from perdure.api.pages.shown import is_picture
 
 _Number = Annotated[int, Path(ge=0)]
 

@@ -13,10 +13,10 @@ from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.attribution import answer_metadata
 from perdure.api.base.backend import BackendOf, KeyOf, Segment
+from perdure.api.pages.form_checks import check_same_origin, read_form, request_id_of
 from perdure.api.pages.reading import read_call
 from perdure.api.pages.rendering import SESSION, PageRoute, chat_path
-from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
-from perdure.api.pages.showing import Look, show, show_call
+from perdure.api.pages.session_page import Look, show, show_call
 from perdure.errors import (
     CallAnswered,
     CallNotFound,

@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
-from perdure.api.pages.shown import in_order
+from perdure.api.pages.formats import in_order
 
 MOST_CHARACTERS = 20_000
 """A longer text is shown as it was written: the worst of this length takes some half a second to render."""

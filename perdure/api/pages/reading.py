@@ -16,8 +16,8 @@ from temporalio.service import RPCError
 
 from perdure.api.auth.identity import OPERATOR, Identity
 from perdure.api.base.backend import Backend
+from perdure.api.pages.formats import MOST_TEXT, Entry, timeline
 from perdure.api.pages.rendering import temporal_link
-from perdure.api.pages.shown import MOST_TEXT, Entry, timeline
 from perdure.api.pages.tree import Agent, agent_tree, at_work
 from perdure.api.pages.uploads import most_bytes
 from perdure.errors import PerdureError
@@ -29,6 +29,7 @@ from perdure.plan.nodes import Plan
 from perdure.recovery.raised_steps import with_raised_steps
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.pending import Found, Wanted, ask_waiting
+from perdure.sessions.pollers import is_served
 from perdure.views.explanation import InvocationExplanation, RaisedStep, SessionExplanation
 from perdure.views.forms.answers import AnswerForm, answer_form
 
@@ -41,7 +42,7 @@ MOST_ASKED = 200
 """Sessions that are asked what waits in them."""
 
 _PATIENCE = timedelta(seconds=4)
-"""How long the sessions are waited for: one that no worker serves may not hold up the others."""
+"""How long the sessions are read: a long one may not hold up the others."""
 
 _QUERIES_AT_ONCE = 20
 
@@ -68,10 +69,10 @@ class Inbox:
     apps: list[str]
     users: list[str]
     tools: list[str]
-    silent: list[str]
-    """Apps none of whose sessions answer."""
-    late: dict[str, int]
-    """By app, how many sessions did not answer in time; others of the app did."""
+    unread: dict[str, int]
+    """By app, how many sessions could not be read, or not in time."""
+    unserved: list[str]
+    """Apps with sessions that are shown, and no worker."""
     unasked: int
     """Sessions that wait, too, and are too many to be asked."""
     everybody: bool
@@ -155,7 +156,8 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
     waiting = [session for session in reversed(every) if wanted.may_wait_in(session)]
     asked = waiting[:MOST_ASKED]
     found = await ask_waiting(backend.client, wanted, asked, patience=_PATIENCE, silence=backend.silence)
-    unanswered = Counter(session.app_name for session in found.unanswered)
+    shown = sorted({session.app_name for session in [*asked, *sessions[:MOST_SESSIONS]]})
+    served = await asyncio.gather(*(is_served(backend.client, app) for app in shown))
     return Inbox(
         waiting=await _forms(backend, found.calls[:MOST_CALLS]),
         waiting_count=len(found.calls),
@@ -164,8 +166,8 @@ async def read_inbox(backend: Backend, wanted: Wanted) -> Inbox:
         apps=apps,
         users=sorted({session.user_id for session in every})[:MOST_SESSIONS],
         tools=sorted({tool for session in every for tool in session.pending_tools or ()}),
-        silent=sorted(unanswered.keys() - found.answering),
-        late={app: count for app, count in sorted(unanswered.items()) if app in found.answering},
+        unread=dict(sorted(Counter(session.app_name for session in found.unanswered).items())),
+        unserved=[app for app, has_worker in zip(shown, served, strict=True) if not has_worker],
         unasked=len(waiting) - len(asked),
         everybody=backend.access.whose(None) is None,
     )

@@ -19,7 +19,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from perdure.api.base.statuses import status_and_detail
-from perdure.api.pages import shown
+from perdure.api.pages import formats
 from perdure.errors import PerdureError
 from perdure.messages.addresses import path_below, session_path
 from perdure.messages.keys import SessionKey
@@ -84,13 +84,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {
-        "clock": shown.clock,
-        "iso": shown.iso,
-        "arguments": shown.arguments,
-        "pretty": shown.shown_json,
-        "revealed": shown.revealed,
-        "in_order": shown.in_order,
-        "ago": shown.ago,
+        "clock": formats.clock,
+        "iso": formats.iso,
+        "arguments": formats.arguments,
+        "pretty": formats.shown_json,
+        "revealed": formats.revealed,
+        "in_order": formats.in_order,
+        "ago": formats.ago,
         "key": _key,
     }
     names: dict[str, Any] = {

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Query, Response
 from perdure.api.auth.identity import IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.backend import BackendOf, KeyOf, Segment
-from perdure.api.pages import chat, files, forms, showing, together
+from perdure.api.pages import chat, files, forms, session_page, together
 from perdure.api.pages.reading import read_inbox
 from perdure.api.pages.rendering import SESSION, PageRoute, page, static_file
-from perdure.api.pages.showing import SAID, Look, show_call
+from perdure.api.pages.session_page import SAID, Look, show_call
 from perdure.api.pages.views import add_view
 from perdure.messages.addresses import session_path
 from perdure.messages.keys import SessionKey
@@ -48,7 +48,7 @@ async def inbox(
         went_to=went_to,
         identity=identity,
         signed_in=signed_in,
-        poll=showing.POLL,
+        poll=session_page.POLL,
     )
 
 

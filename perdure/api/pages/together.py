@@ -15,9 +15,9 @@ from perdure.api.auth.identity import Identity, IdentityOf
 from perdure.api.auth.middleware import SignedIn
 from perdure.api.base.attribution import answer_metadata
 from perdure.api.base.backend import Backend, BackendOf
+from perdure.api.pages.form_checks import check_same_origin, read_form, request_id_of
 from perdure.api.pages.reading import read_call
 from perdure.api.pages.rendering import TOGETHER, PageRoute, page
-from perdure.api.pages.safety import check_same_origin, read_form, request_id_of
 from perdure.errors import CallAnswered, CallNotFound, InvalidMessage
 from perdure.messages.keys import SessionKey
 from perdure.views.forms.answers import WHY, AnswerForm, read_answer

@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from perdure.api.adk.artifacts import service_of
 from perdure.api.base.backend import Backend
 from perdure.api.base.config import ApiConfig
-from perdure.api.pages.safety import read_form, request_id_of
+from perdure.api.pages.form_checks import read_form, request_id_of
 from perdure.messages.keys import SessionKey
 
 MOST_IN_MESSAGE = 1_250_000

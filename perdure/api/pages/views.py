@@ -11,7 +11,7 @@ from perdure.api.auth.middleware import SignedIn
 from perdure.api.auth.standing import StandingOf
 from perdure.api.base.backend import BackendOf, KeyOf
 from perdure.api.pages.news import has_news
-from perdure.api.pages.showing import Look, View, show
+from perdure.api.pages.session_page import Look, View, show
 
 
 def add_view(router: APIRouter, view: View, path: str) -> None:

@@ -181,6 +181,8 @@ class Explanation(Resource):
     status: SessionStatus
     closed: str | None
     """How its workflow ended, if it is closed; the next message, answer or resume brings it back."""
+    halted: str | None
+    """Why no worker takes a step of it, if it is so: none serves its app, or its workflow tasks fail."""
     total: int
     """All of its invocations."""
     invocations: list[ExplainedInvocation]

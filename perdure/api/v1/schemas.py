@@ -128,7 +128,7 @@ class PendingPage(Resource):
     next: str | None = None
     """The `cursor` of the next page; not set behind the last one. A page may be empty and not the last one."""
     unanswered: int = 0
-    """Sessions that did not answer in time, so that their calls are missing."""
+    """Sessions that could not be read in time, so that their calls are missing."""
 
 
 class EventPage(Resource):

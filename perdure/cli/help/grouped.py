@@ -25,6 +25,8 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "max_sessions",
         "max_workflow_tasks",
         "sticky_timeout",
+        "heartbeats",
+        "steps_per_activity",
         "grace",
     ),
     "Telling people": ("notify",),

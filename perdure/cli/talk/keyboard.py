@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
@@ -28,6 +29,9 @@ except ImportError:  # A Python that was built without it: lines are read all th
     readline = None
 
 _ASK_BACK = signal.SIGUSR1
+
+_TELLS_BEGINNING = hasattr(readline, "set_pre_input_hook")
+"""Whether it is known from when on a line is edited; not with every library that readline may be."""
 
 
 class EndOfInput(Exception):
@@ -57,8 +61,10 @@ class _Request:
     fresh: bool
     keep: bool
     answer: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    gone: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The prompt is on the screen no more."""
+    gone: asyncio.Future[str | Exception | None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """The prompt is on the screen no more: the line that was entered, what ended it, or nothing: it was taken back."""
 
 
 class Keyboard:
@@ -69,6 +75,8 @@ class Keyboard:
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_reading = False
+        self._has_begun = False
+        """The line that is read can be edited; before, and once it is entered, the terminal is as it always is."""
         self._words = tuple(words)
         self.typed = ""
         """What stood in the line that was not finished, since it was taken back or interrupted."""
@@ -104,6 +112,8 @@ class Keyboard:
     async def read(self, prompt: str, *, prefill: str = "", fresh: bool = False, keep: bool = False) -> str:
         """Return a line. A cancelled read takes its prompt from the screen; `typed` has what stood in it.
 
+        If the line was entered just before, it is returned all the same.
+
         Args:
             prompt: Stands in front of it.
             prefill: What stands in the line at first.
@@ -119,9 +129,14 @@ class Keyboard:
         try:
             return await request.answer
         except asyncio.CancelledError:
-            signal.pthread_kill(threading.main_thread().ident or 0, _ASK_BACK)
-            await asyncio.shield(request.gone)
-            raise
+            if not request.gone.done():
+                signal.pthread_kill(threading.main_thread().ident or 0, _ASK_BACK)
+            settled = await asyncio.shield(request.gone)
+            if settled is None:
+                raise
+            if isinstance(settled, Exception):
+                raise settled from None
+            return settled
 
     def remember(self, line: str) -> None:
         """Put a line among the earlier ones."""
@@ -130,7 +145,8 @@ class Keyboard:
 
     def _serve(self, request: _Request, echo: Callable[[bool], None]) -> None:
         settled: str | Exception | None = None
-        self.typed = ""
+        self.typed = request.prefill
+        self._has_begun = False
         try:
             self._is_reading = True
             # Whoever takes it back from here on is heard.
@@ -157,8 +173,10 @@ class Keyboard:
     def _input(self, request: _Request) -> str:
         if readline is None:
             return input(request.prompt)
-        insert = readline.insert_text
-        readline.set_startup_hook(lambda: insert(request.prefill))
+        # Not functions of Python's: these would hear the signals, and readline would pass over what they raise.
+        readline.set_startup_hook(partial(readline.insert_text, request.prefill))
+        if _TELLS_BEGINNING:
+            readline.set_pre_input_hook(partial(setattr, self, "_has_begun", True))
         readline.set_auto_history(request.keep)
         try:
             return input(request.prompt)
@@ -184,21 +202,28 @@ class Keyboard:
         found = [word for word in self._words if text and word.startswith(text)]
         return found[state] if state < len(found) else None
 
+    @property
+    def _may_be_taken_back(self) -> bool:
+        """A line is read, and it has not been entered: one that was would be lost."""
+        if not (_TELLS_BEGINNING and self._has_begun):
+            return self._is_reading
+        return not termios.tcgetattr(sys.stdin.fileno())[3] & termios.ICANON
+
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._is_reading:
-            self.typed = _buffer()
+        if self._may_be_taken_back:
+            self._keep_typed()
             raise KeyboardInterrupt
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.on_interrupt)
 
     def _on_asked_back(self, number: int, frame: FrameType | None) -> None:
-        if self._is_reading:
-            self.typed = _buffer()
+        if self._may_be_taken_back:
+            self._keep_typed()
             raise _GaveWay
 
-
-def _buffer() -> str:
-    return readline.get_line_buffer() if readline is not None else ""
+    def _keep_typed(self) -> None:
+        if readline is not None and (self._has_begun or not _TELLS_BEGINNING):
+            self.typed = readline.get_line_buffer()
 
 
 def _settle(request: _Request, settled: str | Exception | None) -> None:
@@ -206,7 +231,7 @@ def _settle(request: _Request, settled: str | Exception | None) -> None:
         request.answer.set_result(settled)
     elif isinstance(settled, Exception) and not request.answer.done():
         request.answer.set_exception(settled)
-    request.gone.set_result(None)
+    request.gone.set_result(settled)
 
 
 @contextlib.contextmanager

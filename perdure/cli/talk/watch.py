@@ -92,6 +92,9 @@ class Watch:
             call = self._to_ask(view)
             working = working_in(view)
             if not working:
+                if view.event_count > self._offset:
+                    # It has gone on since: what waits is asked for behind the event that says so.
+                    continue
                 self._tell(view)
                 return call
             patience = None if call is None else _ASKED_PATIENCE if call.id in self.asked else _PATIENCE

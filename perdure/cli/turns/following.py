@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
-
-import click
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import Connection, SessionName
@@ -18,22 +15,11 @@ from perdure.errors import InvocationFailed, SessionExists
 from perdure.messages.keys import SessionKey
 
 if TYPE_CHECKING:
-    from temporalio.client import Client
-
     from perdure.client import Runner
     from perdure.journal.open_calls import PendingCall
     from perdure.messages.session import InvocationResult, InvocationView
     from perdure.plan.nodes import Plan
     from perdure.streams.hub import TokenHub
-
-_PATIENCE = 2.0
-"""Seconds for which a worker is waited for that has just been started."""
-
-_PATIENCE_ALONE = 8.0
-"""The same where no app is served: then it is more likely to be about to be than to be misspelled."""
-
-_NAMED = 20
-"""Apps that are served which an error names."""
 
 
 def streams_of(
@@ -51,38 +37,6 @@ def streams_of(
         return heard((), None)
     config = connection.config().resolve()
     return heard(stream_from or dev_addresses(config), config.payload_codec, wait=wait)
-
-
-async def check_served(
-    client: Client, app: str, *, undone: str = "nothing was sent", meant: str = "have the message wait for one"
-) -> None:
-    """Check that a worker serves an app: what is begun under a name that is misspelled would wait for ever.
-
-    Args:
-        client: Of Temporal.
-        app: The app's name.
-        undone: What was not done, in words.
-        meant: What `--wait-for-worker` does.
-
-    Raises:
-        click.ClickException: None does.
-    """
-    from perdure.sessions.pollers import is_served, served_apps
-
-    if await is_served(client, app, _PATIENCE):
-        return
-    apps = await served_apps(client, app)
-    if not apps and await is_served(client, app, _PATIENCE_ALONE):
-        return
-    near = get_close_matches(app, apps, n=1)
-    where = client.service_client.config.target_host
-    names = ", ".join(apps[:_NAMED]) + (f" and {len(apps) - _NAMED} more" if len(apps) > _NAMED else "")
-    served = f"served at {where}: {names}" if apps else f"no app is served at {where}"
-    nearest = f" Did you mean {near[0]!r}?" if near else ""
-    raise click.ClickException(
-        f"no worker serves app {app!r}, so {undone}; {served}.{nearest} Start a worker by `perdure dev PATH`, or"
-        f" say --wait-for-worker to {meant}"
-    )
 
 
 async def open_session(runner: Runner, name: SessionName) -> SessionKey:

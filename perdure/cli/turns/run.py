@@ -18,7 +18,8 @@ from perdure.cli.options import (
 )
 from perdure.cli.output import say, show_outcome
 from perdure.cli.streaming import stream_options
-from perdure.cli.turns.following import check_served, follow_to_end, open_session, streams_of
+from perdure.cli.turns.following import follow_to_end, open_session, streams_of
+from perdure.cli.turns.served import check_served
 
 
 @click.command()
@@ -66,7 +67,9 @@ def run(
     if message is None:
         if no_wait or request_id is not None:
             raise click.UsageError("--no-wait and --request-id go with a MESSAGE")
-        from perdure.cli.talk.start import Sending, Talk, talk
+        from perdure.cli.talk.conversation import Sending
+        from perdure.cli.talk.given import Talk
+        from perdure.cli.talk.start import talk
 
         return talk(
             Talk(

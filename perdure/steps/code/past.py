@@ -13,7 +13,7 @@ from perdure.journal.projection import Projection
 from perdure.journal.run_tree import build_runs
 from perdure.journal.runs import AgentRun, is_state
 from perdure.plan.nodes import Plan
-from perdure.steps.base import Place, Snapshot, StepRefused
+from perdure.steps.base import Place, Snapshot
 
 __all__ = ["Answer", "Key", "Past", "Places", "call_key", "is_own", "run_key", "within"]
 
@@ -54,21 +54,12 @@ class Past:
 
     @classmethod
     def of(cls, at: Place, session: Snapshot) -> Past:
-        """Look for the run in the session's journal.
-
-        Raises:
-            StepRefused: Its place in the tree cannot be named.
-        """
+        """Look for the run in the session's journal."""
         projection = session.projection
         invocation = projection.invocations[at.invocation_id]
         plan = projection.plan_of(invocation)
         assert plan is not None, "an invocation at work has a plan"
-        root = build_runs(plan, invocation.agent or plan.root.name, invocation.entries)
-        run = next((run for run in _tree(root) if at.run and run.path == at.run), None)
-        if run is None:
-            raise StepRefused(
-                "DefinitionError", f"agent {at.agent!r} runs within too many others; have fewer of them in each other"
-            )
+        run = build_runs(plan, invocation.agent or plan.root.name, invocation.entries).runs[at.run]
         entries = (session.around or projection).entries
         caught = [entry for entry in invocation.entries if isinstance(entry, FailureCaught)]
         return cls(plan, entries, len(entries), run, Places(entries, at), dict(_over(run)), caught)
@@ -80,12 +71,6 @@ class Past:
     def number_of(self, failure: FailureCaught) -> int:
         """Return which of the invocation's entries of failures one is."""
         return next(number for number, entry in enumerate(self.caught) if entry is failure)
-
-
-def _tree(run: AgentRun) -> Iterator[AgentRun]:
-    yield run
-    for child in run.children:
-        yield from _tree(child)
 
 
 def _over(run: AgentRun) -> Iterator[tuple[Key, Answer]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from perdure.journal.credentials import scheme_of
+from perdure.journal.credential_questions import scheme_of
 from perdure.journal.events import (
     REQUEST_CONFIRMATION,
     REQUEST_CREDENTIAL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from perdure.journal.credentials import exchanged_of, scheme_of
+from perdure.journal.credential_questions import exchanged_of, scheme_of
 from perdure.journal.open_calls import PendingCall
 from perdure.views.forms.fields import Form, form_of
 

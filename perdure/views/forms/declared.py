@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from perdure.journal import events
-from perdure.journal.credentials import example_credential
+from perdure.journal.credential_questions import example_credential
 from perdure.journal.open_calls import PendingCall
 from perdure.plan.nodes import LlmNode, Plan
 from perdure.views.forms.schema_check import Schema, choices_of, is_number, problem_of, resolved

@@ -41,7 +41,7 @@ async def run_agent_tool(scope: Scope, tool: ToolPlan, call: ToolInput, begun: C
     begun()
     await _run(scope, call)
     scope.progress.check_stopped()
-    return await run_tool(scope, tool, call.model_copy(update={"journal": scope.slice()}))
+    return await run_tool(scope, tool, call)
 
 
 def _begin(scope: Scope, call: ToolInput, asked: AgentAsked) -> None:
@@ -68,7 +68,7 @@ async def _run(around: Scope, call: ToolInput) -> None:
     try:
         if scope.invocation.status == "queued" and await _ends_at_once(scope):
             return
-        await scope.run_agent(scope, plan.root, scope.root_run())
+        await scope.run_agent(scope, plan.root, scope.runs().root)
         await end_turn(scope, plan.root.name)
     except EffectFailed as failed:
         failure = Failure(agent=failed.agent, step=failed.step, cause=failed.cause)

@@ -24,7 +24,7 @@ from perdure.rules.in_doubt import (
 from perdure.rules.next_call import InDoubt, Runs
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_failures import keep_returned
-from perdure.workflows.agents.tool_runs import run_tool
+from perdure.workflows.agents.tool_runs import run_tool, with_journal
 
 _NOT_RESUMABLE = (
     "it is not known whether the call took effect ({reason}), and nobody can be asked in an app that is not resumable;"
@@ -74,7 +74,9 @@ async def _reconcile(scope: Scope, tool: ToolPlan, call: types.FunctionCall, giv
         scope.progress.check_stopped()
         options = tool.options.model_copy(update={"max_attempts": ToolOptions().max_attempts})
         try:
-            output = await scope.activities.tool(given.model_copy(update={"kind": "reconcile"}), options)
+            request = with_journal(scope, given.model_copy(update={"kind": "reconcile"}))
+            with scope.slice_under_way(request.journal) as witness:
+                output = await scope.activities.tool(request, options, witness)
         except EffectFailed as failure:
             reason = f"{reason}; its reconcile function failed: {failure.cause}"
         else:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from perdure.errors import EffectFailed
 from perdure.journal.tool_output import ToolOutput
+from perdure.messages.step_log import StepLog
 from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode
 from perdure.workflows.agents.scope import Scope
@@ -60,6 +62,14 @@ class CallOrder:
         new = {key: value for key, value in written.items() if key not in before and seen.get(key, ...) != value}
         if new:
             self._scope.keep_state(new)
+
+    def fail(self, failed: EffectFailed) -> None:
+        """Let those that have not ended see what a call had written that failed, until a resume begins anew."""
+        self.failed = True
+        left = failed.left
+        if isinstance(left, StepLog) and left.state:
+            self._scope.keep_state(left.state)
+            failed.left = left.model_copy(update={"state": {}})
 
     def over(self, call: types.FunctionCall) -> None:
         """Let those behind a call begin in any case."""

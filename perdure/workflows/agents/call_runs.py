@@ -14,7 +14,8 @@ from perdure.errors import EffectFailed
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import ToolConfirmation
 from perdure.journal.runs import AgentRun, Standing
-from perdure.messages.session import JournalSlice, ToolInput
+from perdure.messages.session import ToolInput
+from perdure.messages.stretches import FailedStep
 from perdure.plan.nodes import SET_MODEL_RESPONSE, LlmNode, ToolPlan
 from perdure.rules.in_doubt import Doubt
 from perdure.rules.model_answers import refused_transfer
@@ -44,8 +45,10 @@ from perdure.workflows.agents.tool_runs import run_tool, state_for
 class CallRuns:
     """The runs of one agent run's calls."""
 
-    def __init__(self, scope: Scope, node: LlmNode, run: AgentRun) -> None:
+    def __init__(self, scope: Scope, node: LlmNode, run: AgentRun, failed: dict[str | None, FailedStep]) -> None:
+        """Run them; `failed` are first attempts that failed in the activity of the model, by their calls."""
         self._scope = scope
+        self._failed = failed
         self._node = node
         self._agent_run = run
         self.authorized: set[str] = set()
@@ -91,8 +94,8 @@ class CallRuns:
                     output = await self._output(call, decisions.get(call.id or ""), step, order)
                 if isinstance(output, ToolOutput):
                     order.end(call, output)
-            except EffectFailed:
-                order.failed = True
+            except EffectFailed as failed:
+                order.fail(failed)
                 raise
             finally:
                 order.over(call)
@@ -163,13 +166,10 @@ class CallRuns:
             length=length,
             key_salt=self._scope.projection.key_salt,
             known=len(self._scope.session.entries) if tool.at_most_once else None,
-            run=self._scope.name_of(self._agent_run) if adk else "",
+            run=self._agent_run.path if adk else "",
             scope=self._scope.calls,
-            journal=self._journal(tool) if reads else None,
+            reads=reads,
         )
-
-    def _journal(self, tool: ToolPlan) -> JournalSlice:
-        return self._scope.whole() if tool.local else self._scope.slice()
 
     async def _run(
         self, what: Runs | InDoubt, call: types.FunctionCall, step: Standing, request: ToolInput, order: CallOrder
@@ -207,7 +207,7 @@ class CallRuns:
         if tool.runs_nodes:
             return await run_node_tool(self._scope, request, self._agent_run)
         if tool.agent is None and tool.delegates is None:
-            return await run_tool(self._scope, tool, request)
+            return await run_tool(self._scope, tool, request, self._failed.pop(call.id, None))
         if order.failed:
             # As in ADK it is given up before it asks its agent.
             raise asyncio.CancelledError

@@ -94,7 +94,7 @@ async def shown_to_plugins(scope: Scope, run: AgentRun, event: Event) -> Event:
     if scope.plan.adk is None or not scope.plan.adk.watches:
         return event
     scope.keep_unlogged()
-    step = await run_step(scope, run.agent, "event", branch=run.branch, run=scope.name_of(run), event=event)
+    step = await run_step(scope, run.agent, "event", branch=run.branch, run=run.path, event=event)
     if step.state:
         scope.keep_state(step.state)
     return step.events[0].model_copy(update={"author": event.author, "branch": event.branch})
@@ -115,13 +115,13 @@ async def authorize(scope: Scope, run: AgentRun, requests: Sequence[str]) -> Non
     if not fresh:
         return
     scope.progress.check_stopped()
-    step = await run_step(scope, run.agent, "authorize", branch=run.branch, run=scope.name_of(run), requests=fresh)
+    step = await run_step(scope, run.agent, "authorize", branch=run.branch, run=run.path, requests=fresh)
     scope.keep_state(step.state, authorized=fresh)
 
 
 async def _call_back(scope: Scope, run: AgentRun, which: AgentCallback) -> bool:
     scope.progress.check_stopped()
-    step = await run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
+    step = await run_step(scope, run.agent, which, branch=run.branch, run=run.path)
     for event in await scope.log_step(step, run, of=which):
         run.escalated |= bool(event.actions.escalate)
     return step.ended

@@ -22,8 +22,8 @@ from perdure.messages.step_log import CodeFailure, NextAgent, NextCall, StepLog
 from perdure.plan.nodes import CustomNode, LoopNode, Node, ParallelNode, SequentialNode, ToolOptions
 from perdure.workflows.agents.callbacks import after_agent, run_step
 from perdure.workflows.agents.scope import Scope
-from perdure.workflows.run.activities import told
 from perdure.workflows.run.progress import Wanted
+from perdure.workflows.run.step_failures import told
 
 _ROOM_BYTES = 400_000
 """Arguments up to this size leave room in the payload for what the journal gained."""
@@ -41,7 +41,7 @@ class CodeSteps:
         self._run = run
         self._past = {(past.agent, past.nth): past for past in run.children}
         self._whose: dict[str, Any] = {"invocation_id": scope.invocation.id, "agent": node.name, "branch": run.branch}
-        self._whose["run"] = scope.name_of(run)
+        self._whose["run"] = run.path
         self._has_met = any(map(_has_failed, (*run.children, *run.activities)))
         """The code was given a failure since its last checkpoint."""
         self._started: set[_Key] = set()
@@ -97,7 +97,10 @@ class CodeSteps:
         while not scope.interrupted:
             step = await self._take_step()
             # The journal tells of all of them before the next step.
-            self._start(step)
+            try:
+                self._start(step)
+            except EffectFailed as failure:
+                await self._fail(failure)
             if step.goes_on:
                 continue
             await self._give_up_unasked(step)
@@ -121,7 +124,7 @@ class CodeSteps:
         scope.progress.check_stopped()
         which = "run" if self._node.graph is None else "graph" if self._node.tool is None else "tool"
         try:
-            step = await run_step(scope, run.agent, which, branch=run.branch, run=scope.name_of(run))
+            step = await run_step(scope, run.agent, which, branch=run.branch, run=run.path)
             await self._log(step)
         except EffectFailed as failed:
             left, failed.left = failed.left, None
@@ -180,7 +183,7 @@ class CodeSteps:
                 agent=run.agent,
                 branch=run.branch,
                 after=run.begun_after,
-                run=scope.name_of(run),
+                run=run.path,
                 node=run.node,
             )
         )
@@ -235,7 +238,8 @@ class CodeSteps:
         await self._give_up(left)
         if left:
             # Asked for again, as by code that runs from its top, they go on where they were.
-            self._past = {(run.agent, run.nth): run for run in self._rebuilt().children}
+            rebuilt = self._scope.runs().runs[self._run.path]
+            self._past = {(run.agent, run.nth): run for run in rebuilt.children}
             self._started.difference_update(left)
 
     async def _give_up(self, keys: Sequence[_Key]) -> None:
@@ -243,14 +247,6 @@ class CodeSteps:
             # What is under way may end as if it was not cancelled.
             self._wanted[key].given_up = True
         await _cancel([self._agents.pop(key) for key in keys])
-
-    def _rebuilt(self) -> AgentRun:
-        runs = [self._scope.root_run()]
-        for run in runs:
-            if run.path == self._run.path:
-                return run
-            runs += run.children
-        return self._run
 
     def _next_run(self, asked: NextAgent) -> AgentRun:
         run = self._past.get((asked.agent, asked.nth)) or self._run.begin(asked.agent, asked.branch, asked.nth)
@@ -284,7 +280,7 @@ class CodeSteps:
             self._run.escalated |= await scope.run_agent(scope, node, run)
         except EffectFailed as failure:
             if not wanted.given_up:
-                self._met(failure, sub_agent=run.agent, sub_run=scope.name_of(run))
+                self._met(failure, sub_run=run.path)
             return
         if _logs_nothing(node):
             scope.end(node, run, hidden=True)
@@ -300,7 +296,7 @@ class CodeSteps:
             agent=self._node.name,
             invocation_id=scope.invocation.id,
             branch=self._run.branch,
-            run=scope.name_of(self._run),
+            run=self._run.path,
             scope=scope.calls,
             index=call.nth - 1,
         )

@@ -25,7 +25,7 @@ from perdure.rules.llm_turns import has_spoken
 from perdure.workflows.agents.callbacks import after_agent, before_agent
 from perdure.workflows.agents.scope import Scope
 from perdure.workflows.agents.tool_runs import run_tool
-from perdure.workflows.run.activities import told
+from perdure.workflows.run.step_failures import told
 
 
 def take_place(scope: Scope, node: LlmNode, run: AgentRun) -> None:
@@ -133,7 +133,7 @@ async def run_single_turn(
     if not below.ended and below.failure is None:
         await _run_to_its_end(scope, run, below, begun)
     scope.progress.check_stopped()
-    return await run_tool(scope, tool, call.model_copy(update={"journal": scope.slice()}))
+    return await run_tool(scope, tool, call)
 
 
 async def _run_to_its_end(scope: Scope, run: AgentRun, below: AgentRun, begun: Callable[[], None]) -> None:
@@ -149,10 +149,9 @@ async def _run_to_its_end(scope: Scope, run: AgentRun, below: AgentRun, begun: C
                 invocation_id=scope.invocation.id,
                 agent=run.agent,
                 branch=run.branch,
-                run=scope.name_of(run),
+                run=run.path,
                 failures=tuple(told(failed)),
-                sub_agent=below.agent,
-                sub_run=scope.name_of(below),
+                sub_run=below.path,
             )
         )
 
@@ -186,7 +185,7 @@ def _begin(scope: Scope, run: AgentRun, node: NodeRun, asked: AgentAsked | None 
             agent=run.agent,
             branch=run.branch,
             after=run.begun_after,
-            run=scope.name_of(run),
+            run=run.path,
             node=node,
             asked=asked,
         )

@@ -46,7 +46,7 @@ class LiveInvocation:
         scope.run_agent = run_agent
         invocation = scope.invocation
         root = scope.plan.nodes[invocation.agent or scope.plan.root.name]
-        run = scope.root_run()
+        run = scope.runs().root
         self._reason: str | None = None
         self._root = root.name
         self._task = asyncio.create_task(run_agent(scope, root, run))
@@ -70,7 +70,9 @@ class LiveInvocation:
             if not scope.progress.has_failed and await self._end_turn():
                 at_limit = scope.budget.reason is not None
                 reason = scope.budget.reason or self._listening()
-                self.scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=at_limit)
+                # The run may hand over before the answer comes, or the session be taken elsewhere.
+                scope.keep_unlogged()
+                scope.log.settle(scope.invocation.id, "waiting", reason=reason, at_limit=at_limit)
                 return True
             await self.cancel()
         elif not self._task.cancelled() and self._task.exception() is None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import assert_never
 
 from perdure.errors import EffectFailed
-from perdure.journal.credentials import is_credential_request
-from perdure.journal.entries import ModelCalled, RunBegan
+from perdure.journal.credential_questions import is_credential_request
+from perdure.journal.entries import EventLogged, ModelCalled, RunBegan
 from perdure.journal.events import Event
-from perdure.journal.no_answers import Judgment, judge
-from perdure.journal.runs import AgentRun, Standing
+from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.journal.tasks import ends_task
+from perdure.journal.unusable_answers import Judgment, judge
 from perdure.messages.session import ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
+from perdure.messages.stretches import FailedStep, Stretch
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.llm_turns import find_turn
 from perdure.rules.model_answers import model_event, taken_ids
@@ -63,7 +64,9 @@ class _LlmRun:
         """The last model step ended the agent's turn."""
         take_place(scope, node, run)
         self._turn = find_turn(scope.facts, node, run)
-        self._tools = ToolCalls(scope, node, run, self._turn)
+        self._failed: dict[str | None, FailedStep] = {}
+        """First attempts that failed behind other steps, by the tool's call; `None` is the model's."""
+        self._tools = ToolCalls(scope, node, run, self._turn, self._failed)
         if node.include_contents == "none" and run.begun_after is None:
             self._take_note_of_begin()
 
@@ -74,12 +77,16 @@ class _LlmRun:
         first = run.own[0].id if run.own else None
         begun = next((index for index in range(len(events) - 1, -1, -1) if events[index].id == first), len(events))
         run.begun_after = events[begun - 1].id if begun else None
-        if not run.own and run.begun_after is not None and scope.name_of(run):
-            after, path = run.begun_after, scope.name_of(run)
-            began = RunBegan(
-                invocation_id=scope.invocation.id, agent=run.agent, branch=run.branch, after=after, run=path
+        if not run.own and run.begun_after is not None:
+            scope.log.append(
+                RunBegan(
+                    invocation_id=scope.invocation.id,
+                    agent=run.agent,
+                    branch=run.branch,
+                    after=run.begun_after,
+                    run=run.path,
+                )
             )
-            scope.log.append(began)
 
     async def run(self) -> bool:
         what: NextStep | None = None
@@ -139,7 +146,7 @@ class _LlmRun:
             case HandOver():
                 await self._hand_over(what.agent)
                 self._scope.interrupted |= what.interrupts
-                turn.cut_short |= self._scope.interrupted
+                turn.cut_short |= what.cuts_short or self._scope.interrupted
             case EndTurn():
                 self._scope.interrupted |= what.interrupts
                 turn.cut_short |= what.cuts_short
@@ -158,9 +165,59 @@ class _LlmRun:
         self._run.end_logged |= ended
 
     async def _ask_model(self) -> None:
+        """Ask the model until it answers, and log that; or what its activity has done behind an answer.
+
+        Raises:
+            EffectFailed: The call failed, or the model gave no answer.
+        """
+        self._turn.step = Standing()
+        number, output, judgment = await self._answer()
+        if not output.is_answer:
+            return
         step = self._turn.step = Standing()
-        step.calling = await (self._call_adk_model() if self._adk else self._call_model())
+        step.calling = await (self._log_step(output) if judgment is None else self._log_answer(number, judgment))
         step.ended = step.calling is None and self._answered and not step.requests
+
+    async def _answer(self) -> tuple[int, ModelOutput, Judgment | None]:
+        """Return which of the agent's calls was answered, the answer, if there is one, and what it is taken for."""
+        scope, most = self._scope, self._most_steps()
+        while True:
+            async with scope.budget.calling(self._node, most) as calls:
+                number = scope.projection.model_calls[self._node.name]
+                output = await self._step_of_model(number, min(most, 2 * calls))
+                if output.before is not None:
+                    number += sum(isinstance(entry, ModelCalled) for entry in output.before.entries)
+                    await self._take(output.before)
+                judgment = self._judged(output)
+                if output.is_answer:
+                    scope.log.append(self._called(judgment.again if judgment is not None else None))
+            if judgment is None or judgment.again is None:
+                return number, output, judgment
+
+    def _judged(self, output: ModelOutput) -> Judgment | None:
+        """Return what an answer of Perdure's own agents is taken for."""
+        if self._adk or not output.is_answer:
+            return None
+        return judge(output.answer, self._scope.invocation.asked_again.get(self._run.path, ()))
+
+    def _most_steps(self) -> int:
+        """Return how many steps an activity may take: one where somebody looks at each, or a graph runs the agent."""
+        scope, adk = self._scope, self._adk
+        watched = adk is not None and adk.watches
+        alone = watched or bool(scope.calls) or self._node.mode is not None or scope.node_of(self._run) is not None
+        return 1 if alone else scope.plan.steps_per_activity
+
+    async def _take(self, done: Stretch) -> None:
+        """Take over what an activity has done behind its model call, and go on behind that."""
+        self._scope.log.take(done.entries)
+        events = [entry.event for entry in done.entries if isinstance(entry, EventLogged)]
+        if events and self._first is None:
+            self._first = events[0].id
+        self._escalated |= any(event.actions.escalate for event in events)
+        self._turn.step = last_step(events, self._scope.projection.events)
+        self._failed.update({step.call_id: step for step in done.failed})
+        for event in events:
+            await self._scope.share(event)
 
     async def _hand_over(self, target: str) -> None:
         run = self._run.resume(target, self._run.branch)
@@ -173,20 +230,13 @@ class _LlmRun:
         finally:
             self._scope.hand_overs -= 1
 
-    async def _call_model(self) -> Event | None:
-        """Call the model until it answers, and log that; returns the event if it has calls.
+    async def _log_answer(self, number: int, judgment: Judgment) -> Event | None:
+        """Log the model's answer; returns the event if it has calls.
 
         Raises:
-            EffectFailed: The call failed, or the model gave no answer.
+            EffectFailed: It is none.
         """
         scope, name = self._scope, self._node.name
-        while True:
-            async with scope.budget.calling(self._node):
-                number = scope.projection.model_calls[name]
-                judgment = await self._ask(number)
-                scope.log.append(self._called(judgment.again))
-            if judgment.again is None:
-                break
         ids = scope.log.call_ids("model", name, number)
         taken = taken_ids(scope.projection, judgment.event)
         event = model_event(self._node, self._run.branch, judgment.event, taken, ids)
@@ -195,18 +245,10 @@ class _LlmRun:
             raise EffectFailed(name, "model", judgment.failure)
         return event if event.get_function_calls() else None
 
-    async def _call_adk_model(self) -> Event | None:
-        """Run a google.adk agent's model step, and log what it gives; returns the event with calls, if there is one.
-
-        Raises:
-            EffectFailed: The step failed.
-        """
-        scope = self._scope
-        async with scope.budget.calling(self._node):
-            output = await self._step_of_model(scope.projection.model_calls[self._node.name])
-            scope.log.append(self._called())
+    async def _log_step(self, output: ModelOutput) -> Event | None:
+        """Log what a google.adk agent's model step gives; returns the event with calls, if there is one."""
         left, step = output.step or StepLog(), self._turn.step
-        logged = await scope.log_step(left, self._run)
+        logged = await self._scope.log_step(left, self._run)
         if logged and self._first is None:
             self._first = logged[0].id
         self._escalated |= any(event.actions.escalate for event in logged)
@@ -222,14 +264,7 @@ class _LlmRun:
         self._answered = left.ended or not logged or logged[-1].is_final_response()
         return None
 
-    async def _ask(self, number: int) -> Judgment:
-        """Make one model call, the agent's n-th."""
-        scope = self._scope
-        output = await self._step_of_model(number)
-        asked = scope.invocation.asked_again.get((self._node.name, self._run.branch, scope.name_of(self._run)), ())
-        return judge(output.answer, asked)
-
-    async def _step_of_model(self, number: int) -> ModelOutput:
+    async def _step_of_model(self, number: int, steps: int) -> ModelOutput:
         scope, name = self._scope, self._node.name
         scope.progress.check_stopped()
         call = ModelInput(
@@ -240,20 +275,23 @@ class _LlmRun:
             call_index=number,
             begun_after=self._run.begun_after,
             begun_with=self._first if self._adk else None,
-            run=scope.name_of(self._run),
+            run=self._run.path,
             scope=scope.calls,
+            steps=steps,
             journal=scope.slice(),
         )
+        failed = self._failed.pop(None, None)
         try:
             with scope.slice_under_way(call.journal) as witness:
-                return await scope.activities.model(call, self._node.model, self._node.model_options, witness)
+                return await scope.activities.model(
+                    call, self._node.model, self._node.model_options, witness, failed=failed
+                )
         except EffectFailed:
             if not scope.progress.stopping:
                 scope.log.append(self._called())
             raise
 
     def _called(self, again: str | None = None) -> ModelCalled:
-        run, path = self._run, self._scope.name_of(self._run)
         return ModelCalled(
-            agent=self._node.name, invocation_id=self._scope.invocation.id, branch=run.branch, run=path, again=again
+            agent=self._node.name, invocation_id=self._scope.invocation.id, run=self._run.path, again=again
         )

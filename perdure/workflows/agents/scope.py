@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError
 
-from perdure.errors import EffectFailed
+from perdure.errors import EffectFailed, LogError
 from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     CallbackRan,
@@ -21,12 +20,11 @@ from perdure.journal.entries import (
 )
 from perdure.journal.events import Event, EventActions
 from perdure.journal.node_runs import NodeRun
-from perdure.journal.packing import dump_entries, pack_dumped, pack_part
 from perdure.journal.projection import Invocation, Projection, shared_part
-from perdure.journal.run_tree import build_runs
+from perdure.journal.run_tree import RunTree, build_runs
 from perdure.journal.runs import AgentRun, is_state, upwards
 from perdure.messages.callbacks import AgentCallback
-from perdure.messages.session import JournalPage, JournalSlice
+from perdure.messages.session import JournalSlice
 from perdure.messages.shared_state import ShareStateInput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import CustomNode, Node, Plan
@@ -35,19 +33,12 @@ from perdure.rules.model_answers import logged_events
 from perdure.rules.next_call import Facts
 from perdure.views.pages import expired_cause
 from perdure.workflows.agents.waits import Waits
-from perdure.workflows.run.activities import Activities, Witness, told
+from perdure.workflows.run.activities import Activities, Witness
 from perdure.workflows.run.log import SessionLog, new_id
 from perdure.workflows.run.model_budget import CallBudget
 from perdure.workflows.run.progress import Progress
-
-_SMALL_ENTRIES_BYTES = 2_000
-"""Up to here a slice stays readable in the Temporal UI; beyond, it is packed if that saves a quarter of it."""
-
-_INLINE_ENTRIES_BYTES = 256_000
-"""Beyond this a slice is packed in any case."""
-
-_PACKED_ENTRIES_BYTES = 1_400_000
-"""Beyond this a slice would not fit into a payload: workers ask for it, and history does not hold it."""
+from perdure.workflows.run.slices import Carrier
+from perdure.workflows.run.step_failures import told
 
 _TOO_LARGE = (
     "an event of {size:.1f} MB, with what it writes into the state, is over the {most:.1f} MB that Temporal takes;"
@@ -61,80 +52,6 @@ class RunAgent(Protocol):
     def __call__(self, scope: Scope, node: Node, run: AgentRun) -> Coroutine[Any, Any, bool]:
         """Run the agent."""
         ...
-
-
-class Carrier:
-    """Keeps count of the journal that the activities of this run have been given."""
-
-    def __init__(self, sent: int) -> None:
-        """Start behind the entries that an earlier run left; workers ask for these."""
-        self._sent = sent
-        self._left_out: list[tuple[int, int]] = []
-        self._under_way: list[tuple[int, int]] = []
-        """Slices whose activity waits for room."""
-        self._returned: list[tuple[int, int]] = []
-        """Slices whose activity was not scheduled in the end."""
-
-    def slice(self, projection: Projection) -> JournalSlice:
-        """Return what the journal gained since the last slice, and remember that it is on its way.
-
-        What would make a large payload is left to be asked for, a page at a time.
-        """
-        offset, self._sent = self._sent, len(projection.entries)
-        entries = tuple(projection.entries[offset:])
-        data = dump_entries(entries)
-        # What they have one by one: without the brackets and what separates them.
-        size = len(data) - len(entries) - 1
-        if size <= _SMALL_ENTRIES_BYTES:
-            return JournalSlice(offset=offset, entries=entries)
-        # What a slice holds stands readable elsewhere in history: in messages and in what models and tools returned.
-        packed = pack_dumped(data)
-        if size <= _INLINE_ENTRIES_BYTES and len(packed) > size * 0.75:
-            return JournalSlice(offset=offset, entries=entries)
-        if len(packed) > _PACKED_ENTRIES_BYTES:
-            self._left_out.append((offset, self._sent))
-            return JournalSlice(offset=self._sent)
-        return JournalSlice(offset=offset, packed=packed, count=len(entries))
-
-    def missing(self, projection: Projection) -> Iterator[JournalPage]:
-        """Yield the parts of the journal that this run's history does not hold, and take them for held."""
-        total = len(projection.entries)
-        ranges = [*self._left_out, *self._under_way, *self._returned, (self._sent, total)]
-        self._left_out, self._under_way, self._returned, self._sent = [], [], [], total
-        for start, end in ranges:
-            while start < end:
-                packed, count = pack_part(projection.entries[:end], start)
-                yield JournalPage(packed=packed, offset=start, total=total)
-                start += count
-
-    @contextmanager
-    def under_way(self, part: JournalSlice | None) -> Generator[Witness]:
-        """Count a slice as held by the history once its activity is scheduled, as the witness is told."""
-        given = (part.offset, part.length) if part is not None else (0, 0)
-        self._under_way.append(given)
-        try:
-            yield _Scheduled(self._under_way, given)
-        finally:
-            if given in self._under_way:
-                self._under_way.remove(given)
-                self._returned.append(given)
-            # What is behind all that was sent can be sent again.
-            while (last := next((part for part in self._returned if part[1] == self._sent), None)) is not None:
-                self._returned.remove(last)
-                self._sent = last[0]
-
-
-class _Scheduled:
-    def __init__(self, under_way: list[tuple[int, int]], given: tuple[int, int]) -> None:
-        self._under_way = under_way
-        self._given = given
-
-    def starting(self) -> None:
-        if self._given in self._under_way:
-            self._under_way.remove(self._given)
-
-    def failed(self, error: FailureError) -> None:
-        pass
 
 
 class Scope:
@@ -170,7 +87,6 @@ class Scope:
         """A question for a credential ended the invocation of an app in which nothing pauses: no agent goes on."""
         self.hand_overs = 0
         """Transfers inside of transfers."""
-        self._names_runs = plan.has_tasks or any(isinstance(node, CustomNode) for node in plan.nodes.values())
         self.run_agent: RunAgent
 
     @property
@@ -207,13 +123,17 @@ class Scope:
         """Return all of the session's journal, for a step within a workflow task, which cannot ask for any."""
         return JournalSlice(offset=0, entries=tuple(self.session.entries))
 
-    def name_of(self, run: AgentRun) -> str:
-        """Return the path of an agent run in the journal: none, unless an agent may begin several at once."""
-        return run.path if self._names_runs else ""
+    def runs(self) -> RunTree:
+        """Return the invocation's agent runs, rebuilt from the journal.
 
-    def root_run(self) -> AgentRun:
-        """Return the invocation's first agent run, rebuilt with all underneath from the journal."""
-        return build_runs(self.plan, self.invocation.agent or self.plan.root.name, self.invocation.entries)
+        Raises:
+            EffectFailed: It is of an agent that a tool runs, in an imported log, and that names runs of other agents.
+        """
+        root = self.invocation.agent or self.plan.root.name
+        try:
+            return build_runs(self.plan, root, self.invocation.entries)
+        except LogError as error:
+            raise EffectFailed(root, "import", str(error)) from error
 
     async def log_event(self, event: Event, run: AgentRun, *, hidden: bool = False) -> Event:
         """Log an event of an agent's run in this invocation, and share its `user:` and `app:` keys.
@@ -274,7 +194,7 @@ class Scope:
                 branch=run.branch,
                 which=of,
                 ids=ids,
-                run=self.name_of(run),
+                run=run.path,
             )
             self.log.append(ran)
         if step.state:
@@ -337,18 +257,18 @@ class Scope:
         self._append(event, run, hidden=hidden)
 
     def _append(self, event: Event, run: AgentRun, *, hidden: bool) -> Event:
-        node = self._node_of(run)
+        node = self.node_of(run)
         if node is not None:
             node_info = (event.node_info or {}) | {"path": node.path}
             event = event.model_copy(update={"node_info": node_info, "isolation_scope": node.scope})
-        logged = self.log.log_event(event, hidden=hidden, run=self.name_of(run))
+        logged = self.log.log_event(event, hidden=hidden, run=run.path)
         run.checkpoints += is_state(logged)
         if logged.long_running_tool_ids:
             for up in upwards(run):
                 up.asked = True
         return logged
 
-    def _node_of(self, run: AgentRun) -> NodeRun | None:
+    def node_of(self, run: AgentRun) -> NodeRun | None:
         """Return as which node an agent runs, or who it works for; a graph's own nodes say that themselves."""
         for up in upwards(run):
             node = self.plan.nodes.get(up.agent)

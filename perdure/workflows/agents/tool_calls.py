@@ -8,11 +8,12 @@ from typing import assert_never
 from google.genai import types
 
 from perdure.errors import EffectFailed
-from perdure.journal.credentials import is_credential_request
+from perdure.journal.credential_questions import is_credential_request
 from perdure.journal.entries import ToolOutput
 from perdure.journal.events import Event, EventActions, ToolConfirmation
 from perdure.journal.questions import is_confirmation_request
 from perdure.journal.runs import AgentRun, Standing
+from perdure.messages.stretches import FailedStep
 from perdure.plan.nodes import LlmNode
 from perdure.rules.llm_turns import Turn, answers_first
 from perdure.rules.next_step import AskForThem, GiveTasks, Respond, RunAuthorized, RunCalls, RunConfirmed
@@ -34,12 +35,14 @@ from perdure.workflows.agents.scope import Scope
 class ToolCalls:
     """The tool calls of one agent run."""
 
-    def __init__(self, scope: Scope, node: LlmNode, run: AgentRun, turn: Turn) -> None:
+    def __init__(
+        self, scope: Scope, node: LlmNode, run: AgentRun, turn: Turn, failed: dict[str | None, FailedStep]
+    ) -> None:
         self._scope = scope
         self._node = node
         self._agent_run = run
         self._turn = turn
-        self._runs = CallRuns(scope, node, run)
+        self._runs = CallRuns(scope, node, run, failed)
 
     async def respond(self, what: Respond, calling: Event, step: Standing) -> None:
         """Do what the calls of an answer bring about next.

@@ -8,15 +8,17 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
-from perdure.journal.entries import ToolRan, ToolStarted
+from perdure.journal.entries import ToolRan, ToolStarted, payload_size
 from perdure.journal.projection import Projection
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import ToolInput
+from perdure.messages.stretches import FailedStep
 from perdure.plan.nodes import ToolPlan
 from perdure.rules.failures import MAX_CAUSE
 from perdure.rules.in_doubt import LOST_START, NOT_STARTED
 from perdure.workflows.agents.scope import Scope
-from perdure.workflows.run.activities import Witness, cause_of, error_type
+from perdure.workflows.run.activities import Witness
+from perdure.workflows.run.step_failures import cause_of, error_type
 
 _INLINE_STATE_BYTES = 4096
 """Up to this size a tool's input carries the session's state; beyond, only the length of the journal."""
@@ -24,20 +26,33 @@ _INLINE_STATE_BYTES = 4096
 _LOCAL_STATE_BYTES = 64_000
 """The same for a local tool, whose input stands in no history; with more state it runs as a normal activity."""
 
+_ROOM_BYTES = 200_000
+"""Beside more a slice of the journal might not fit into the payload."""
 
-async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput) -> ToolOutput:
-    """Run a tool, and journal when it started and ended.
+
+async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput, failed: FailedStep | None = None) -> ToolOutput:
+    """Run a tool, and journal when it started and ended; a first attempt may have `failed` elsewhere.
 
     Raises:
         EffectFailed: It failed, and retrying did not help.
     """
-    witness = _Journalist(scope, tool, call)
+    witness = _Journalist(scope, tool, call, before=int(failed is not None))
     # A local tool cannot ask for the state: its session is busy with it.
-    with scope.slice_under_way(call.journal) as sent:
-        witness.sent = sent if call.journal is not None else None
-        output = await scope.activities.tool(call, tool.options, witness, local=tool.local and call.length is None)
+    local = tool.local and call.length is None
+    call = with_journal(scope, call, local=local)
+    with scope.slice_under_way(None if local else call.journal) as witness.sent:
+        output = await scope.activities.tool(call, tool.options, witness, local=local, failed=failed)
     witness.returned(output)
     return output.model_copy(update={"times": None, "call": None})
+
+
+def with_journal(scope: Scope, call: ToolInput, *, local: bool = False) -> ToolInput:
+    """Return a call with what it carries of the journal, which is then on its way."""
+    if local:
+        return call.model_copy(update={"journal": scope.whole()}) if call.reads else call
+    if not call.reads and payload_size(call) > _ROOM_BYTES:
+        return call
+    return call.model_copy(update={"journal": scope.slice()})
 
 
 def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tuple[dict[str, Any] | None, int | None]:
@@ -54,18 +69,19 @@ def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tup
 class _Journalist:
     """Journals the attempts of one call."""
 
-    def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput) -> None:
+    def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput, *, before: int = 0) -> None:
+        """Journal a call; `before`: attempts that were made elsewhere."""
         self._scope = scope
+        self._before = before
         self._tool = tool
         self._call = call
         self._since = 0.0
-        self.sent: Witness | None = None
-        """Told, too, that the activity is scheduled, if it carries a slice of the journal."""
+        self.sent: Witness
+        """Told, too, that the activity is scheduled, since it may carry a slice of the journal."""
 
     def starting(self) -> None:
         """Note that the tool is started: before, since afterwards it may be too late."""
-        if self.sent is not None:
-            self.sent.starting()
+        self.sent.starting()
         self._since = workflow.time()
         if self._tool.at_most_once:
             self._scope.log.append(
@@ -116,7 +132,7 @@ class _Journalist:
                 call_id=call.function_call_id,
                 key_salt=call.key_salt,
                 invocation_id=call.invocation_id if elsewhere else None,
-                attempts=times.attempt,
+                attempts=times.attempt + self._before,
                 started=round(times.started, 3),
                 ended=round(times.ended, 3),
                 **fields,

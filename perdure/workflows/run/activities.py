@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
 
-from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import Failure, ToolOutput
+from perdure.journal.entries import ToolOutput
 from perdure.messages.callbacks import CALL_BACK, CALLBACK_NAMES, CallbackInput
+from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.notices import NOTIFY, NotifyInput
-from perdure.messages.oversized_results import KEEP_RESULT, KeepResultInput
-from perdure.messages.rollout import Rollout
 from perdure.messages.session import (
     CALL_MODEL,
     KEEP_JOURNAL,
     LOAD_JOURNAL,
     LOAD_PLAN,
-    NOT_REGISTERED,
     CodeInput,
     CodeOutput,
     JournalPage,
+    JournalSlice,
     LoadJournalInput,
     LoadPlanInput,
     LoadPlanOutput,
@@ -41,12 +39,12 @@ from perdure.messages.shared_state import (
     ShareStateInput,
 )
 from perdure.messages.step_log import StepLog
+from perdure.messages.stretches import FailedStep
 from perdure.plan.nodes import ToolOptions
-from perdure.rules.failures import error_text, timeout_text
-from perdure.rules.in_doubt import NOT_STARTED, is_silent
 from perdure.temporal.any_worker import any_worker
 from perdure.workflows.run.limits import RunLimits
 from perdure.workflows.run.progress import RunProgress
+from perdure.workflows.run.step_failures import cause_of, first_failure, options_left, rollout_of, step_failed
 from perdure.workflows.run.task_budget import LocalPlaces, Outbox
 
 _T = TypeVar("_T")
@@ -63,15 +61,11 @@ _LOCAL_EVENTS = 1
 _AT_HAND = timedelta(seconds=2)
 """How long a plan at hand may take, where other local activities hold all of the worker's places."""
 
+_STEPS_BEGIN_WITHIN = timedelta(seconds=15)
+"""In an activity of several steps, behind the first one: more than it takes itself, as its worker may be busy."""
+
 _OWN_HEARTBEAT = timedelta(seconds=5)
 """How long a worker may be silent while it loads a plan or writes shared state."""
-
-
-def told(failed: EffectFailed) -> Iterator[Failure]:
-    """Yield the journal's failures of an error: its own, and those of other branches."""
-    yield Failure(agent=failed.agent, step=failed.step, cause=failed.cause)
-    for other in failed.beside:
-        yield from told(other)
 
 
 class Witness(Protocol):
@@ -101,13 +95,25 @@ class Activities:
         """How many activities are at work, and whether the run takes more."""
 
     async def model(
-        self, call: ModelInput, model: str, options: ToolOptions, witness: Witness | None = None
+        self,
+        call: ModelInput,
+        model: str,
+        options: ToolOptions,
+        witness: Witness | None = None,
+        *,
+        failed: FailedStep | None = None,
     ) -> ModelOutput:
-        """Call an agent's model.
+        """Call an agent's model; the first attempt may have `failed` elsewhere.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
+        if failed is not None:
+            options = await self._tried_once(failed, call.agent, "model", options, witness)
+        if call.steps > 1:
+            # Each step has its own limit; beside that the last may begin late.
+            longest = max(options.timeout, ToolOptions().timeout)
+            options = options.model_copy(update={"timeout": options.timeout + longest + _STEPS_BEGIN_WITHIN})
         output = await self._activity(
             CALL_MODEL, call, ModelOutput, call.agent, "model", options, f"{call.agent}: {model}", witness
         )
@@ -115,13 +121,23 @@ class Activities:
         return output
 
     async def tool(
-        self, call: ToolInput, options: ToolOptions, witness: Witness | None = None, *, local: bool = False
+        self,
+        call: ToolInput,
+        options: ToolOptions,
+        witness: Witness | None = None,
+        *,
+        local: bool = False,
+        failed: FailedStep | None = None,
     ) -> ToolOutput:
         """Run a tool, or another function of it; as a local activity if `local`, and if there is a place for one.
+
+        The first attempt may have `failed` elsewhere.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
+        if failed is not None:
+            options = await self._tried_once(failed, call.agent, call.tool, options, witness)
         name = call.tool if call.kind == "tool" else f"{call.tool}:{call.kind}"
         local = local and self._places.take(call.agent, call.branch)
         return await self._activity(
@@ -163,8 +179,10 @@ class Activities:
         """Take note that a turn begins; none is at work."""
         self._places.next_turn()
 
-    async def load_plan(self, request: LoadPlanInput, *, shares: bool) -> LoadPlanOutput:
-        """Ask a worker for the app's plan; retried until there is an answer.
+    async def load_plan(
+        self, request: LoadPlanInput, *, shares: bool, slice_: Callable[[], AbstractContextManager[JournalSlice | None]]
+    ) -> LoadPlanOutput:
+        """Ask a worker for the app's plan; retried until there is an answer. `slice_` is what an activity carries.
 
         This worker, by a local activity, unless the newest plan `shares` state: to ask the workflows that hold it may
         need a place in this worker's cache, which the session would hold meanwhile.
@@ -174,27 +192,29 @@ class Activities:
                 known = await self._plan_at_hand(request)
                 if known is not None:
                     return known
-            return await workflow.execute_activity(
-                LOAD_PLAN,
-                request,
-                result_type=LoadPlanOutput,
-                start_to_close_timeout=timedelta(seconds=30),
-                heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
-                retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
-                summary="plan",
-            )
+            with slice_() as part:
+                return await workflow.execute_activity(
+                    LOAD_PLAN,
+                    request.model_copy(update={"journal": part}),
+                    result_type=LoadPlanOutput,
+                    start_to_close_timeout=timedelta(seconds=30),
+                    heartbeat_timeout=self._heartbeat(_OWN_HEARTBEAT),
+                    retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
+                    summary="plan",
+                )
 
     async def _plan_at_hand(self, request: LoadPlanInput) -> LoadPlanOutput | None:
         """Return what this worker knows without asking anybody; `None` if that is not enough."""
         try:
-            known: LoadPlanOutput | None = await workflow.execute_local_activity(
-                LOAD_PLAN,
-                request,
-                result_type=cast("type", LoadPlanOutput | None),
-                schedule_to_close_timeout=_AT_HAND,
-                retry_policy=RetryPolicy(maximum_attempts=1),
-                summary="plan",
-            )
+            with self.progress.loading_plan():
+                known: LoadPlanOutput | None = await workflow.execute_local_activity(
+                    LOAD_PLAN,
+                    request,
+                    result_type=cast("type", LoadPlanOutput | None),
+                    schedule_to_close_timeout=_AT_HAND,
+                    retry_policy=RetryPolicy(maximum_attempts=1),
+                    summary="plan",
+                )
         except FailureError as error:
             if is_cancelled_exception(error):
                 raise
@@ -220,6 +240,24 @@ class Activities:
                 )
             except ActivityError as error:
                 raise EffectFailed(agent, "state", cause_of(error)) from error
+
+    async def keep_journal(self, page: JournalPage, witness: Witness | None = None) -> None:
+        """Write a part of the journal into the history, as soon as a workflow task has room for it.
+
+        It stands there once the witness is told; the activity itself does nothing.
+        """
+        await self._outbox.take(page)
+        if witness is not None:
+            witness.starting()
+        await workflow.execute_activity(
+            KEEP_JOURNAL,
+            page,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(
+                initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)
+            ),
+            summary="journal",
+        )
 
     async def _activity(
         self,
@@ -258,11 +296,24 @@ class Activities:
                     # Let a cancelled activity look like any other cancelled coroutine.
                     raise asyncio.CancelledError from error
                 attempt += 1
-                rollout = _rollout(error)
+                rollout = rollout_of(error)
                 if rollout is None or attempt >= rollout.attempts:
-                    raise _step_failed(agent, step, error) from error
+                    raise step_failed(agent, step, error) from error
             with self._at_work():
                 await asyncio.sleep(rollout.pause.total_seconds())
+
+    async def _tried_once(
+        self, failed: FailedStep, agent: str, step: str, options: ToolOptions, witness: Witness | None
+    ) -> ToolOptions:
+        """Wait until the second attempt of a step is due; returns the options of what attempts are left."""
+        error = first_failure(failed, options)
+        if error is not None:
+            if witness is not None:
+                witness.failed(error)
+            raise step_failed(agent, step, error)
+        with self._at_work():
+            await asyncio.sleep(failed.pause if failed.pause is not None else options.initial_interval.total_seconds())
+        return options_left(options)
 
     async def _attempt(
         self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str, *, again: bool, counts: bool
@@ -284,7 +335,7 @@ class Activities:
             return await started
 
     async def _local_attempt(self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str) -> _T:
-        with self._at_work(_LOCAL_EVENTS):
+        with self._at_work(_LOCAL_EVENTS), self.progress.running_local():
             return await workflow.execute_local_activity(
                 name,
                 arg,
@@ -324,17 +375,6 @@ class Activities:
             if self._trial.steps_per_run is not None and self._steps >= self._trial.steps_per_run:
                 self.progress.drain()
             yield
-
-
-async def keep_journal(part: JournalPage) -> None:
-    """Write a part of the journal into the history."""
-    await workflow.execute_activity(
-        KEEP_JOURNAL,
-        part,
-        start_to_close_timeout=timedelta(seconds=30),
-        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)),
-        summary="journal",
-    )
 
 
 async def notify(request: NotifyInput) -> None:
@@ -381,53 +421,3 @@ def _cancellable() -> Generator[None]:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
         raise
-
-
-def _inner(error: FailureError) -> BaseException | None:
-    """Return what an activity failed of; a local one's own error comes without a wrapping."""
-    return error.cause if isinstance(error, ActivityError) else error
-
-
-def error_type(error: FailureError) -> str | None:
-    """Return the type that an activity's error names, if it is one of the activity's own."""
-    cause = _inner(error)
-    return cause.type if isinstance(cause, ApplicationError) else None
-
-
-def _rollout(error: FailureError) -> Rollout | None:
-    """Return how long to look for code that a worker lacks, as that worker says; `None` for any other failure."""
-    cause = _inner(error)
-    if not isinstance(cause, ApplicationError) or cause.type != NOT_REGISTERED:
-        return None
-    return Rollout.model_validate(cause.details[0]) if cause.details else Rollout()
-
-
-def _step_failed(agent: str, step: str, error: FailureError) -> EffectFailed:
-    kind = error_type(error)
-    silent = is_silent(kind, timed_out=isinstance(_inner(error), TimeoutError))
-    failed = EffectFailed(agent, step, cause_of(error), silent=silent, not_started=kind in NOT_STARTED)
-    failed.left = _left(error)
-    return failed
-
-
-def _left(error: FailureError) -> StepLog | None:
-    """Return what a failed step of google.adk's leaves in the log, from the details of its error."""
-    cause = _inner(error)
-    details = cause.details if isinstance(cause, ApplicationError) else ()
-    given = details[0] if details else None
-    if not isinstance(given, dict) or "events" not in given:
-        return None
-    try:
-        return StepLog.model_validate(given)
-    except ValidationError:
-        return None
-
-
-def cause_of(error: FailureError) -> str:
-    """Return why an activity failed, in words."""
-    cause = _inner(error)
-    if isinstance(cause, ApplicationError):
-        return error_text(cause.type, cause.message)
-    if isinstance(cause, TimeoutError):
-        return timeout_text(cause.type.name if cause.type else "unknown")
-    return str(cause or error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from google.genai import types
@@ -39,6 +39,8 @@ class SessionLog:
         self._seed = seed
         self.listeners: list[Callable[[Event], None]] = []
         """Told of each agent event as it is logged."""
+        self.entry_listener: Callable[[], None] | None = None
+        """Told that the journal has grown."""
         self.plan_listener: Callable[[], None] | None = None
         """Told when a plan has come that is new to the session."""
         self.settle_listener: Callable[[InvocationSettled], None] | None = None
@@ -48,6 +50,8 @@ class SessionLog:
         """Append one entry."""
         known = len(self.projection.events)
         self._add(entry)
+        if self.entry_listener is not None:
+            self.entry_listener()
         if isinstance(entry, Within):
             # What waits in a scope is shown here.
             self._tell(self.projection.events[known:])
@@ -70,12 +74,12 @@ class SessionLog:
         return _ScopeLog(self, call_id, seed=f"{self._seed}/{call_id}")
 
     def log_event(self, event: Event, *, hidden: bool = False, run: str = "") -> Event:
-        """Log an agent's event: `temp:` keys are kept apart, id and time are filled in.
+        """Log an event: `temp:` keys are kept apart, id and time are filled in.
 
         Args:
             event: The event.
             hidden: Readers do not see it.
-            run: The path of the agent's run, if the journal is to tell it.
+            run: The path of the agent's run; empty if no agent of the plan logs it, as where a plugin does.
 
         Returns:
             The event as it was logged.
@@ -90,6 +94,13 @@ class SessionLog:
         if not hidden:
             self._tell([logged])
         return logged
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        """Append what an activity has logged."""
+        for entry in entries:
+            self.append(entry)
+            if isinstance(entry, EventLogged) and not entry.hidden:
+                self._tell([entry.event])
 
     def log_answers(self, invocation_id: str) -> None:
         """Log an invocation's accepted answers, as far as the responses of their own calls are logged."""

@@ -11,7 +11,7 @@ from temporalio import workflow
 from perdure.errors import EffectFailed
 from perdure.journal.invocations import Invocation
 from perdure.plan.nodes import LlmNode, Plan
-from perdure.rules.model_calls import why_no_call
+from perdure.rules.model_calls import may_reserve, why_no_call
 from perdure.workflows.agents.waits import Waits
 
 
@@ -37,18 +37,23 @@ class CallBudget:
         self._waiting: list[LlmNode] = []
 
     @asynccontextmanager
-    async def calling(self, node: LlmNode) -> AsyncGenerator[None]:
-        """Count as a model call inside of the block; wait first until the agent may make one: for days, if need be.
+    async def calling(self, node: LlmNode, most: int = 1) -> AsyncGenerator[int]:
+        """Count as model calls inside of the block; wait first until the agent may make one: for days, if need be.
+
+        Args:
+            node: The agent.
+            most: How many it would make; the block is told how many it may: all of them, or near a limit one.
 
         Raises:
             EffectFailed: It may make none, and nothing waits: the app is not resumable, or a tool runs the agent.
         """
         await self._room(node)
-        self._under_way[node.name] += 1
+        count = most if may_reserve(self._plan, node, self._invocation, self._under_way, most) else 1
+        self._under_way[node.name] += count
         try:
-            yield
+            yield count
         finally:
-            self._under_way[node.name] -= 1
+            self._under_way[node.name] -= count
 
     async def _room(self, node: LlmNode) -> None:
         # Several may wait for the same room, which the first one takes.

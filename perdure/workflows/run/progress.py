@@ -21,6 +21,8 @@ class RunProgress:
         self._busy = 0
         self._held = 0
         self._draining = False
+        self._plans = 0
+        self._local = 0
         self._turn: Progress | None = None
 
     @property
@@ -42,6 +44,16 @@ class RunProgress:
     def draining(self) -> bool:
         """The run is about to continue as new: what runs is awaited, nothing new is started."""
         return self._draining
+
+    @property
+    def loads_plan(self) -> bool:
+        """A local activity asks this worker for the plan: the workflow task goes on for that moment."""
+        return self._plans > 0
+
+    @property
+    def runs_local(self) -> bool:
+        """A local tool is at work in the workflow task."""
+        return self._local > 0
 
     @property
     def may_start(self) -> bool:
@@ -71,6 +83,24 @@ class RunProgress:
             yield
         finally:
             self._busy -= 1
+
+    @contextmanager
+    def loading_plan(self) -> Generator[None]:
+        """Count this worker as asked for the plan inside of the block."""
+        self._plans += 1
+        try:
+            yield
+        finally:
+            self._plans -= 1
+
+    @contextmanager
+    def running_local(self) -> Generator[None]:
+        """Count a local tool as at work inside of the block."""
+        self._local += 1
+        try:
+            yield
+        finally:
+            self._local -= 1
 
     @contextmanager
     def holding(self) -> Generator[None]:

@@ -102,7 +102,7 @@ async def test_news_leave_what_is_being_written_alone(pages: Pages, browser: Bro
 
 
 async def test_the_inbox_renews_itself(pages: Pages, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.api.pages.showing.POLL", 1)
+    monkeypatch.setattr("perdure.api.pages.session_page.POLL", 1)
     session, user = fresh(), fresh()
     async with opened(browser, pages) as page:
         await page.goto(f"/?app={pages.app}&user={user}")
@@ -202,7 +202,7 @@ async def test_the_pages_work_without_javascript(pages: Pages, browser: Browser)
 async def test_one_call_is_answered_by_its_link(
     pages: Pages, browser: Browser, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.api.pages.showing.POLL", 1)
+    monkeypatch.setattr("perdure.api.pages.session_page.POLL", 1)
     session = fresh()
     person = await pages.start(f"trip {session}", session)
     viewport: Any = {"width": width, "height": 800}

@@ -12,8 +12,8 @@ from hatchling.builders.wheel import WheelBuilder
 
 from perdure.api.auth.identity import ANYONE
 from perdure.api.base.guard import is_own
+from perdure.api.pages.formats import Argument, ago, arguments, clock, iso, shown_json, timeline
 from perdure.api.pages.rendering import page
-from perdure.api.pages.shown import Argument, ago, arguments, clock, iso, shown_json, timeline
 from perdure.api.pages.tree import Agent, agent_tree
 from perdure.journal.entries import Entry, EventLogged, Failure
 from perdure.journal.events import Event, EventActions

@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from perdure.agents import App
 from perdure.agents.tools import ToolContext
-from perdure.api.pages.shown import timeline
+from perdure.api.pages.formats import timeline
 from perdure.artifacts import FileArtifactService
 from perdure.journal.events import REQUEST_CONFIRMATION, Event
 from tests.api.pages.browsing import accessibility, opened

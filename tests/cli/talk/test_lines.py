@@ -118,4 +118,4 @@ async def test_ctrl_c_ends_a_pipe_at_once(client: Client, app_name: str, tempora
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()
     assert process.returncode == 130, err
-    assert err.strip() == b"perdure: interrupted"
+    assert err.strip() == b"perdure: interrupted", err.decode()

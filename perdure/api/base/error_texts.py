@@ -18,7 +18,7 @@ from perdure.errors import InvocationFailed
 from perdure.journal.entries import Entry, Failure
 from perdure.journal.events import REQUEST_RECONCILE, Event, asked_about
 from perdure.journal.open_calls import PendingCall, SessionStatus
-from perdure.messages.session import Effect
+from perdure.messages.effects import Effect
 from perdure.plan.nodes import Plan
 from perdure.rules.failures import public_text, reference
 from perdure.sessions.listing import ListedSession
@@ -26,22 +26,22 @@ from perdure.sessions.session import Session
 from perdure.sessions.sessions import Door
 from perdure.views.explanation import RaisedStep
 
-__all__ = ["VeiledDoor", "veiled"]
+__all__ = ["DoorWithoutErrorTexts", "without_error_texts"]
 
 _T = TypeVar("_T")
 
 
-def veiled(value: _T, invocation_id: str = "") -> _T:
+def without_error_texts(value: _T, invocation_id: str = "") -> _T:
     """Return a value of Perdure's without the texts of errors; itself, if it holds none.
 
     Args:
         value: A view, an event, an entry, or a collection of them.
         invocation_id: The invocation that it is of, where it does not say so itself.
     """
-    return cast("_T", _veiled(value, invocation_id))
+    return cast("_T", _without_error_texts(value, invocation_id))
 
 
-def _veiled(value: Any, invocation: str) -> Any:
+def _without_error_texts(value: Any, invocation: str) -> Any:
     match value:
         case Event():
             return _event(value)
@@ -62,7 +62,7 @@ def _veiled(value: Any, invocation: str) -> Any:
             return _model(value, invocation)
         case tuple() | list():
             items = cast("tuple[Any, ...] | list[Any]", value)
-            told = [_veiled(item, invocation) for item in items]
+            told = [_without_error_texts(item, invocation) for item in items]
             if all(map(_is_same, told, items)):
                 return items
             return tuple(told) if isinstance(items, tuple) else told
@@ -89,7 +89,7 @@ def _model(value: BaseModel, invocation: str) -> BaseModel:
     for name in fields:
         before = getattr(value, name)
         if isinstance(before, BaseModel | tuple | list):
-            after = _veiled(before, invocation)
+            after = _without_error_texts(before, invocation)
             if after is not before:
                 changed[name] = after
         elif name == "cause" and isinstance(before, str):
@@ -124,7 +124,7 @@ def _question(args: Mapping[str, Any], invocation_id: str, agent: str) -> dict[s
     return {**args, "reason": told} if "reason" in args else dict(args)
 
 
-class VeiledDoor:
+class DoorWithoutErrorTexts:
     """A door behind which no answer, and no error, holds a text of an error of the operator's code."""
 
     def __init__(self, behind: Door) -> None:
@@ -137,7 +137,7 @@ class VeiledDoor:
 
     def session(self, user_id: str, session_id: str) -> Session:
         """Return a session that tells no such text, whatever it is asked."""
-        return cast("Session", _VeiledSession(self._behind.session(user_id, session_id)))
+        return cast("Session", _SessionWithoutErrorTexts(self._behind.session(user_id, session_id)))
 
     async def list(self, user_id: str | None, status: Collection[SessionStatus]) -> list[ListedSession]:
         """Return sessions."""
@@ -148,8 +148,8 @@ class VeiledDoor:
         return await _answer(self._behind.pending(user_id, session_id))
 
 
-class _VeiledSession:
-    """Has all that a `Session` has, and veils what each method returns or yields."""
+class _SessionWithoutErrorTexts:
+    """Has all that a `Session` has, and takes texts of errors out of what each method returns or yields."""
 
     def __init__(self, behind: Session) -> None:
         self._behind = behind
@@ -157,27 +157,27 @@ class _VeiledSession:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._behind, name)
         if not callable(found):
-            return veiled(found)
+            return without_error_texts(found)
 
         @functools.wraps(found)
         def call(*args: Any, **named: Any) -> Any:
             result = found(*args, **named)
             if inspect.isasyncgen(result):
                 return _answers(cast("AsyncGenerator[Any, None]", result))
-            return _answer(result) if inspect.isawaitable(result) else veiled(result)
+            return _answer(result) if inspect.isawaitable(result) else without_error_texts(result)
 
         return call
 
     def export(self, *, journal: bool, shown_as: Callable[[Entry], Entry] | None) -> AsyncGenerator[str, None]:
-        """Yield lines that are text already, so what stands in them is veiled before."""
+        """Yield lines that are text already, so texts of errors are taken out of what stands in them before."""
         return self._behind.export(
-            journal=journal, shown_as=lambda entry: veiled(shown_as(entry) if shown_as else entry)
+            journal=journal, shown_as=lambda entry: without_error_texts(shown_as(entry) if shown_as else entry)
         )
 
 
 async def _answer(found: Awaitable[_T]) -> _T:
     try:
-        return veiled(await found)
+        return without_error_texts(await found)
     except InvocationFailed as error:
         raise _told(error) from None
 
@@ -186,7 +186,7 @@ async def _answers(found: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
     try:
         async with aclosing(found):
             async for value in found:
-                yield veiled(value)
+                yield without_error_texts(value)
     except InvocationFailed as error:
         raise _told(error) from None
 

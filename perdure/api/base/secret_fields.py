@@ -23,7 +23,7 @@ from perdure.sessions.listing import ListedSession
 from perdure.sessions.session import Session
 from perdure.sessions.sessions import Door
 
-__all__ = ["DiscreetDoor", "without_secrets"]
+__all__ = ["DoorWithoutSecrets", "without_secrets"]
 
 _T = TypeVar("_T")
 _Change = Callable[[Any], Any]
@@ -76,7 +76,7 @@ def _event(event: Event, change: _Change) -> Event:
     return Event.model_validate(change(event.model_dump(mode="json", by_alias=True, exclude_none=True)))
 
 
-class DiscreetDoor:
+class DoorWithoutSecrets:
     """A door behind which nothing holds the secrets of credentials; or, for development, as ADK 1 shows them."""
 
     def __init__(self, behind: Door, vault: Vault | None = None, *, shows: bool = False) -> None:
@@ -98,7 +98,7 @@ class DiscreetDoor:
     def session(self, user_id: str, session_id: str) -> Session:
         """Return a session that tells no secret, whatever it is asked."""
         behind = self._behind.session(user_id, session_id)
-        return cast("Session", _DiscreetSession(behind, self._vault, shows=self._shows))
+        return cast("Session", _SessionWithoutSecrets(behind, self._vault, shows=self._shows))
 
     async def list(self, user_id: str | None, status: Collection[SessionStatus]) -> list[ListedSession]:
         """Return sessions."""
@@ -109,7 +109,7 @@ class DiscreetDoor:
         return await self._behind.pending(user_id, session_id)
 
 
-class _DiscreetSession:
+class _SessionWithoutSecrets:
     """Has all that a `Session` has, and looks over what each method returns or yields."""
 
     def __init__(self, behind: Session, vault: Vault | None, *, shows: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import InvalidTrajectory, RequestRefused, quoted
-from perdure.journal.credentials import is_credential_request
+from perdure.journal.credential_questions import is_credential_request
 from perdure.journal.entries import (
     AnswerAccepted,
     Entry,
@@ -34,7 +34,7 @@ from perdure.trajectories.checks import LogChecks, unanswered
 
 
 @dataclass(frozen=True)
-class DrivenTrajectory(Trajectory):
+class TriggeredTrajectory(Trajectory):
     """A journal whose last entries set an invocation going."""
 
     invocation_id: str
@@ -42,7 +42,7 @@ class DrivenTrajectory(Trajectory):
     """Events in the log before those of the invocation's agents that are to come."""
 
 
-def drive_log(
+def read_triggered_log(
     events: Iterable[Event],
     *,
     state: Mapping[str, Any] | None = None,
@@ -51,7 +51,7 @@ def drive_log(
     now: float | None = None,
     shared: Mapping[str, Any] | None = None,
     key_salt: str = "",
-) -> DrivenTrajectory:
+) -> TriggeredTrajectory:
     """Turn an event log into a journal whose last event sets an invocation going.
 
     Args:
@@ -82,11 +82,11 @@ def drive_log(
         trigger = trigger.model_copy(update={"invocation_id": f"e-{fresh()}"})
     mark = LogImported(allow_pending_calls=allow_pending_calls, timestamp=now, bare=True, key_salt=key_salt)
     end = [SharedStateRead(state=dict(shared))] if shared is not None else []
-    driver = _Driver(read, trigger, number + 1, resumable=resumable, end=end, mark=mark)
-    return driver.drive() if is_last else driver.go_on()
+    reader = _TriggerReader(read, trigger, number + 1, resumable=resumable, end=end, mark=mark)
+    return reader.read() if is_last else reader.go_on()
 
 
-class _Driver:
+class _TriggerReader:
     """Appends the trigger to a log that was read."""
 
     def __init__(
@@ -107,7 +107,7 @@ class _Driver:
         self._end = end
         self._mark = mark
 
-    def drive(self) -> DrivenTrajectory:
+    def read(self) -> TriggeredTrajectory:
         """Return the whole journal.
 
         Raises:
@@ -120,9 +120,9 @@ class _Driver:
             added = self._answer()
         else:
             added = self._message()
-        return self._driven(added)
+        return self._triggered(added)
 
-    def go_on(self) -> DrivenTrajectory:
+    def go_on(self) -> TriggeredTrajectory:
         """Return the whole journal, where what stands last is no trigger: what broke off goes on, if anything did.
 
         Raises:
@@ -130,15 +130,15 @@ class _Driver:
         """
         invocation = self._past.invocations[self._trigger.invocation_id]
         if invocation.status != "failed":
-            return self._driven([], invocation.id)
+            return self._triggered([], invocation.id)
         self._check_allowed({call.id for call in unanswered(invocation)})
-        return self._driven([ResumeAccepted(invocation_id=invocation.id)])
+        return self._triggered([ResumeAccepted(invocation_id=invocation.id)])
 
-    def _driven(self, added: list[Entry], invocation_id: str = "") -> DrivenTrajectory:
+    def _triggered(self, added: list[Entry], invocation_id: str = "") -> TriggeredTrajectory:
         entries = (*self._entries, *self._end, self._mark, *added)
         projection = fold_journal(entries)
         invocation_id = invocation_id or projection.turns[0].invocation_id
-        return DrivenTrajectory(entries, projection, invocation_id, len(projection.events))
+        return TriggeredTrajectory(entries, projection, invocation_id, len(projection.events))
 
     def _refuse(self, reason: str) -> InvalidTrajectory:
         return InvalidTrajectory(f"{self._where} cannot drive a turn: {reason}")

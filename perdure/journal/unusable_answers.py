@@ -1,4 +1,4 @@
-"""Judges what a model returned instead of an answer (SEMANTICS.md, R14): ask again, or fail the turn. Pure.
+"""Judges a model's answer that cannot be used (SEMANTICS.md, R14): ask again, or fail the turn. Pure.
 
 ADK ends an agent with such an answer as if it had finished. Workflows and the rebuilding of a journal out of a history
 both judge here, so that they agree.

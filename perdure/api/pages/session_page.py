@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from perdure.api.auth.identity import Identity
 from perdure.api.base.backend import Backend
+from perdure.api.pages.formats import MOST_TEXT
 from perdure.api.pages.markdown import render_newest
 from perdure.api.pages.patience import patience_of_page
 from perdure.api.pages.reading import (
@@ -23,7 +24,6 @@ from perdure.api.pages.reading import (
     read_session,
 )
 from perdure.api.pages.rendering import page
-from perdure.api.pages.shown import MOST_TEXT
 from perdure.messages.keys import SessionKey
 from perdure.views.forms.answers import AnswerForm
 
@@ -83,7 +83,7 @@ async def show(
         SessionNotFound: There is none.
     """
     backend, is_chat = look.backend, view == "chat"
-    async with patience_of_page(backend, key.app):
+    async with patience_of_page(backend):
         found = await read_session(
             backend,
             look.identity,
@@ -115,7 +115,7 @@ async def show_call(
         SessionNotFound: There is no such session.
         HTTPException: The session has no such call. 404.
     """
-    async with patience_of_page(look.backend, key.app):
+    async with patience_of_page(look.backend):
         form = filled_in or await read_call(look.backend, key, call_id)
         entries = await read_past_call(look.backend, key, call_id) if form is None else []
     if form is None and not entries:

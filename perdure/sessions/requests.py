@@ -1,4 +1,4 @@
-"""Sends updates and queries to a session's workflow, through restarts, hand-overs and closed workflows."""
+"""Sends updates to sessions' workflows, and looks into their journals: open, closed, or handed over to another run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
+from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import (
     Client,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
-    WorkflowQueryFailedError,
-    WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -35,23 +34,22 @@ from perdure.errors import (
     SessionUnreadable,
 )
 from perdure.journal.compact_json import briefly
-from perdure.journal.fold import fold_journal
+from perdure.journal.projection import Projection
 from perdure.logs import get_logger
 from perdure.messages.keys import SessionKey
 from perdure.messages.large_requests import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
 from perdure.messages.session import (
     HANDS_OVER,
-    LOADING,
     WAIT,
     InvocationInput,
     InvocationResult,
 )
-from perdure.recovery.stuck import DEADLOCK, check_readable, why_stuck
+from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
+from perdure.sessions.journal_copies import journal_copies
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
-from perdure.sessions.outage import Outage
-from perdure.sessions.pollers import pollers_of
-from perdure.temporal.refused_queries import BETWEEN_STEPS
+from perdure.sessions.pollers import is_served, pollers_of
+from perdure.sessions.temporal_away import TemporalAway
 from perdure.views.pages import look
 
 _Handle = WorkflowHandle[Any, Any]
@@ -62,8 +60,7 @@ _AT_ONCE = 4
 """Updates that a client has on their way to one session. Temporal takes ten of a workflow at a time, five of which may
 wait for a turn; each one too many costs the session the workflow task that it is at."""
 _EARLY = (InvocationRunning, CallNotFound)
-"""Refusals that are asked for twice: a query sees what activities returned before the workflow does, which in one
-workflow task takes updates first."""
+"""Refusals that are asked for twice: in one workflow task updates come before what activities returned."""
 _FIRST_PAUSE = 0.1
 _HAND_OVER = 3.0
 """Seconds, about, for which a client asks again to wait while one run of a session hands over to the next."""
@@ -75,6 +72,9 @@ _LAST_STUCK_AFTER = 15.0
 """The longest pause between two such looks: each is work for a server that may only be busy."""
 _ANSWERS_WITHIN = timedelta(seconds=2)
 """A server that does not is away."""
+
+_TAKEN_WITHIN = 5.0
+"""Seconds after which a step that no worker takes is told of: the server remembers for long who asked for work."""
 
 _MAX_HISTORY_BYTES = 20_000_000
 """A run with more gets no signal, which it could not refuse: Temporal ends it at 50 MB, and many may come at once."""
@@ -88,28 +88,22 @@ _TOO_MANY = "in-flight updates"
 _ABORTED = "update was aborted"
 """What the server says of an update that was on its way as a run's task failed, or the run ended."""
 
-_NO_WORKER = frozenset(
+_PASSING = frozenset(
     {
-        RPCStatusCode.FAILED_PRECONDITION,
         RPCStatusCode.DEADLINE_EXCEEDED,
         RPCStatusCode.UNAVAILABLE,
         RPCStatusCode.CANCELLED,
         RPCStatusCode.RESOURCE_EXHAUSTED,
     }
 )
-"""How a query fails while no worker serves the app, or the server is away."""
+"""How a request fails while the server is away, or has too much to do."""
 
 
 _logger = get_logger("perdure.client")
 
-_HIDDEN = "Encoded failure"
-"""What is left of a query's error under Temporal's failure converter that encrypts messages."""
-_UNCLEAR_ATTEMPTS = 20
-"""How often such a query, or one that was late, is asked again, for somewhat more than a minute in all."""
 
-
-class SessionCalls:
-    """Updates and queries of the workflows of one app's sessions."""
+class WorkflowRequests:
+    """Requests to the workflows of one app's sessions: updates, and looks into their journals."""
 
     def __init__(self, app: str, client: Client, lifecycle: Lifecycle) -> None:
         self._app = app
@@ -117,7 +111,8 @@ class SessionCalls:
         self._lifecycle = lifecycle
         self._served: asyncio.Task[bool]
         self._served_until = 0.0
-        self._outage = Outage(client.service_client.config.target_host)
+        self._away = TemporalAway(client.service_client.config.target_host)
+        self._copies = journal_copies(client)
         self._sending: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def _handle(self, key: SessionKey) -> _Handle:
@@ -137,7 +132,9 @@ class SessionCalls:
             await asyncio.sleep(0.2 * attempt)
             try:
                 async with turn:
-                    return await self._patiently(sent.update(result_type), handle.id)
+                    result = await self._patiently(sent.update(result_type), handle.id)
+                self._copies.sent(handle.id)
+                return result
             except WorkflowUpdateFailedError as error:
                 refusal = None if _is_for_next_run(error) else _refusal(error)
                 if refusal is error:
@@ -241,99 +238,85 @@ class SessionCalls:
             return False
         return True
 
-    async def query(self, key: SessionKey, name: str, *args: Any, result_type: type[_R], closed: bool) -> _R:
-        """Query a session. One that is closed answers too, if `closed`; else it rejects the query."""
-        handle = self._handle(key)
-        condition: QueryRejectCondition | None = QueryRejectCondition.NOT_OPEN
-        pause, unclear, told = _FIRST_PAUSE, 0, False
+    async def halted(self, key: SessionKey) -> str | None:
+        """Return why no worker takes a step of an open session, if it is so."""
+        if not await is_served(self._client, self._app):
+            return f"no worker serves app {self._app!r}; start one (perdure dev, or perdure worker)"
+        task = (await self._handle(key).describe()).raw_description.pending_workflow_task
+        waited = time.time() - task.scheduled_time.ToNanoseconds() / 1e9
+        if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and waited > _TAKEN_WITHIN:
+            return f"no worker of app {self._app!r} has taken its next step for {waited:.0f} s; is one up?"
+        stuck = await why_stuck(self._client, key.workflow_id)
+        return None if stuck is None else str(stuck)
+
+    async def look(self, key: SessionKey, name: str, *args: Any, closed: bool = True) -> Any:
+        """Return what the session's query of some name returns, read from its history.
+
+        Of a closed session it is what the session would go on with.
+
+        Raises:
+            SessionClosed: Its workflow is closed, and `closed` is false.
+            SessionNotFound: There is no such session.
+        """
+        while True:
+            projection, described = await self._journal(key, closed=closed)
+            if described.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+                # The next run is about to start.
+                await asyncio.sleep(_FIRST_PAUSE)
+                continue
+            if described.status == WorkflowExecutionStatus.RUNNING:
+                return look(projection, key, name, *args)
+            if await self._lifecycle.status(key) == DELETED:
+                raise missing(key)
+            if not closed:
+                raise SessionClosed(described.status)
+            return look(projection, key, name, *args)
+
+    async def _journal(self, key: SessionKey, *, closed: bool) -> tuple[Projection, WorkflowExecutionDescription]:
+        """Return a session's journal, as soon as the server is there."""
+        pause = _FIRST_PAUSE
         while True:
             asked = time.monotonic()
             try:
-                query = handle.query(name, *args, result_type=result_type, reject_condition=condition)
-                async with asyncio.timeout(self._outage.patience):
-                    answer = await self._patiently(query, handle.id)
-                self._outage.is_over()
-                return answer
-            except WorkflowQueryFailedError as error:
-                if BETWEEN_STEPS in str(error) and await self._is_closed(key):
-                    # It will stay between these steps.
-                    journal = await self._lifecycle.read_journal(key, closed=True)
-                    return look(fold_journal(journal), key, name, *args)
-                unclear += str(error) == _HIDDEN or DEADLOCK in str(error)
-                await self._check_failed(error, handle.id, unclear)
-            except WorkflowQueryRejectedError as error:
-                if error.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-                    # The next run is about to start.
-                    await asyncio.sleep(_FIRST_PAUSE)
-                    continue
-                if await self._lifecycle.status(key) == DELETED:
-                    raise missing(key) from error
-                if not closed:
-                    raise
-                condition = None
-                continue
+                async with asyncio.timeout(self._away.patience):
+                    found = await self._copies.read(key.workflow_id, closed=closed)
             except (RPCError, TimeoutError) as error:
-                await self._check_passing(error, key, asked, told=told)
-                told = True
+                await self._check_passing(error, key, asked)
+            else:
+                self._away.is_over()
+                return found
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
-
-    async def _is_closed(self, key: SessionKey) -> bool:
-        return await self._lifecycle.status(key) not in ("running", "continued as new")
-
-    async def _check_failed(self, error: WorkflowQueryFailedError, workflow_id: str, unclear: int) -> None:
-        """Raise why a query failed, unless another one may succeed: its journal is on its way, or a workflow task."""
-        if LOADING in str(error):
-            return
-        stuck = await why_stuck(self._client, workflow_id, error)
-        if stuck is not None:
-            raise stuck from error
-        if BETWEEN_STEPS in str(error):
-            return
-        if unclear:
-            await check_readable(self._client, workflow_id)
-        # What an encrypted error says cannot be read; it might be that. And what was late may be in time.
-        if not unclear or unclear >= _UNCLEAR_ATTEMPTS:
-            raise error
 
     async def _stuck(self, workflow_id: str, error: RPCError) -> SessionStuck | None:
         """Return why a session does not go on, if the server has refused a request at once since it does not."""
         is_refused = error.status == RPCStatusCode.FAILED_PRECONDITION
         return await why_stuck(self._client, workflow_id) if is_refused else None
 
-    async def _check_passing(
-        self, error: RPCError | TimeoutError, key: SessionKey, asked: float, *, told: bool
-    ) -> None:
-        """Raise what a query failed with, unless another one may succeed; say why one is needed, unless that is told.
+    async def _check_passing(self, error: RPCError | TimeoutError, key: SessionKey, asked: float) -> None:
+        """Raise what a look failed with, unless another one may succeed.
 
         Raises:
             ConnectionFailed: The server is away, and has been for a while.
-            SessionStuck: The session does not go on.
         """
-        if isinstance(error, TimeoutError):
-            if await self._answers():
-                # Only the session's worker has been slow: behind an outage, all have much to do.
-                self._outage.is_over()
-            else:
-                self._outage.lasts(asked)
+        if isinstance(error, RPCError):
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise missing(key) from error
+            if error.status not in _PASSING and not _is_cut_off(error):
+                raise error
+        elif await self._answers():
+            # It is only slow: behind an outage, all have much to do.
+            self._away.is_over()
             return
-        stuck = await self._stuck(key.workflow_id, error)
-        if stuck is not None:
-            raise stuck from error
-        if error.status == RPCStatusCode.NOT_FOUND:
-            raise missing(key) from error
-        if error.status not in _NO_WORKER and not _is_cut_off(error):
-            raise error
-        # Whoever follows a run follows it through a restart of its worker, or of the server.
-        if error.status == RPCStatusCode.UNAVAILABLE or _is_cut_off(error):
-            self._outage.lasts(asked)
-        elif not told:
-            _logger.warning("no worker answers; asking again", app=self._app, reason=error.status.name.lower())
+        # Whoever follows a run follows it through a restart of the server.
+        self._away.lasts(asked)
 
 
-def closed_name(error: WorkflowQueryRejectedError) -> str:
-    """Return how a workflow ended that rejects a query since it is closed."""
-    return error.status.name.lower().replace("_", " ") if error.status else "closed"
+class SessionClosed(Exception):
+    """A session's workflow is closed, in the way that its text names."""
+
+    def __init__(self, status: WorkflowExecutionStatus | None) -> None:
+        super().__init__(status.name.lower().replace("_", " ") if status is not None else "closed")
 
 
 def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:

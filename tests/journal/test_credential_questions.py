@@ -8,7 +8,7 @@ import pytest
 from google.genai import types
 
 from perdure.errors import InvalidMessage
-from perdure.journal.credentials import (
+from perdure.journal.credential_questions import (
     asking_call,
     credential_requests,
     credential_targets,

@@ -13,7 +13,7 @@ _AWAY = 25.0
 _logger = get_logger("perdure.client")
 
 
-class Outage:
+class TemporalAway:
     """What one client knows of whether its server answers."""
 
     def __init__(self, target: str) -> None:

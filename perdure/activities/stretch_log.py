@@ -1,0 +1,208 @@
+"""The journal of a stretch of steps, as the activity that takes them knows it: the session's, and what they add. Pure.
+
+What an agent does next is decided as in its workflow, by `perdure.rules.next_step`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perdure.journal.entries import Entry, EventLogged, ToolKept, payload_size
+from perdure.journal.events import Event
+from perdure.journal.projection import Invocation, Projection
+from perdure.journal.run_tree import build_runs
+from perdure.journal.tool_output import ToolOutput
+from perdure.messages.session import ModelInput, ModelOutput, ToolInput
+from perdure.plan.contents import types
+from perdure.plan.nodes import SET_MODEL_RESPONSE, LlmNode, Plan, ToolOptions, ToolPlan
+from perdure.recovery.rebuilding import Rebuilder
+from perdure.recovery.rebuilt_entries import tool_ran
+from perdure.rules.llm_turns import find_turn
+from perdure.rules.model_answers import derived_id
+from perdure.rules.model_calls import why_no_call
+from perdure.rules.next_call import Facts, Runs, next_of_call
+from perdure.rules.next_step import AskModel, RunCalls, step_ahead
+from perdure.rules.tool_responses import is_plain
+
+_ADK_OPTIONS = ToolOptions(max_attempts=15)
+"""Of google.adk's tools without options of their own."""
+
+_SMALL_BYTES = 100_000
+"""Up to here what tools returned is logged here: kept, and in the response, it takes its place twice."""
+
+
+@dataclass(frozen=True)
+class CallRun:
+    """A call whose tool is to run."""
+
+    call: types.FunctionCall
+    tool: ToolPlan
+    request: ToolInput
+
+    @property
+    def id(self) -> str:
+        """The call's id."""
+        return self.request.function_call_id
+
+
+class StretchLog:
+    """Knows what an agent does next, and logs what came of it as its workflow would."""
+
+    def __init__(self, call: ModelInput, projection: Projection) -> None:
+        """Begin with the session as it was when the activity was scheduled, which stays as it is."""
+        self._call = call
+        # The same in each attempt, and behind a reset, so that tools that run again get the same idempotency keys.
+        self._seed = f"{call.invocation_id}/{call.run}/{call.call_index}"
+        self._rebuilder = Rebuilder(projection.entries, self._seed)
+        self._begin = self._measured = len(projection.entries)
+        self._bytes = 0
+
+    @property
+    def projection(self) -> Projection:
+        """The session, with what the stretch has added."""
+        return self._rebuilder.projection
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What the stretch has added."""
+        return tuple(self.projection.entries[self._begin :])
+
+    @property
+    def size(self) -> int:
+        """Bytes of what the stretch has added, as JSON."""
+        entries = self.projection.entries
+        self._bytes += sum(map(payload_size, entries[self._measured :]))
+        self._measured = len(entries)
+        return self._bytes
+
+    @property
+    def plan(self) -> Plan:
+        """The invocation's plan."""
+        return self.projection.plans[self._call.plan or self._invocation.plan or ""]
+
+    @property
+    def node(self) -> LlmNode:
+        """The agent."""
+        node = self.plan.nodes[self._call.agent]
+        assert isinstance(node, LlmNode), "it has a model"
+        return node
+
+    @property
+    def _invocation(self) -> Invocation:
+        return self.projection.invocations[self._call.invocation_id]
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Go on behind what an earlier attempt has kept."""
+        for entry in entries:
+            self._rebuilder.take(entry)
+
+    # What comes next.
+
+    def ahead(self) -> ModelInput | tuple[CallRun, ...]:
+        """Return what the agent does next, if that is all: its model call, or the calls whose tools run; or none."""
+        tree = build_runs(self.plan, self._invocation.agent or self.plan.root.name, self._invocation.entries)
+        facts = Facts(self.plan, self.projection, self._invocation)
+        turn = find_turn(facts, self.node, tree.runs[self._call.run])
+        match step_ahead(facts, self.node, turn):
+            case AskModel() if why_no_call(self.plan, self.node, self._invocation, Counter()) is None:
+                return self._model_call()
+            case RunCalls(calls) if self.plan.adk is None or len(calls) == 1:
+                found = [(call, next_of_call(facts, self.node, turn.step, call)) for call in calls]
+                if all(isinstance(what, Runs) and self._is_usual(what) for _, what in found):
+                    return tuple(self._run_of(call, what.tool) for call, what in found if isinstance(what, Runs))
+                return ()
+            case _:
+                return ()
+
+    def _model_call(self) -> ModelInput:
+        logged = (entry.event.id for entry in self.entries if isinstance(entry, EventLogged))
+        first = self._call.begun_with or (next(logged, None) if self.plan.adk is not None else None)
+        number = self.projection.model_calls[self._call.agent]
+        return self._call.model_copy(update={"call_index": number, "begun_with": first})
+
+    def _is_usual(self, what: Runs) -> bool:
+        """Return whether a tool runs as any other: not once at the most, by other code, or with options of its own."""
+        tool = what.tool
+        special = tool.at_most_once or tool.agent or tool.delegates or tool.runs_nodes or tool.retries or what.returned
+        if tool.kind != "function" or tool.confirmation != "never" or special:
+            return False
+        return tool.options == (ToolOptions() if self.plan.adk is None else _ADK_OPTIONS)
+
+    def _run_of(self, call: types.FunctionCall, tool: ToolPlan) -> CallRun:
+        adk = self.plan.adk is not None
+        request = ToolInput(
+            agent=self._call.agent,
+            tool=tool.name,
+            args=call.args or {},
+            function_call_id=call.id or "",
+            invocation_id=self._call.invocation_id,
+            branch=self._call.branch,
+            key_salt=self.projection.key_salt,
+            run=self._call.run if adk else "",
+            reads=adk or tool.name == SET_MODEL_RESPONSE,
+            state=self.projection.visible_state(self._call.invocation_id) if tool.needs_context else None,
+        )
+        return CallRun(call, tool, request)
+
+    # What came of it.
+
+    def answered(self, call: ModelInput, output: ModelOutput, time: float) -> None:
+        """Log a model's answer."""
+        self._rebuilder.model_answered(call, self._with_ids(call, output), time)
+
+    def _with_ids(self, call: ModelInput, output: ModelOutput) -> ModelOutput:
+        """Give ids to calls that have none: by what is called, so that no other call gets an idempotency key again."""
+        event = output.answer
+        if event.content is None:
+            return output
+        parts: list[types.Part] = []
+        for place, part in enumerate(event.content.parts or []):
+            made = part.function_call
+            if made is not None and not made.id:
+                args = json.dumps(made.args or {}, sort_keys=True, default=repr)
+                id = f"adk-{derived_id(self._seed, 'call', call.call_index, place, made.name, args)}"
+                part = part.model_copy(update={"function_call": made.model_copy(update={"id": id})})
+            parts.append(part)
+        event = event.model_copy(update={"content": event.content.model_copy(update={"parts": parts})})
+        if output.step is None:
+            return output.model_copy(update={"event": event})
+        return output.model_copy(update={"step": output.step.model_copy(update={"events": (event,)})})
+
+    def returned(self, runs: Sequence[CallRun], outputs: Mapping[str, ToolOutput], time: float) -> bool:
+        """Log what tools returned; returns whether the stretch may go on, or its workflow has to look at it.
+
+        Args:
+            runs: The calls of the model's answer.
+            outputs: What their tools returned, by call id; those are missing that failed.
+            time: When.
+        """
+        small = sum(map(payload_size, outputs.values())) <= _SMALL_BYTES
+        usual = small and len(outputs) == len(runs) and all(map(is_plain, outputs.values()))
+        for run in runs:
+            output = outputs.get(run.id)
+            if output is not None and usual:
+                self._rebuilder.tool_returned(run.request, output, time)
+            elif output is not None:
+                self.take(self.kept(run.id, output))
+        return usual
+
+    def kept(self, call_id: str, output: ToolOutput) -> list[Entry]:
+        """Return the entries by which a tool that returned does not run again, while its response is not logged."""
+        if output.asks is not None:
+            # Its agent has not begun: it asks again.
+            return []
+        entries: list[Entry] = []
+        calling = self.projection.event_of_call(call_id)
+        if output.times is not None and calling is not None:
+            entries.append(tool_ran(self.projection, self._invocation, calling, call_id, output.times))
+        output = output.model_copy(update={"times": None, "call": None})
+        entries.append(ToolKept(invocation_id=self._call.invocation_id, call_id=call_id, output=output))
+        return entries
+
+    @property
+    def blank(self) -> Event:
+        """An event of the agent's without content."""
+        return Event(author=self._call.agent, branch=self._call.branch, invocation_id=self._call.invocation_id)

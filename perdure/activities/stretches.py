@@ -1,0 +1,249 @@
+"""Takes steps of an LLM agent behind its model call, in the same activity: `App.steps_per_activity`.
+
+What has been done is kept before the next step begins, so that a worker's death costs the step that it was at, as
+between activities. It ends with whatever is the workflow's to decide, after a number of steps, a time, or a size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from perdure.activities.checkpoints import Checkpoints
+from perdure.activities.durations import Durations
+from perdure.activities.stretch_log import CallRun, StretchLog
+from perdure.journal.entries import Entry, payload_size
+from perdure.journal.tool_output import RunTimes, ToolOutput
+from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
+from perdure.messages.step_log import StepLog
+from perdure.messages.stretches import FailedStep, Stretch
+from perdure.plan.contents import types
+from perdure.rules.large_results import fit
+from perdure.steps.base import Place, Snapshot
+from perdure.telemetry.step import behind
+
+_Input = TypeVar("_Input", ModelInput, ToolInput)
+_Output = TypeVar("_Output", ModelOutput, ToolOutput)
+
+_MAX_SECONDS = 2.0
+"""No step begins later than so long behind the first one, and none that is not known to be quick: so old is what the
+log lacks at the most, but for a step."""
+
+_MAX_BYTES = 100_000
+"""No step begins behind so much that history does not hold."""
+
+_MOST_ENTRIES = 3_000
+"""In a longer journal each step is by itself: to fold it once more would take as long as some activities."""
+
+
+class AsksModel(Protocol):
+    """Asks an agent's model."""
+
+    async def __call__(self, call: ModelInput, session: Snapshot, attempt: int) -> ModelOutput:
+        """Ask it, for the n-th time. Raises `ApplicationError`, as the activity does."""
+        ...
+
+
+StepWatch = Callable[[ModelInput | ToolInput, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
+"""Takes a step, by what it is given and the function that takes it."""
+
+watching: ContextVar[StepWatch | None] = ContextVar("watches the steps of an activity", default=None)
+
+
+class RunsTools(Protocol):
+    """Runs tools, and makes what they return fit into the log."""
+
+    async def run_beside(self, at: Place, call: ToolInput, session: Snapshot, seconds: float) -> ToolOutput:
+        """Run a tool within so many seconds. Raises `ApplicationError`, as the tool's activity does."""
+        ...
+
+    async def shorten(self, at: Place, call: ToolInput, output: ToolOutput, length: int) -> ToolOutput:
+        """Return an output with so many characters of its result."""
+        ...
+
+
+class Stretches:
+    """Takes the steps of an agent, one behind the other."""
+
+    def __init__(
+        self, at: Place, ask: AsksModel, tools: RunsTools, checkpoints: Checkpoints, durations: Durations
+    ) -> None:
+        """Take them by what an activity has at hand."""
+        self._at = at
+        self._durations = durations
+        self._ask = ask
+        self._tools = tools
+        self._checkpoints = checkpoints
+        self._goes_on = False
+        """A step behind the first one has begun."""
+        self._failed: tuple[FailedStep, ...] = ()
+        self._steps = 0
+
+    async def run(self, call: ModelInput, session: Snapshot, kept: Stretch | None) -> ModelOutput:
+        """Ask the agent's model, and go on as long as there is nothing for the workflow to decide.
+
+        Args:
+            call: The model call with which it begins.
+            session: The session as it was when the activity was scheduled.
+            kept: What an earlier attempt has done.
+
+        Raises:
+            ApplicationError: The first model call failed. What fails behind it is handed to the workflow.
+        """
+        first = None
+        if kept is None:
+            first = await _watched(call, partial(self._ask, session=session, attempt=activity.info().attempt))
+            if not _has_calls_only(first) or len(session.projection.entries) > _MOST_ENTRIES:
+                return first
+        log = StretchLog(call, session.projection)
+        if first is not None:
+            log.answered(call, first, time.time())
+        elif kept is not None:
+            log.take(kept.entries)
+        self._steps = kept.steps if kept is not None else 1
+        last = await self._go_on(log, session, call.steps)
+        if first is not None and not self._goes_on:
+            return first
+        return (last or ModelOutput()).model_copy(update={"before": self._done(log)})
+
+    def _done(self, log: StretchLog, beside: Sequence[Entry] = ()) -> Stretch:
+        return Stretch(entries=(*log.entries, *beside), steps=self._steps, failed=self._failed)
+
+    async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
+        """Take further steps; returns an answer of the model that is the workflow's to log."""
+        snapshot, until = Snapshot(log.projection, session.memo.beside()), time.monotonic() + _MAX_SECONDS
+        while self._steps < most and log.size <= _MAX_BYTES and time.monotonic() < until:
+            ahead = log.ahead()
+            if not ahead or not self._is_quick(log, ahead):
+                return None
+            try:
+                await self._checkpoints.keep(self._done(log))
+                if self._checkpoints.ends.is_set() or activity.is_worker_shutdown():
+                    return None
+                self._goes_on = True
+                if isinstance(ahead, ModelInput):
+                    answer = await self._ask_again(ahead, snapshot)
+                    if answer is None or not _has_calls_only(answer):
+                        return answer
+                    log.answered(ahead, answer, time.time())
+                elif not await self._run_tools(log, ahead, snapshot):
+                    return None
+            except asyncio.CancelledError:
+                if not _is_stopped():
+                    # The worker ends, and another one goes on.
+                    raise
+                return None
+        return None
+
+    def _is_quick(self, log: StretchLog, ahead: ModelInput | tuple[CallRun, ...]) -> bool:
+        if isinstance(ahead, ModelInput):
+            return self._durations.is_quick("model", log.node.model)
+        return all(self._durations.is_quick("tool", run.tool.name) for run in ahead)
+
+    async def _ask_again(self, call: ModelInput, session: Snapshot) -> ModelOutput | None:
+        try:
+            with behind():
+                answer = await _watched(call, partial(self._ask, session=session, attempt=1))
+        except ApplicationError as error:
+            self._fail(error, None)
+            return None
+        self._steps += 1
+        return answer
+
+    async def _run_tools(self, log: StretchLog, runs: Sequence[CallRun], session: Snapshot) -> bool:
+        """Run the tools of an answer's calls at once; returns whether the workflow need decide nothing."""
+        kept: list[Entry] = []
+
+        async def run_one(run: CallRun) -> ToolOutput:
+            output = await self._run_tool(run, session)
+            if len(runs) > 1 and payload_size(output) <= _MAX_BYTES:
+                # Others may be at work for longer.
+                kept.extend(log.kept(run.id, output))
+                await self._checkpoints.keep(self._done(log, kept))
+            return output
+
+        tasks = [asyncio.create_task(run_one(run)) for run in runs]
+        with suppress(asyncio.CancelledError):
+            # A stop cancels what runs, yet what finishes all the same must not be lost.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        outputs: dict[str, ToolOutput] = {}
+        for run, task in zip(runs, tasks, strict=True):
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, ApplicationError):
+                self._fail(error, run.id)
+            elif error is not None:
+                raise error
+            elif not task.cancelled():
+                outputs[run.id] = task.result()
+        self._steps += len(outputs)
+        await self._fit(log, runs, outputs)
+        usual = log.returned(runs, outputs, time.time())
+        if activity.is_cancelled() and not _is_stopped():
+            raise asyncio.CancelledError
+        return usual and not activity.is_cancelled()
+
+    async def _run_tool(self, run: CallRun, session: Snapshot) -> ToolOutput:
+        seconds = run.tool.options.timeout.total_seconds()
+        with behind():
+            take = partial(self._tools.run_beside, self._at, session=session, seconds=seconds)
+            return await _watched(run.request, take)
+
+    async def _fit(self, log: StretchLog, runs: Sequence[CallRun], outputs: dict[str, ToolOutput]) -> None:
+        """Shorten the largest outputs, in place, until one event takes them all."""
+        requests = {run.id: run.request for run in runs}
+
+        async def shorten(call: types.FunctionCall, output: ToolOutput, length: int) -> ToolOutput:
+            return await self._tools.shorten(self._at, requests[call.id or ""], output, length)
+
+        def keep(_call_id: str, _output: ToolOutput) -> None:
+            """Leave it to the log, which is told of all of them."""
+
+        calls, times = [run.call for run in runs if run.id in outputs], {id: out.times for id, out in outputs.items()}
+        await fit(calls, outputs, frozenset(), log.blank, shorten, keep)
+        outputs.update({id: output.model_copy(update={"times": times[id]}) for id, output in outputs.items()})
+
+    def _fail(self, error: ApplicationError, call_id: str | None) -> None:
+        if error.type == NOT_REGISTERED:
+            # Another worker may have the code: the workflow looks for one.
+            return
+        pause = error.next_retry_delay
+        failed = FailedStep(
+            call_id=call_id,
+            error_type=error.type,
+            message=error.message,
+            left=next((detail for detail in error.details if isinstance(detail, StepLog)), None),
+            times=next((detail for detail in error.details if isinstance(detail, RunTimes)), None),
+            non_retryable=error.non_retryable,
+            pause=pause.total_seconds() if pause is not None else None,
+        )
+        self._failed = (*self._failed, failed)
+
+
+def _is_stopped() -> bool:
+    """Return whether the activity is cancelled since its workflow, or an operator, wants it to end."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
+
+
+async def _watched(call: _Input, take: Callable[[_Input], Awaitable[_Output]]) -> _Output:
+    watch = watching.get()
+    return await (watch(call, take) if watch is not None else take(call))
+
+
+def _has_calls_only(output: ModelOutput) -> bool:
+    """Return whether an answer of the model is one behind which steps may be taken: it has calls, and ends nothing."""
+    ends = output.step is not None and (output.step.ended or len(output.step.events) != 1)
+    return bool(output.answer.get_function_calls()) and not ends
+
+
+def kept_by(details: Sequence[Any]) -> Stretch | None:
+    """Return what an earlier attempt has kept in its heartbeats."""
+    return Stretch.model_validate(details[0]) if details else None

@@ -1,0 +1,40 @@
+"""What the activity of a model call did behind it: further steps of the same agent (`App.steps_per_activity`)."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perdure.journal.compact_json import unsaid, unsaid_none
+from perdure.journal.entries import Entry
+from perdure.journal.tool_output import RunTimes
+from perdure.messages.step_log import StepLog
+
+
+class FailedStep(BaseModel):
+    """A step that failed behind others: the first attempt of it, which its session counts as that of an activity."""
+
+    model_config = ConfigDict(frozen=True)
+
+    call_id: str | None = None
+    """The tool's call; `None`: the model."""
+    error_type: str | None = None
+    message: str
+    left: StepLog | None = Field(default=None, exclude_if=unsaid_none)
+    """Of google.adk's: what it leaves in the log."""
+    times: RunTimes | None = Field(default=None, exclude_if=unsaid_none)
+    """Of a tool: when it ran."""
+    non_retryable: bool = Field(default=False, exclude_if=unsaid)
+    pause: float | None = None
+    """Seconds until the next attempt, where the failure says."""
+
+
+class Stretch(BaseModel):
+    """Steps that were taken behind each other, and what the journal gains of them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entries: tuple[Entry, ...] = ()
+    steps: int = 0
+    """Model calls and tool runs."""
+    failed: tuple[FailedStep, ...] = Field(default=(), exclude_if=unsaid)
+    """Steps behind them that failed."""

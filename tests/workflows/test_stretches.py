@@ -1,0 +1,314 @@
+"""Several steps of an agent in one activity: the log is as with one, and each step is kept before the next begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.activities import checkpoints
+from perdure.activities.durations import Durations
+from perdure.agents import App, LlmAgent, ParallelAgent, ResumabilityConfig, ToolContext
+from perdure.agents.custom import BaseAgent
+from perdure.agents.tools import FunctionTool
+from perdure.config import WorkerConfig
+from perdure.errors import DefinitionError
+from perdure.journal.entries import ModelCalled
+from perdure.models.scripted import ScriptedModel
+from tests.sessions.test_lifetime import start, terminated, timed_out
+from tests.workflows.support import ONCE, Counted, Gate, User, agent, calls, check_log, named, serving, text
+from tests.workflows.test_resets import points, reset
+
+pytestmark = pytest.mark.server
+
+ROUNDS = 8
+_UNKNOWN = Durations.unknown
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take for quick what this worker has not run yet."""
+    monkeypatch.setattr(Durations, "unknown", 0.0)
+
+
+quick = pytest.mark.usefixtures("_quick")
+
+
+def app_of(name: str, root: BaseAgent, steps: int = 20, **fields: Any) -> App:
+    config = ResumabilityConfig(is_resumable=True)
+    return App(name=name, root_agent=root, resumability_config=config, steps_per_activity=steps, **fields)
+
+
+async def activities(user: User) -> list[str]:
+    """Return the activities of a session's agents, in order."""
+    history = await user.workflow.fetch_history()
+    kinds = [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in history.events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+    return [kind.removeprefix("perdure:") for kind in kinds if kind != "perdure:load_plan"]
+
+
+@quick
+@pytest.mark.parametrize(("steps", "models"), [(1, 9), (2, 9), (3, 5), (20, 1)])
+async def test_a_turn_takes_as_many_activities_as_its_steps_need(
+    client: Client, app_name: str, steps: int, models: int
+) -> None:
+    tool = Counted("look")
+    clerk = agent("clerk", [*([calls("look")] * ROUNDS), text("done")], [tool.fn])
+    async with serving(client, app_of(app_name, clerk, steps)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert await user.log() == [
+            "user: go",
+            *(["clerk calls look", "clerk got look"] * ROUNDS),
+            "clerk: done",
+        ]
+        check_log(await user.events())
+        assert (await activities(user)).count("model") == models
+        assert len(set(tool.keys)) == len(tool.keys) == ROUNDS
+        assert sum(isinstance(entry, ModelCalled) for entry in (await user.journal()).entries) == ROUNDS + 1
+
+
+async def test_what_takes_long_is_a_step_of_its_own_and_what_came_before_is_shown(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of a tool that has not run in this worker."""
+    monkeypatch.setattr(Durations, "unknown", _UNKNOWN)
+    gate = Gate()
+    clerk = agent("clerk", [calls("slow"), text("done")], [gate.tool("slow")])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        await user.send("go")
+        await gate.reached()
+        assert await user.log() == ["user: go", "clerk calls slow"]
+        gate.open()
+        await user.logged("clerk: done")
+        assert await activities(user) == ["model", "slow", "model"]
+
+
+@quick
+async def test_a_stop_keeps_what_was_done_and_a_resume_goes_on_behind_it(client: Client, app_name: str) -> None:
+    before, gate = Counted("look"), Gate()
+    clerk = agent("clerk", [calls("look"), calls("slow"), text("done")], [before.fn, gate.tool("slow")])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        invocation = await user.send("go")
+        await gate.reached()
+        assert (await user.stop(invocation)).status == "stopped"
+        done = ["user: go", "clerk calls look", "clerk got look", "clerk calls slow"]
+        assert await user.log() == done
+        gate.open()
+        assert (await user.resumed(invocation)).status == "finished"
+        assert await user.log() == [*done, "clerk got slow", "clerk: done"]
+        assert (len(before.keys), len(gate.keys), len(set(gate.keys))) == (1, 2, 1)
+
+
+@quick
+async def test_a_sync_tool_that_finishes_in_spite_of_a_stop_does_not_run_again(client: Client, app_name: str) -> None:
+    before, gate = Counted("look"), Gate()
+    clerk = agent("clerk", [calls("look"), calls("work"), text("done")], [before.fn, gate.tool("work", sync=True)])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        invocation = await user.send("go")
+        await gate.reached()
+        stopping = asyncio.create_task(user.stop(invocation))
+        # Longer than a stop takes to reach the tool.
+        await asyncio.sleep(2.5)
+        assert not stopping.done()
+        gate.open()
+        assert (await stopping).status == "stopped"
+        assert (await user.resumed(invocation)).status == "finished"
+        assert (len(before.keys), len(gate.keys)) == (1, 1)
+        check_log(await user.events())
+
+
+@quick
+async def test_all_apps_of_a_worker_may_be_given_the_number(client: Client, app_name: str) -> None:
+    clerk = agent("clerk", [calls("look"), calls("look"), text("done")], [Counted("look").fn])
+    async with serving(client, app_of(app_name, clerk, 1), steps_per_activity=20) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert await activities(user) == ["model"]
+
+
+@pytest.mark.parametrize("steps", [0, 101])
+def test_a_worker_takes_no_other_number_than_an_app(steps: int) -> None:
+    with pytest.raises(DefinitionError, match="from 1 to 100"):
+        WorkerConfig(steps_per_activity=steps)
+
+
+@quick
+@pytest.mark.parametrize(("fails", "runs", "status"), [(1, 2, "finished"), (2, 3, "finished"), (9, 3, "failed")])
+async def test_a_tool_is_tried_as_often_as_by_itself(
+    client: Client, app_name: str, fails: int, runs: int, status: str
+) -> None:
+    first, tool = Counted("look"), Counted("flaky", fail=fails)
+    clerk = agent("clerk", [calls("look", "flaky"), text("done")], [first.fn, tool.fn])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        assert (await user.run("go")).status == status
+        assert (len(tool.keys), len(set(tool.keys)), len(first.keys)) == (runs, 1, 1)
+        effects = await user.runner.effects(**user.who)
+        assert [effect.attempts for effect in effects] == [1, runs]
+
+
+@quick
+async def test_a_model_is_asked_as_often_as_by_itself(client: Client, app_name: str) -> None:
+    """An error that is not to be tried again fails the turn, and a resume asks again."""
+    tool = Counted("look")
+    clerk = agent("clerk", [calls("look"), {"error": "overloaded"}, text("done")], [tool.fn])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        failed = await user.run("go")
+        assert (failed.status, [failure.step for failure in failed.failures]) == ("failed", ["model"])
+        assert await user.log() == ["user: go", "clerk calls look", "clerk got look"]
+        assert (await user.resumed(failed.id)).status == "finished"
+        assert len(tool.keys) == 1
+
+
+def _once(fn: Callable[..., Any]) -> FunctionTool:
+    return FunctionTool(fn, at_most_once=True)
+
+
+def _own_retries(fn: Callable[..., Any]) -> FunctionTool:
+    return FunctionTool(fn, retry=ONCE)
+
+
+@quick
+@pytest.mark.parametrize("make", [_once, _own_retries])
+async def test_a_tool_with_options_of_its_own_is_an_activity_of_its_own(
+    client: Client, app_name: str, make: Callable[[Callable[..., Any]], FunctionTool]
+) -> None:
+    tool = Counted("careful")
+    clerk = agent("clerk", [calls("careful"), text("done")], [make(tool.fn)])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert await activities(user) == ["model", "careful", "model"]
+
+
+@quick
+async def test_no_more_model_calls_are_made_than_are_allowed(client: Client, app_name: str) -> None:
+    tool = Counted("look")
+    clerk = agent("clerk", [*([calls("look")] * ROUNDS), text("done")], [tool.fn])
+    async with serving(client, app_of(app_name, clerk, max_llm_calls=3)) as user:
+        await user.create()
+        waiting = await user.run("go")
+        assert (waiting.status, len(tool.keys)) == ("waiting", 3)
+        assert (await user.resumed(waiting.id)).status == "waiting"
+        assert len(tool.keys) == 6
+
+
+@quick
+async def test_branches_do_their_steps_each_by_itself(client: Client, app_name: str) -> None:
+    tools = [Counted(f"look_{name}") for name in "ab"]
+    script = [*([calls("look_{}")] * ROUNDS), text("done")]
+
+    def branch(name: str, tool: Counted) -> LlmAgent:
+        steps: Sequence[Any] = [calls(f"look_{name}") if "calls" in step else step for step in script]
+        return agent(name, steps, [tool.fn])
+
+    both = ParallelAgent(name="both", sub_agents=[branch(name, tool) for name, tool in zip("ab", tools, strict=True)])
+    async with serving(client, app_of(app_name, both)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        events = await user.events()
+        check_log(events)
+        assert [len(tool.keys) for tool in tools] == [ROUNDS, ROUNDS]
+        for name in "ab":
+            own = [event for event in events if event.author == name and event.parts]
+            assert len(own) == 2 * ROUNDS + 1
+            assert {event.branch for event in own} == {f"both.{name}"}
+
+
+async def _reset(user: User) -> None:
+    run_id, found = await points(user)
+    await reset(user, run_id, found[-1])
+
+
+@quick
+@pytest.mark.parametrize("end", [terminated, timed_out, _reset])
+async def test_what_history_has_lost_is_done_again_by_the_same_keys(
+    client: Client, app_name: str, end: Callable[[User], Awaitable[None]]
+) -> None:
+    """A heartbeat is no history: what the activity had done is lost, and its tools are told by their keys."""
+    tool, gate = Counted("look"), Gate()
+    clerk = agent("clerk", [calls("look"), calls("slow"), text("done")], [tool.fn, gate.tool("slow")])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await start(user, end)
+        invocation = await user.send("go")
+        await gate.reached()
+        await end(user)
+        gate.open()
+        if end is not _reset:
+            await user.resume(invocation)
+        assert (await user.settled(invocation)).status == "finished"
+        check_log(await user.events())
+        assert (len(tool.keys), len(set(tool.keys))) == (2, 1)
+        assert len(set(gate.keys)) == 1
+
+
+@quick
+async def test_what_no_heartbeat_can_keep_is_handed_over(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[int] = []
+
+    class Refusing(checkpoints.Checkpoints):
+        async def beat(self) -> None:
+            if len(refused) < 3 and self._kept:
+                refused.append(1)
+
+                async def heartbeat(*_details: Any) -> None:
+                    raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+
+                monkeypatch.setattr(self._activity, "heartbeat", heartbeat)
+            await super().beat()
+
+    monkeypatch.setattr(checkpoints, "Checkpoints", Refusing)
+    tool = Counted("look")
+    clerk = agent("clerk", [*([calls("look")] * ROUNDS), text("done")], [tool.fn])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert len(tool.keys) == len(set(tool.keys)) == ROUNDS
+        assert len(refused) == 3
+        check_log(await user.events())
+
+
+@quick
+async def test_what_a_tool_writes_is_seen_by_the_next_step_and_by_other_sessions(client: Client, app_name: str) -> None:
+    seen: list[Any] = []
+
+    def write(tool_context: ToolContext) -> str:
+        number = tool_context.state.get("user:count", 0)
+        seen.append(number)
+        tool_context.state["user:count"] = number + 1
+        return "written"
+
+    clerk = agent(
+        "clerk", [*([calls("write")] * 3), text("done"), calls("write"), text("done")], [named(write, "write")]
+    )
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert (await user.run("again")).status == "finished"
+        assert seen == [0, 1, 2, 3]
+        other = user.other(session_id="other")
+        await other.create()
+        assert (await other.run("go")).status == "finished"
+        assert seen == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_app_says_how_many_steps_within_bounds() -> None:
+    model = ScriptedModel([text("done")])
+    with pytest.raises(DefinitionError, match="steps_per_activity"):
+        app_of("shop", LlmAgent(name="clerk", model=model), 0)
+    with pytest.raises(DefinitionError, match="steps_per_activity"):
+        app_of("shop", LlmAgent(name="clerk", model=model), 101)
