@@ -6,20 +6,21 @@
 
 Perdure runs the agent twice, made of its own classes and as an ADK app of the very objects that the plug-ins run. One
 turn at a time, by turns, in one run: Perdure and Temporal's plug-in on the same development server, with tools as
-activities; Perdure with the tool as a local activity, and DBOS's plug-in with the tool as a step, on SQLite: once with
-the session in memory, as its documentation has it, where the conversation ends with the process, and once with the
-session in ADK's `DatabaseSessionService`, on SQLite too, since Perdure keeps it as well. All databases are files:
-ADK has SQLite wait for the disk, Temporal's development server leaves that to the operating system. Perdure's loop and
-compression are those of `perdure worker`; the plug-ins have their SDKs' defaults, asyncio's loop, and gzip on Temporal.
-With `--sessions N`, as many turns of 5 rounds at once, too: `steps_per_second` counts model calls and tools. Seconds
-count from the request to the last event. `history_bytes` is what one turn leaves in Temporal's history. The last line
-is JSON; `faster` is the other side's time divided by Perdure's.
+activities; Perdure with the tool as a local activity, and with up to 20 steps an activity (`many`), and DBOS's plug-in
+with the tool as a step, on SQLite: once with the session in memory, as its documentation has it, where the conversation
+ends with the process, and once with the session in ADK's `DatabaseSessionService`, on SQLite too, since Perdure keeps
+it as well. All databases are files: ADK has SQLite wait for the disk, Temporal's development server leaves that to the
+operating system. Perdure's loop and compression are those of `perdure worker`; the plug-ins have their SDKs' defaults,
+asyncio's loop, and gzip on Temporal. With `--sessions N`, as many turns of 5 rounds at once, too: `steps_per_second`
+counts model calls and tools. Seconds count from the request to the last event. `history_bytes` is what one turn leaves
+in Temporal's history. The last line is JSON; `faster` is the other side's time divided by Perdure's.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import logging
 import statistics
@@ -27,7 +28,8 @@ import tempfile
 import time
 import uuid
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,30 +46,38 @@ from perdure.config import ConnectionConfig, connect
 from perdure.messages.keys import SessionKey
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer, DevServerConfig
-from perdure.serving.event_loop import run_serving
+from perdure.serving.event_loop import run_serving, spare_collector
 from perdure.worker import create_workers
 
 APP = "bench_plugins"
 LOCAL_APP = "bench_plugins_local"
 SIDES = Path(__file__).with_name("plugin_sides.py")
 ADK_APP = "bench_plugins_adk"
+MANY_APP = "bench_plugins_many"
+ADK_MANY_APP = "bench_plugins_adk_many"
+_MANY = 20
+"""Steps an activity, of the ways that take several."""
 MANY_ROUNDS = 5
 """Rounds of each of the turns that run at once."""
 Turn = Callable[[], Awaitable[dict[str, float]]]
 
 
-def make_app(name: str, rounds: int, result_bytes: int, *, local: bool) -> App:
+def make_app(name: str, rounds: int, result_bytes: int) -> App:
     steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"size": result_bytes}}]} for _ in range(rounds)]
     model = ScriptedModel([*steps, {"text": "done"}])
-    return App(name=name, root_agent=LlmAgent(name="worker", model=model, tools=[FunctionTool(look_up, local=local)]))
+    agent = LlmAgent(name="worker", model=model, tools=[FunctionTool(look_up, local=name == LOCAL_APP)])
+    return App(name=name, root_agent=agent, steps_per_activity=_MANY if name == MANY_APP else 1)
 
 
-def make_adk_app(rounds: int, result_bytes: int) -> AdkApp:
-    """Return the agent of the other sides, as `perdure worker FOLDER` loads it."""
-    agent = AdkAgent(name="worker", model=ScriptedLlm(model=f"scripted-{rounds}-{result_bytes}"), tools=[look_up])
-    app = as_adk_app(agent, ADK_APP)
-    assert app is not None, "an agent of google.adk is an app"
-    return app
+def make_adk_apps(rounds: int, result_bytes: int) -> list[AdkApp]:
+    """Return the agent of the other sides, as `perdure worker FOLDER` loads it, with one step an activity and more."""
+    apps: list[AdkApp] = []
+    for name in (ADK_APP, ADK_MANY_APP):
+        agent = AdkAgent(name="worker", model=ScriptedLlm(model=f"scripted-{rounds}-{result_bytes}"), tools=[look_up])
+        app = as_adk_app(agent, name)
+        assert app is not None, "an agent of google.adk is an app"
+        apps.append(dataclasses.replace(app, steps_per_activity=_MANY if name == ADK_MANY_APP else 1))
+    return apps
 
 
 async def perdure_turn(client: Client, app: str) -> dict[str, float]:
@@ -112,6 +122,14 @@ async def compare(turns: dict[str, Turn], repeat: int) -> dict[str, dict[str, fl
     return {name: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for name, rows in found.items()}
 
 
+@asynccontextmanager
+async def _serving(client: Client, apps: list[AdkApp]) -> AsyncGenerator[None]:
+    async with AsyncExitStack() as stack:
+        for worker in create_workers(client, apps):
+            await stack.enter_async_context(worker)
+        yield
+
+
 async def many(client: Client, plugin: Process, sessions: int, size: int, repeat: int) -> dict[str, float]:
     """Return the steps per second of an ADK app on Perdure and on Temporal's plug-in, with many turns at once."""
 
@@ -120,6 +138,7 @@ async def many(client: Client, plugin: Process, sessions: int, size: int, repeat
 
     ways: dict[str, Callable[[], Awaitable[float]]] = {
         "perdure_adk": lambda: at_once(sessions, lambda: perdure_turn(client, ADK_APP)),
+        "perdure_adk_many": lambda: at_once(sessions, lambda: perdure_turn(client, ADK_MANY_APP)),
         "temporal_plugin": others,
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
@@ -136,30 +155,33 @@ async def measure(options: argparse.Namespace, folder: str) -> tuple[dict[str, d
     # On a file, as the databases of DBOS and ADK are.
     async with DevServer(DevServerConfig(headless=True, data_file=Path(folder) / "temporal.db")) as server:
         client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
-        apps = [make_app(APP, rounds, size, local=False), make_app(LOCAL_APP, rounds, size, local=True)]
-        worker, local_worker = create_workers(client, apps)
-        (adk_worker,) = create_workers(client, [make_adk_app(rounds, size)])
+        apps = [make_app(name, rounds, size) for name in (APP, LOCAL_APP, MANY_APP)]
         temporal = process(str(SIDES), "temporal", server.address, python=python)
         dbos = process(str(SIDES), "dbos", folder, python=python)
-        async with worker, local_worker, temporal as plugin, dbos as steps:
+        async with AsyncExitStack() as stack:
+            for worker in create_workers(client, apps):
+                await stack.enter_async_context(worker)
+            plugin, steps = await stack.enter_async_context(temporal), await stack.enter_async_context(dbos)
+            spare_collector()
             await ready(plugin)
             await ready(steps)
             on_temporal: dict[str, Turn] = {
                 "perdure": lambda: perdure_turn(client, APP),
                 "perdure_adk": lambda: perdure_turn(client, ADK_APP),
+                "perdure_adk_many": lambda: perdure_turn(client, ADK_MANY_APP),
                 "temporal_plugin": lambda: other_turn(plugin, rounds, size),
             }
             on_dbos: dict[str, Turn] = {
                 "perdure_local": lambda: perdure_turn(client, LOCAL_APP),
+                "perdure_many": lambda: perdure_turn(client, MANY_APP),
                 "dbos_plugin": lambda: other_turn(steps, rounds, size),
                 "dbos_plugin_kept_session": lambda: other_turn(steps, rounds, size, keep_session=True),
             }
-            async with adk_worker:
+            async with _serving(client, make_adk_apps(rounds, size)):
                 ways = await compare(on_temporal, options.repeat) | await compare(on_dbos, options.repeat)
             if not options.sessions:
                 return ways, {}
-            (adk_worker,) = create_workers(client, [make_adk_app(MANY_ROUNDS, size)])
-            async with adk_worker:
+            async with _serving(client, make_adk_apps(MANY_ROUNDS, size)):
                 return ways, await many(client, plugin, options.sessions, size, max(options.repeat // 2, 1))
 
 
@@ -192,6 +214,8 @@ async def main() -> None:
         "adk_app_fewer_bytes_than_temporal_plugin": sizes["temporal_plugin"] / sizes["perdure_adk"],
         "local_faster_than_dbos_plugin": seconds["dbos_plugin"] / local,
         "local_faster_than_dbos_plugin_kept_session": kept / local,
+        "many_faster_than_dbos_plugin": seconds["dbos_plugin"] / seconds["perdure_many"],
+        "adk_app_many_faster_than_temporal_plugin": plugin / seconds["perdure_adk_many"],
         "adk_app_faster_than_dbos_plugin_kept_session": kept / seconds["perdure_adk"],
     }
     print_report(report, table=not options.json)

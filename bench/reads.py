@@ -31,7 +31,7 @@ from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer, DevServerConfig
-from perdure.serving.event_loop import run_serving
+from perdure.serving.event_loop import run_serving, spare_collector
 from perdure.serving.http_server import serve
 from perdure.serving.sockets import listen, url_of
 from perdure.worker import create_workers
@@ -47,6 +47,7 @@ async def serve_worker(address: str) -> None:
     app = App(name=APP, root_agent=LlmAgent(name="agent", model=model))
     [worker] = create_workers(await connected(address), [app], WorkerConfig())
     async with worker:
+        spare_collector()
         tell_ready()
         await asyncio.Event().wait()
 

@@ -4,7 +4,8 @@
 
 The worker is killed in the middle of a model call, of a tool, or of a local tool, at a random moment of the first two
 seconds. `standby`: a second worker is up; `restart`: one is started at once, imports included. Seconds count from the
-kill: `step` until the step begins again, `turn` until the turn's last event has reached the client.
+kill: `step` until the step begins again, `turn` until the turn's last event has reached the client. `several`: in a
+tool behind others of the same activity, with up to 20 steps an activity; `twice` counts the others that ran again.
 
 `false_alarms` is the price of short timeouts: sessions at once, each with a tool that takes some seconds, while the
 worker is as busy as it can be with short turns; it counts the tools that ran more than once.
@@ -46,8 +47,12 @@ from perdure.serving.event_loop import run_serving
 from perdure.worker import create_workers
 
 APP = "bench_recovery"
+SEVERAL_APP = "bench_recovery_several"
+_BEFORE = 8
+"""Tools that the activity has run before the one in which it is killed."""
 MANY_APP = "bench_recovery_many"
 MANY_LOCAL_APP = "bench_recovery_many_local"
+KINDS = ("model", "tool", "local", "several")
 _OPEN = "open"
 """File that lets the tools of `many` go."""
 _POLL = 0.005
@@ -104,6 +109,22 @@ def make_app(folder: Path) -> App:
     return App(name=APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
 
 
+def make_several_app(folder: Path) -> App:
+    async def look(number: int, tool_context: ToolContext) -> str:
+        """Look."""
+        key = tool_context.state["key"]
+        if number < _BEFORE:
+            _began(folder, f"{key}.{number}")
+        elif _began(folder, key) == 1:
+            await asyncio.sleep(3600)
+        return "seen"
+
+    looks: list[Any] = [{"calls": [{"name": "look", "args": {"number": number}}]} for number in range(_BEFORE + 1)]
+    agent = LlmAgent(name="worker", model=ScriptedModel([*looks, {"text": "done"}]), tools=[look])
+    resumable = ResumabilityConfig(is_resumable=True)
+    return App(name=SEVERAL_APP, root_agent=agent, resumability_config=resumable, steps_per_activity=20)
+
+
 def make_many_app(folder: Path, rounds: int, *, local: bool) -> App:
     def look_up(query: str) -> str:
         """Look something up."""
@@ -131,7 +152,7 @@ async def serve(address: str, folder: str, rounds: str) -> None:
     """Be a worker."""
     client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
     many = [make_many_app(Path(folder), int(rounds), local=local) for local in (False, True)]
-    apps = [make_app(Path(folder)), *many]
+    apps = [make_app(Path(folder)), make_several_app(Path(folder)), *many]
     async with AsyncExitStack() as stack:
         for worker in create_workers(client, apps, WorkerConfig(max_concurrent_activities=1000)):
             await stack.enter_async_context(worker)
@@ -144,7 +165,8 @@ class Bench:
 
     def __init__(self, address: str, client: Client, folder: Path, rounds: int) -> None:
         self._address = address
-        self._runner = Runner(APP, client)
+        self._runners = {kind: Runner(APP, client) for kind in ("model", "tool", "local", "slow", "none")}
+        self._runners["several"] = Runner(SEVERAL_APP, client)
         self._client = client
         self._folder = folder
         self._rounds = rounds
@@ -155,8 +177,9 @@ class Bench:
     async def turn(self, kind: str, key: str, seconds: float = 0.0) -> float:
         """Run a turn; returns when its last event came, by the wall clock."""
         state = {"kind": kind, "key": key, "seconds": seconds}
-        await self._runner.create_session(user_id="u", session_id=key, state=state)
-        async for _ in self._runner.run_async(user_id="u", session_id=key, new_message=f"{kind} {key}"):
+        runner = self._runners[kind]
+        await runner.create_session(user_id="u", session_id=key, state=state)
+        async for _ in runner.run_async(user_id="u", session_id=key, new_message=f"{kind} {key}"):
             pass
         return time.time()
 
@@ -166,8 +189,8 @@ class Bench:
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(line.split()[0]), float(line.split()[1])) for line in lines]
 
-    async def kill_during(self, kind: str, *, standby: bool) -> tuple[float, float]:
-        """Kill the worker that is at a step; returns the seconds until the step, and the turn's end."""
+    async def kill_during(self, kind: str, *, standby: bool) -> tuple[float, float, int]:
+        """Kill the worker that is at a step; returns the seconds to the step and the turn's end, and what ran twice."""
         key = f"{kind}-{uuid.uuid4()}"
         async with AsyncExitStack() as stack:
             workers: dict[int, Process] = {}
@@ -184,17 +207,19 @@ class Bench:
             if not standby:
                 await stack.enter_async_context(self.worker())
             ended = await turn
-        return self.began(key)[1][1] - killed, ended - killed
+        twice = sum(len(self.began(f"{key}.{number}")) > 1 for number in range(_BEFORE))
+        return self.began(key)[1][1] - killed, ended - killed, twice
 
     async def recovery(self, kind: str, *, standby: bool, repeat: int) -> dict[str, float]:
         """Return the middle and the worst of several kills."""
         found = [await self.kill_during(kind, standby=standby) for _ in range(repeat)]
-        steps, turns = sorted(step for step, _ in found), sorted(turn for _, turn in found)
+        steps, turns = sorted(step for step, _, _ in found), sorted(turn for _, turn, _ in found)
         return {
             "step_median": steps[len(steps) // 2],
             "step_worst": steps[-1],
             "turn_median": turns[len(turns) // 2],
             "turn_worst": turns[-1],
+            "twice": sum(twice for _, _, twice in found),
         }
 
     async def false_alarms(self, sessions: int, seconds: float) -> dict[str, Any]:
@@ -279,7 +304,7 @@ async def main() -> None:
                 f"{kind}_{'standby' if standby else 'restart'}": await bench.recovery(
                     kind, standby=standby, repeat=options.repeat
                 )
-                for kind in ("model", "tool", "local")
+                for kind in KINDS
                 for standby in (True, False)
                 if options.repeat
             }
@@ -289,8 +314,7 @@ async def main() -> None:
                 report["many"] = await bench.many(MANY_APP, options.many)
                 report["many_local"] = await bench.many(MANY_LOCAL_APP, options.many)
     if options.repeat:
-        kinds = ("model", "tool", "local")
-        report["worst"] = max(row["turn_worst"] for name, row in report.items() if name.startswith(kinds))
+        report["worst"] = max(row["turn_worst"] for name, row in report.items() if name.startswith(KINDS))
     print_report(report, table=not options.json)
 
 

@@ -5,9 +5,11 @@
 The worker is a process of its own; the client, with a follower for each session, is another.
 
 `throughput`: sessions at once, one turn of three tool calls each (four model calls, three tools), against a bare
-workflow that runs the same activities, by turns. `whole` counts creating the sessions, the others only the turns; the
-bare workflow's start is counted. `awaited` and `local` read the events when the turn has ended, as the bare workflow's
-result is; `turn` and `whole` follow them as they are logged. `local` has the tool as a local activity.
+workflow that runs the same activities, by turns: `bare` in the SDK's sandbox, with the SDK's own client, which
+compresses; `bare_best` without either. `whole` counts creating the sessions, the others only the turns; the bare
+workflow's start is counted. `awaited`, `local` and `many` read the events when the turn has ended, as the bare
+workflow's result is; `turn` and `whole` follow them as they are logged. `local` has the tool as a local activity,
+`many` up to 20 steps an activity.
 
 `paused`: sessions that wait for the answer of a long-running tool: the worker's memory for each (slope over the number
 of sessions), then all are answered, some at once; seconds from an answer to the final text. `evicted`: the same by a
@@ -18,11 +20,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import statistics
 import sys
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -39,13 +41,14 @@ with workflow.unsafe.imports_passed_through():
     from perdure.config import ConnectionConfig, WorkerConfig, connect
     from perdure.models.scripted import ScriptedModel
     from perdure.serving.dev_server import DevServer, DevServerConfig
-    from perdure.serving.event_loop import run_serving
+    from perdure.serving.event_loop import run_serving, spare_collector
     from perdure.worker import create_workers
 
 TURN_APP = "bench_scale_turn"
 LOCAL_APP = "bench_scale_local"
+MANY_APP = "bench_scale_many"
 PAUSED_APP = "bench_scale_paused"
-BARE_QUEUE = "bench_scale_bare"
+BARE_QUEUE, BARE_BEST_QUEUE = "bench_scale_bare", "bench_scale_bare_best"
 TOOLS = 3
 STEPS = 2 * TOOLS + 1
 _PAYLOAD = "x" * 700
@@ -99,6 +102,7 @@ def make_apps() -> list[App]:
     return [
         App(name=TURN_APP, root_agent=turn, resumability_config=resumable),
         App(name=LOCAL_APP, root_agent=local, resumability_config=resumable),
+        App(name=MANY_APP, root_agent=turn, resumability_config=resumable, steps_per_activity=20),
         App(name=PAUSED_APP, root_agent=asker, resumability_config=resumable),
     ]
 
@@ -106,18 +110,22 @@ def make_apps() -> list[App]:
 async def serve(address: str, sessions: int) -> None:
     """Be a worker of the apps and of the bare workflow."""
     client = await connect(ConnectionConfig(address=address, namespace="default", tls=False))
-    bare = Worker(
+    activities = [bare_model, bare_tool]
+    bare = Worker(await Client.connect(address), task_queue=BARE_QUEUE, workflows=[BareTurn], activities=activities)
+    best = Worker(
         client,
-        task_queue=BARE_QUEUE,
+        task_queue=BARE_BEST_QUEUE,
         workflows=[BareTurn],
-        activities=[bare_model, bare_tool],
+        activities=activities,
         workflow_runner=UnsandboxedWorkflowRunner(),
     )
+    config = WorkerConfig(max_cached_workflows=sessions)
     async with AsyncExitStack() as stack:
-        for worker in [*create_workers(client, make_apps(), WorkerConfig(max_cached_workflows=sessions)), bare]:
+        for worker in [*create_workers(client, make_apps(), config), bare, best]:
             await stack.enter_async_context(worker)
-        # Else what the imports left is freed some time later, and sessions seem to take that much less.
-        gc.collect()
+        # As `perdure worker` does. Else what the imports left is freed some time later, and sessions seem to take that
+        # much less.
+        spare_collector()
         tell_ready()
         await asyncio.Event().wait()
 
@@ -125,11 +133,13 @@ async def serve(address: str, sessions: int) -> None:
 class Bench:
     """Runs many sessions on one server."""
 
-    def __init__(self, client: Client, address: str) -> None:
+    def __init__(self, client: Client, bare: Client, address: str) -> None:
         self._client = client
+        self._bare_client = bare
         self._address = address
         self._turns = Runner(TURN_APP, client)
         self._local = Runner(LOCAL_APP, client, local_tools=True)
+        self._many = Runner(MANY_APP, client)
         self._paused = Runner(PAUSED_APP, client)
 
     def worker(self, sessions: int) -> Any:
@@ -137,19 +147,22 @@ class Bench:
 
     async def throughput(self, sessions: int, repeat: int) -> dict[str, Any]:
         """Return steps per second of each way, and what they cost the worker's and the client's process."""
-        found: dict[str, list[dict[str, float]]] = {"bare": [], "whole": [], "turn": [], "awaited": [], "local": []}
+        found: dict[str, list[dict[str, float]]] = defaultdict(list)
         async with self.worker(10 * sessions) as worker:
             await ready(worker)
             for index in range(repeat + 1):
                 turns = [await self._created(self._turns) for _ in range(sessions)]
                 awaited = [await self._created(self._turns) for _ in range(sessions)]
                 local = [await self._created(self._local) for _ in range(sessions)]
+                many = [await self._created(self._many) for _ in range(sessions)]
                 ways: dict[str, list[Callable[[], Awaitable[None]]]] = {
                     "bare": [self._bare] * sessions,
+                    "bare_best": [self._bare_best] * sessions,
                     "whole": [self._whole] * sessions,
                     "turn": [lambda session=session: self._turn(self._turns, session) for session in turns],
                     "awaited": [lambda id=session: self._turn(self._turns, id, live=False) for session in awaited],
                     "local": [lambda id=session: self._turn(self._local, id, live=False) for session in local],
+                    "many": [lambda id=session: self._turn(self._many, id, live=False) for session in many],
                 }
                 # Forth and back, since the server slows down with each session that it holds.
                 for name, runs in list(ways.items())[:: 1 if index % 2 else -1]:
@@ -159,12 +172,16 @@ class Bench:
         medians = {
             name: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for name, rows in found.items()
         }
-        bare = medians["bare"]["steps_per_second"]
-        ratios = {name: row["steps_per_second"] / bare for name, row in medians.items() if name != "bare"}
-        return {"sessions": sessions, **medians, "ratio": ratios}
+        speed = {name: row["steps_per_second"] for name, row in medians.items()}
+        ratios = {name: steps / speed["bare"] for name, steps in speed.items() if name != "bare"}
+        to_best = {name: steps / speed["bare_best"] for name, steps in speed.items() if name != "bare_best"}
+        return {"sessions": sessions, **medians, "ratio": ratios, "to_best": to_best}
 
     async def _bare(self) -> None:
-        await self._client.execute_workflow("bare_turn", id=f"bare-{uuid.uuid4()}", task_queue=BARE_QUEUE)
+        await self._bare_client.execute_workflow("bare_turn", id=f"bare-{uuid.uuid4()}", task_queue=BARE_QUEUE)
+
+    async def _bare_best(self) -> None:
+        await self._client.execute_workflow("bare_turn", id=f"bare-{uuid.uuid4()}", task_queue=BARE_BEST_QUEUE)
 
     async def _created(self, runner: Runner) -> str:
         session = str(uuid.uuid4())
@@ -263,7 +280,7 @@ async def main() -> None:
     report: dict[str, Any] = {}
     async with DevServer(DevServerConfig(headless=True)) as server:
         client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
-        bench = Bench(client, server.address)
+        bench = Bench(client, await Client.connect(server.address), server.address)
         if options.sessions:
             report["throughput"] = await bench.throughput(options.sessions, options.repeat)
         if options.paused:

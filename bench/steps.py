@@ -3,11 +3,12 @@
     python -m bench.steps [--rounds 50] [--repeat 5] [--sessions 20] [--result-bytes 200] [--json]
 
 All run on the same server and in the same process, by turns. `latency` is one session at a time, from the client's
-request to the last event; `throughput` is many at once. `perdure`, `local` (the tool is a local activity) and `many`
-(up to 20 steps an activity) read the events when the turn has ended, as the bare workflow's result is; `followed` reads
-them as they are logged. The last line is the result: ratios of Perdure to the bare workflow, of times for latency, of
-steps per second for throughput, and of processor time of the process that holds client, worker and follower, which
-other load disturbs least.
+request to the last event; `throughput` is many at once. `bare` is a workflow in the SDK's sandbox with the SDK's own
+client, which compresses; `bare_best` has neither. `perdure`, `local` (the tool is a local activity) and `many` (up to
+20 steps an activity) read the events when the turn has ended, as the bare workflow's result is; `followed` reads them
+as they are logged. The last line is the result: ratios of Perdure to `bare`, of times for latency, of steps per second
+for throughput, and of processor time of the process that holds client, worker and follower, which other load disturbs
+least; `to_best` has those of times to `bare_best`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 with workflow.unsafe.imports_passed_through():
     from bench.processes import print_report
@@ -34,12 +35,13 @@ with workflow.unsafe.imports_passed_through():
     from perdure.config import ConnectionConfig, connect
     from perdure.models.scripted import ScriptedModel
     from perdure.serving.dev_server import DevServer
-    from perdure.serving.event_loop import run_serving
+    from perdure.serving.event_loop import run_serving, spare_collector
     from perdure.worker import create_workers
 
 APP = "bench_steps"
 LOCAL_APP = "bench_steps_local"
 MANY_APP = "bench_steps_many"
+BARE, BARE_BEST = "bench_bare", "bench_bare_best"
 _MANY = 20
 
 
@@ -90,8 +92,9 @@ def make_app(name: str, rounds: int, result_bytes: int) -> App:
 class Bench:
     """Runs the ways on one server."""
 
-    def __init__(self, client: Client, rounds: int, result_bytes: int) -> None:
+    def __init__(self, client: Client, bare: Client, rounds: int, result_bytes: int) -> None:
         self._client = client
+        self._bare_client = bare
         self._runners = {name: Runner(name, client) for name in (APP, LOCAL_APP, MANY_APP)}
         self._rounds = rounds
         # What Perdure's activities carry: about 700 bytes besides the result, in and out.
@@ -99,12 +102,14 @@ class Bench:
         self._tool_payload = "t" * (350 + result_bytes)
 
     async def bare(self) -> None:
-        await self._client.execute_workflow(
-            "bare",
-            args=[self._rounds, self._model_payload, self._tool_payload],
-            id=f"bare-{uuid.uuid4()}",
-            task_queue="bench_bare",
-        )
+        await self._run_bare(self._bare_client, BARE)
+
+    async def bare_best(self) -> None:
+        await self._run_bare(self._client, BARE_BEST)
+
+    async def _run_bare(self, client: Client, queue: str) -> None:
+        payloads = [self._rounds, self._model_payload, self._tool_payload]
+        await client.execute_workflow("bare", args=payloads, id=f"bare-{uuid.uuid4()}", task_queue=queue)
 
     async def perdure(self, app: str = APP, *, live: bool = False) -> None:
         session = str(uuid.uuid4())
@@ -126,6 +131,7 @@ class Bench:
         """Return the median of each way, all taken by turns."""
         ways = {
             "bare": self.bare,
+            "bare_best": self.bare_best,
             "perdure": self.perdure,
             "followed": self.followed,
             "local": self.local,
@@ -156,11 +162,20 @@ async def main() -> None:
         client = await connect(ConnectionConfig(address=server.address, namespace="default", tls=False))
         apps = [make_app(name, options.rounds, options.result_bytes) for name in (APP, LOCAL_APP, MANY_APP)]
         workers = create_workers(client, apps)
-        bare = Worker(client, task_queue="bench_bare", workflows=[BareWorkflow], activities=[bare_model, bare_tool])
+        defaults, activities = await Client.connect(server.address), [bare_model, bare_tool]
+        bare = Worker(defaults, task_queue=BARE, workflows=[BareWorkflow], activities=activities)
+        best = Worker(
+            client,
+            task_queue=BARE_BEST,
+            workflows=[BareWorkflow],
+            activities=activities,
+            workflow_runner=UnsandboxedWorkflowRunner(),
+        )
         async with AsyncExitStack() as stack:
-            for worker in (*workers, bare):
+            for worker in (*workers, bare, best):
                 await stack.enter_async_context(worker)
-            bench = Bench(client, options.rounds, options.result_bytes)
+            spare_collector()
+            bench = Bench(client, defaults, options.rounds, options.result_bytes)
             latency = await bench.compare(options.repeat, 1)
             at_once = await bench.compare(max(1, options.repeat // 2), options.sessions)
     steps = options.rounds
@@ -171,6 +186,7 @@ async def main() -> None:
         "latency_ratio_followed": latency["followed"].wall / latency["bare"].wall,
         "latency_ratio_local": latency["local"].wall / latency["bare"].wall,
         "latency_ratio_many": latency["many"].wall / latency["bare"].wall,
+        "to_best": {name: result.wall / latency["bare_best"].wall for name, result in latency.items()},
         "cpu_ms_per_step": {name: result.cpu / steps * 1e3 for name, result in latency.items()},
         "cpu_ratio": latency["perdure"].cpu / latency["bare"].cpu,
         "steps_per_second": {name: steps * options.sessions / result.wall for name, result in at_once.items()},

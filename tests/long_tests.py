@@ -44,6 +44,8 @@ LONG = (
     # The benchmarks run.
     "tests/test_bench.py::test_s[ct]*",
     "tests/test_bench.py::test_reads",
+    "tests/test_bench.py::test_lengths",
+    "tests/test_bench.py::test_goals",
     "tests/test_bench.py::test_workers",
 )
 """Patterns of names, as pytest prints them."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.goals import GOALS
 from bench.processes import percentile, print_report
 from bench.scale import hundred_thousand
 
@@ -42,13 +45,13 @@ async def test_steps() -> None:
     report = await run("bench.steps", "--rounds", "2", "--repeat", "1", "--sessions", "2")
     assert report["rounds"] == 2
     assert report["latency_ratio"] > 0
-    assert set(report["steps_per_second"]) == {"bare", "perdure", "followed", "local", "many"}
+    assert set(report["steps_per_second"]) == {"bare", "bare_best", "perdure", "followed", "local", "many"}
 
 
 @pytest.mark.timeout(300)
 async def test_scale() -> None:
     report = await run("bench.scale", "--sessions", "3", "--repeat", "1", "--paused", "0")
-    assert set(report["throughput"]["ratio"]) == {"whole", "turn", "awaited", "local"}
+    assert set(report["throughput"]["ratio"]) == {"bare_best", "whole", "turn", "awaited", "local", "many"}
     assert all(ratio > 0 for ratio in report["throughput"]["ratio"].values())
 
 
@@ -135,3 +138,27 @@ def test_what_is_computed_from_measurements() -> None:
     cost = hundred_thousand(way, way | {"kb_per_paused_session": -1.0})
     assert (round(cost["cached_gb"], 1), cost["evicted_gb"]) == (9.5, 0.0)
     assert round(cost["answer_all_hours_cached"] * 3600) == 1000
+
+
+@pytest.mark.timeout(300)
+async def test_lengths() -> None:
+    sizes = ("--short", "10", "--long", "40", "--cold", "20", "--rounds", "2", "--turns", "2", "--repeat", "1")
+    report = await run("bench.lengths", *sizes)
+    assert set(report) == {"turn", "steps", "cold"}
+    assert all(value > 0 for value in (*report["turn"].values(), report["steps"]["ratio"], *report["cold"].values()))
+
+
+@pytest.mark.timeout(300)
+async def test_goals() -> None:
+    report = await run("bench.goals", "--quick", "--only", "steps", "actions")
+    assert [row["goal"] for row in report["goals"]] == ["≤ 0.4", "≤ 1.15", "≤ 45", "≤ 25"]
+    assert all(row["figure"] > 0 and row["met"] in (True, False) for row in report["goals"])
+
+
+def test_a_goal_is_met_at_its_bound() -> None:
+    """Of those where less is better, and of those where more is."""
+    rows = {goal.sign: goal for goal in GOALS}
+    for sign, off in (("≤", 1.01), ("≥", 0.99)):
+        goal = dataclasses.replace(rows[sign], figure=itemgetter("figure"), least=2.0)
+        assert goal.row({"figure": 2.0})["met"]
+        assert not goal.row({"figure": 2.0 * off})["met"]

@@ -13,10 +13,10 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.attempts import telling
-from perdure.activities.checkpoints import checkpointing
 from perdure.activities.durations import Durations
 from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
+from perdure.activities.kept_steps import keeping
 from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
 from perdure.activities.stretches import RunsTools, Stretches, kept_by
 from perdure.compiler.registry import NotRegistered
@@ -75,10 +75,10 @@ class ModelActivity:
             with bound(**asdict(at.key), **names), telling("model"), beating():
                 return await self._ask(call, snapshot, activity.info().attempt)
         kept = kept_by(activity.info().heartbeat_details)
-        async with checkpointing(self._client, *filter(None, [kept])) as checkpoints:
+        async with keeping(self._client, *filter(None, [kept])) as steps:
             snapshot = await self._snapshot(call, beats=False)
             with bound(**asdict(at.key), **names):
-                stretches = Stretches(at, self._ask_in_time, self._tools, checkpoints, self._durations)
+                stretches = Stretches(at, self._ask_in_time, self._tools, steps, self._durations)
                 return await stretches.run(call, snapshot, kept)
 
     async def _snapshot(self, call: ModelInput, *, beats: bool = True) -> Snapshot:

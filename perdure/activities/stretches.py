@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.checkpoints import Checkpoints
 from perdure.activities.durations import Durations
+from perdure.activities.kept_steps import KeptSteps
 from perdure.activities.stretch_log import CallRun, StretchLog
 from perdure.journal.entries import Entry, payload_size
 from perdure.journal.tool_output import RunTimes, ToolOutput
@@ -73,19 +73,19 @@ class RunsTools(Protocol):
 class Stretches:
     """Takes the steps of an agent, one behind the other."""
 
-    def __init__(
-        self, at: Place, ask: AsksModel, tools: RunsTools, checkpoints: Checkpoints, durations: Durations
-    ) -> None:
+    def __init__(self, at: Place, ask: AsksModel, tools: RunsTools, kept: KeptSteps, durations: Durations) -> None:
         """Take them by what an activity has at hand."""
         self._at = at
         self._durations = durations
         self._ask = ask
         self._tools = tools
-        self._checkpoints = checkpoints
+        self._kept = kept
         self._goes_on = False
         """A step behind the first one has begun."""
         self._failed: tuple[FailedStep, ...] = ()
         self._steps = 0
+        self._entries_kept = 0
+        """Of what the stretch has added."""
 
     async def run(self, call: ModelInput, session: Snapshot, kept: Stretch | None) -> ModelOutput:
         """Ask the agent's model, and go on as long as there is nothing for the workflow to decide.
@@ -108,14 +108,19 @@ class Stretches:
             log.answered(call, first, time.time())
         elif kept is not None:
             log.take(kept.entries)
+            self._entries_kept = len(kept.entries)
         self._steps = kept.steps if kept is not None else 1
         last = await self._go_on(log, session, call.steps)
         if first is not None and not self._goes_on:
             return first
-        return (last or ModelOutput()).model_copy(update={"before": self._done(log)})
+        done = Stretch(entries=log.entries, steps=self._steps, failed=self._failed)
+        return (last or ModelOutput()).model_copy(update={"before": done})
 
-    def _done(self, log: StretchLog, beside: Sequence[Entry] = ()) -> Stretch:
-        return Stretch(entries=(*log.entries, *beside), steps=self._steps, failed=self._failed)
+    async def _keep(self, log: StretchLog) -> None:
+        """Return when all is kept that was done so far, or the activity is to end."""
+        entries = log.entries
+        new, self._entries_kept = entries[self._entries_kept :], len(entries)
+        await self._kept.keep(Stretch(entries=new, steps=self._steps))
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""
@@ -125,8 +130,8 @@ class Stretches:
             if not ahead or not self._is_quick(log, ahead):
                 return None
             try:
-                await self._checkpoints.keep(self._done(log))
-                if self._checkpoints.ends.is_set() or activity.is_worker_shutdown():
+                await self._keep(log)
+                if self._kept.ends.is_set() or activity.is_worker_shutdown():
                     return None
                 self._goes_on = True
                 if isinstance(ahead, ModelInput):
@@ -167,7 +172,7 @@ class Stretches:
             if len(runs) > 1 and payload_size(output) <= _MAX_BYTES:
                 # Others may be at work for longer.
                 kept.extend(log.kept(run.id, output))
-                await self._checkpoints.keep(self._done(log, kept))
+                await self._kept.keep_for_now(Stretch(entries=tuple(kept), steps=self._steps))
             return output
 
         tasks = [asyncio.create_task(run_one(run)) for run in runs]
@@ -246,4 +251,7 @@ def _has_calls_only(output: ModelOutput) -> bool:
 
 def kept_by(details: Sequence[Any]) -> Stretch | None:
     """Return what an earlier attempt has kept in its heartbeats."""
-    return Stretch.model_validate(details[0]) if details else None
+    if not details:
+        return None
+    kept = [Stretch.model_validate(detail) for detail in details]
+    return Stretch(entries=tuple(entry for part in kept for entry in part.entries), steps=kept[-1].steps)

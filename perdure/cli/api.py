@@ -137,6 +137,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
     from perdure.compiler.loading_all import load_apps
     from perdure.config import connect
     from perdure.logs import configure_logging
+    from perdure.serving.event_loop import spare_collector
     from perdure.serving.server_watch import server_watched
 
     stop = stop_on_signal(waits=lambda: "; waits for the requests that are under way")
@@ -156,6 +157,7 @@ async def _api(targets: Sequence[str], host: str, port: int, connection: Connect
         await stack.enter_async_context(watched.counting(client, apps))
         streams = await stack.enter_async_context(heard(options["stream_from"], resolved.payload_codec))
         await stack.enter_async_context(server_watched(client))
+        spare_collector()
         await serve(client, apps, config, listener, stop, watched, streams, drain=options["drain"])
     return ExitCode.FINISHED
 

@@ -108,6 +108,7 @@ def worker(targets: tuple[str, ...], connection: Connection, **options: Any) -> 
 
 async def _worker(targets: Sequence[str], connection: Connection, options: dict[str, Any]) -> int:
     from perdure.config import connect
+    from perdure.serving.event_loop import spare_collector
     from perdure.serving.server_watch import server_watched
     from perdure.serving.worker_restart import Restart
     from perdure.worker import run_workers
@@ -130,6 +131,7 @@ async def _worker(targets: Sequence[str], connection: Connection, options: dict[
         ):
             say(f"perdure: serving {', '.join(app.name for app in apps)} at {config.address}", err=True)
             warn_of_broken(apps)
+            spare_collector()
             async with server_watched(client, stop.set):
                 await run_workers(client, apps, served, stop=stop, started=started, streams=streams)
     return ExitCode.FINISHED

@@ -105,7 +105,9 @@ def pair(shown: Sequence[Shown], memo: PairMemo, used: Ids | None = None, *, end
     used = used or Ids()
     answers = _Answers(shown)
     kept = _without_aside(shown, answers) if ends else dict.fromkeys(_kept(shown, answers))
-    joins = {at: caller for at in kept if (caller := answers.newest_caller(at, kept)) is not None}
+    joins = {
+        at: caller for at in answers.callers if at in kept and (caller := answers.newest_caller(at, kept)) is not None
+    }
     beside: dict[int, list[Shown]] = {}
     for at, caller in joins.items():
         if shown[at].parts and not shown[at].calls:

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.activities import checkpoints
+from perdure.activities import kept_steps
 from perdure.activities.durations import Durations
 from perdure.agents import App, LlmAgent, ParallelAgent, ResumabilityConfig, ToolContext
 from perdure.agents.custom import BaseAgent
@@ -260,7 +260,7 @@ async def test_what_no_heartbeat_can_keep_is_handed_over(
 ) -> None:
     refused: list[int] = []
 
-    class Refusing(checkpoints.Checkpoints):
+    class Refusing(kept_steps.KeptSteps):
         async def beat(self) -> None:
             if len(refused) < 3 and self._kept:
                 refused.append(1)
@@ -271,7 +271,7 @@ async def test_what_no_heartbeat_can_keep_is_handed_over(
                 monkeypatch.setattr(self._activity, "heartbeat", heartbeat)
             await super().beat()
 
-    monkeypatch.setattr(checkpoints, "Checkpoints", Refusing)
+    monkeypatch.setattr(kept_steps, "KeptSteps", Refusing)
     tool = Counted("look")
     clerk = agent("clerk", [*([calls("look")] * ROUNDS), text("done")], [tool.fn])
     async with serving(client, app_of(app_name, clerk)) as user:

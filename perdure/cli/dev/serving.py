@@ -23,6 +23,7 @@ from perdure.compiler.registry import register
 from perdure.config import connect
 from perdure.doctor.checks import check_credentials
 from perdure.logs import configure_logging
+from perdure.serving.event_loop import spare_collector
 from perdure.serving.read_files import is_below
 from perdure.streams.hub import TokenHub
 from perdure.streams.server import StreamServer
@@ -140,6 +141,7 @@ async def serve(
         resolved = watched.watch(order.connection.config().resolve())
         client = await connect(resolved)
         await stack.enter_async_context(watched.counting(client, apps))
+        spare_collector()
         ask = {app.name: asyncio.Event() for app in apps if app.name not in told.but}
         parts = [
             run_workers(client, [app], config, stop=ends.apps[app.name], started=ask[app.name], streams=hub)

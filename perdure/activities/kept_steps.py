@@ -1,4 +1,4 @@
-"""Keeps what an activity has done so far in its heartbeats, so that the next attempt goes on behind that.
+"""Keeps the steps that an activity has done so far in its heartbeats, so that the next attempt goes on behind them.
 
 By the client, with the activity's own token, and awaited: through the SDK a heartbeat may be held back, and come late.
 """
@@ -8,33 +8,45 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
+from pydantic import BaseModel
 from temporalio import activity
 from temporalio.client import AsyncActivityCancelledError, Client
+from temporalio.common import RawValue
 
 from perdure.activities.heartbeats import beat_seconds
 from perdure.logs import get_logger
 
 _log = get_logger("perdure.worker")
 
-__all__ = ["Checkpoints", "checkpointing"]
+__all__ = ["KeptSteps", "keeping"]
 
 
-class Checkpoints:
-    """The heartbeats of one activity, each with all that is to be kept."""
+class KeptSteps:
+    """The heartbeats of one activity, each with all that is kept: one detail for each time that there was more."""
 
-    def __init__(self, client: Client, *kept: Any) -> None:
+    def __init__(self, client: Client, *kept: BaseModel) -> None:
         """Begin with what an earlier attempt has kept."""
         self._activity = client.get_async_activity_handle(task_token=activity.info().task_token)
-        self._kept = kept
+        self._converter = client.data_converter.payload_converter
+        self._kept = self._details = tuple(map(self._written, kept))
         self._sending = asyncio.Lock()
         self.ends = asyncio.Event()
         """The activity is to hand over what it has: it is to stop, or nothing more can be kept."""
 
-    async def keep(self, *kept: Any) -> None:
-        """Return when this is kept, or the activity is to end."""
-        self._kept = kept
+    def _written(self, what: BaseModel) -> RawValue:
+        # Once: each heartbeat takes it again.
+        [payload] = self._converter.to_payloads([what])
+        return RawValue(payload)
+
+    async def keep(self, what: BaseModel) -> None:
+        """Return when this is kept behind all before it, or the activity is to end."""
+        self._kept = self._details = (*self._kept, self._written(what))
+        await self.beat()
+
+    async def keep_for_now(self, what: BaseModel) -> None:
+        """The same, but what is kept next replaces it."""
+        self._details = (*self._kept, self._written(what))
         await self.beat()
 
     async def beat(self) -> None:
@@ -42,11 +54,11 @@ class Checkpoints:
         # One after the other: what is sent first must not come last.
         async with self._sending:
             try:
-                await self._activity.heartbeat(*self._kept)
+                await self._activity.heartbeat(*self._details)
             except AsyncActivityCancelledError:
                 self.ends.set()
                 # The SDK is to know it, too: it cancels what the activity is at.
-                activity.heartbeat(*self._kept)
+                activity.heartbeat(*self._details)
             except Exception as error:
                 # The server may be away for long, or the activity not be this worker's any more.
                 _log.warning("a heartbeat was not taken", error=type(error).__name__, why=str(error)[:300])
@@ -54,23 +66,23 @@ class Checkpoints:
 
 
 @asynccontextmanager
-async def checkpointing(client: Client, *kept: Any) -> AsyncGenerator[Checkpoints]:
+async def keeping(client: Client, *kept: BaseModel) -> AsyncGenerator[KeptSteps]:
     """Heartbeat inside of the block, with what is kept.
 
     Args:
         client: A client of the server.
         kept: What an earlier attempt has kept.
     """
-    checkpoints, timeout = Checkpoints(client, *kept), activity.info().heartbeat_timeout
+    steps, timeout = KeptSteps(client, *kept), activity.info().heartbeat_timeout
 
     async def beat() -> None:
-        while timeout is not None and not checkpoints.ends.is_set():
+        while timeout is not None and not steps.ends.is_set():
             await asyncio.sleep(beat_seconds(timeout.total_seconds()))
-            await checkpoints.beat()
+            await steps.beat()
 
     beats = asyncio.create_task(beat())
     try:
-        yield checkpoints
+        yield steps
     finally:
         beats.cancel()
         with suppress(asyncio.CancelledError):
