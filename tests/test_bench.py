@@ -121,7 +121,7 @@ async def test_plugins() -> None:
     python = os.environ["PERDURE_PLUGIN_PYTHON"]
     report = await run("bench.plugins", "--plugin-python", python, "--rounds", "3", "--repeat", "1", "--sessions", "2")
     assert report["fewer_bytes_than_temporal_plugin"] > 1
-    assert report["steps_per_second"].keys() == {"perdure_adk", "temporal_plugin"}
+    assert report["steps_per_second"].keys() == {"perdure_adk", "perdure_adk_many", "temporal_plugin"}
 
 
 def test_reports_end_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
