@@ -24,7 +24,7 @@ from perdure.errors import ConnectionFailed
 from perdure.journal.entries import MAX_PAYLOAD_BYTES
 from perdure.messages.build_ids import BuildId
 from perdure.messages.search_attributes import KEYS
-from perdure.plan.nodes import Plan
+from perdure.plan.nodes import MAX_STEPS, Plan
 from perdure.rules.large_results import MAX_RESULT_BYTES
 
 _POLL_SECONDS = 90
@@ -177,6 +177,10 @@ async def _pollers(client: Client, app: str, kind: TaskQueueType.ValueType) -> l
     return [poller for poller in answer.pollers if poller.last_access_time.seconds >= since]
 
 
+def _with_steps(plan: Plan, steps: int) -> Plan:
+    return Plan.model_validate({**dict(plan), "steps_per_activity": steps})
+
+
 def _plans(pollers: list[PollerInfo], plan: Plan | None) -> Check:
     """Return whether the workers have the plan of the code at hand: an unversioned worker's build id holds it."""
     named = (BuildId.parse(poller.worker_version_capabilities.build_id) for poller in pollers)
@@ -190,6 +194,12 @@ def _plans(pollers: list[PollerInfo], plan: Plan | None) -> Check:
     digest = plan.digest[:12]
     if served == {digest}:
         return Check(name="plan", verdict="ok", words=f"{digest}, in the code here and in the workers")
+    for steps in range(1, MAX_STEPS + 1):
+        # A worker may be given another number than the app's.
+        if served == {_with_steps(plan, steps).digest[:12]}:
+            taken = "1 step" if steps == 1 else f"{steps} steps"
+            words = f"{digest}, in the code here, and in the workers, whose activities take {taken}"
+            return Check(name="plan", verdict="ok", words=words)
     return Check(
         name="plan",
         verdict="warning",

@@ -8,7 +8,8 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -203,6 +204,19 @@ def steps_per_activity() -> int:
         # Also in a worker in which nothing has run yet.
         Durations.unknown = 0.0
     return steps
+
+
+@contextmanager
+def taking(steps: int) -> Generator[None]:
+    """Have activities take so many steps inside of the block, in processes that begin there, too."""
+    before = os.environ.get(STEPS)
+    os.environ[STEPS] = str(steps)
+    try:
+        yield
+    finally:
+        os.environ.pop(STEPS)
+        if before is not None:
+            os.environ[STEPS] = before
 
 
 class ScenarioApp(ScenarioParts[App]):

@@ -152,6 +152,12 @@ async def test_a_server_before_and_after_a_worker_came(fresh_server: str, perdur
         after = await look(fresh_server, app)
         assert {check.verdict for check in after.values()} == {"ok"}
         assert "in the code here and in the workers" in after["plan"].words
+        # As where the workers' option says otherwise.
+        other = (await look(fresh_server, app.model_copy(update={"steps_per_activity": 20})))["plan"]
+        assert (other.verdict, other.words.partition(", ")[2]) == (
+            "ok",
+            "in the code here, and in the workers, whose activities take 1 step",
+        )
         changed = await look(fresh_server, make_app(app_name, agent("clerk", [], instruction="Be brief.")))
         assert (changed["worker"].verdict, changed["plan"].verdict) == ("ok", "warning")
         done = await perdure("doctor", "--app", app_name, "--address", fresh_server)

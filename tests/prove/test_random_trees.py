@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from perdure.prove.modes import Mode
 from perdure.prove.proof import ALL_MODES, ProofConfig
+from tests.conformance.build import taking
 from tests.prove.random_prover import CONFIG, PROFILE, TIMEOUT, Names, RandomProver, Tree
 
 pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.timeout(TIMEOUT)]
@@ -72,11 +73,12 @@ def trees(draw: st.DrawFn) -> Tree:
 
 
 @PROFILE
-@given(tree=trees(), mode=st.sampled_from(ALL_MODES))
-async def test_a_random_tree_can_be_cut_anywhere(tree: Tree, mode: Mode, proof_client: Client) -> None:
+@given(tree=trees(), mode=st.sampled_from(ALL_MODES), steps=st.sampled_from((1, 2, 20)))
+async def test_a_random_tree_can_be_cut_anywhere(tree: Tree, mode: Mode, steps: int, proof_client: Client) -> None:
     prover = RandomProver(proof_client, CONFIG)
-    report = await prover.prove_tree(tree, mode)
-    assert report.ok, f"{tree}\n{report}"
+    with taking(steps):
+        report = await prover.prove_tree(tree, mode)
+    assert report.ok, f"{tree}\n{steps} steps an activity\n{report}"
 
 
 async def test_a_silent_long_running_call_beside_a_quick_tool_can_be_cut_anywhere(proof_client: Client) -> None:
