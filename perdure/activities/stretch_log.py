@@ -109,9 +109,10 @@ class StretchLog:
         match step_ahead(facts, self.node, turn):
             case AskModel() if why_no_call(self.plan, self.node, self._invocation, Counter()) is None:
                 return self._model_call()
-            case RunCalls(calls) if self.plan.adk is None or len(calls) == 1:
+            case RunCalls(calls):
                 found = [(call, next_of_call(facts, self.node, turn.step, call)) for call in calls]
-                if all(isinstance(what, Runs) and self._is_usual(what) for _, what in found):
+                several = self.plan.adk is not None and len(calls) > 1
+                if all(isinstance(what, Runs) and self._is_usual(what, several) for _, what in found):
                     return tuple(self._run_of(call, what.tool) for call, what in found if isinstance(what, Runs))
                 return ()
             case _:
@@ -123,9 +124,18 @@ class StretchLog:
         number = self.projection.model_calls[self._call.agent]
         return self._call.model_copy(update={"call_index": number, "begun_with": first})
 
-    def _is_usual(self, what: Runs) -> bool:
-        """Return whether a tool runs as any other: not once at the most, by other code, or with options of its own."""
+    def begun_together(self, runs: Sequence[CallRun]) -> Sequence[Sequence[CallRun]]:
+        """Return the calls of an answer in the groups that begin one after the other."""
+        return [[run] for run in runs] if self.plan.adk is not None else [runs]
+
+    def _is_usual(self, what: Runs, several: bool) -> bool:
+        """Return whether a tool runs as any other: not once at the most, by other code, or with options of its own.
+
+        Of several of google.adk's only those that wait for nothing, which end before the next one begins.
+        """
         tool = what.tool
+        if several and not tool.runs_through:
+            return False
         special = tool.at_most_once or tool.agent or tool.delegates or tool.runs_nodes or tool.retries or what.returned
         if tool.kind != "function" or tool.confirmation != "never" or special:
             return False
@@ -181,6 +191,8 @@ class StretchLog:
         """
         small = sum(map(payload_size, outputs.values())) <= _SMALL_BYTES
         usual = small and len(outputs) == len(runs) and all(map(is_plain, outputs.values()))
+        if self.plan.adk is not None and len(runs) > 1:
+            usual = usual and not any(map(writes, outputs.values()))
         for run in runs:
             output = outputs.get(run.id)
             if output is not None and usual:
@@ -206,3 +218,8 @@ class StretchLog:
     def blank(self) -> Event:
         """An event of the agent's without content."""
         return Event(author=self._call.agent, branch=self._call.branch, invocation_id=self._call.invocation_id)
+
+
+def writes(output: ToolOutput) -> bool:
+    """Return whether a tool has written into the state, or what it did says more than its response."""
+    return not is_plain(output) or bool(output.actions.state_delta or output.state)

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities.durations import Durations
 from perdure.activities.kept_steps import KeptSteps
-from perdure.activities.stretch_log import CallRun, StretchLog
+from perdure.activities.stretch_log import CallRun, StretchLog, writes
 from perdure.journal.entries import Entry, payload_size
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
@@ -164,8 +164,9 @@ class Stretches:
         return answer
 
     async def _run_tools(self, log: StretchLog, runs: Sequence[CallRun], session: Snapshot) -> bool:
-        """Run the tools of an answer's calls at once; returns whether the workflow need decide nothing."""
+        """Run the tools of an answer's calls; returns whether the workflow need decide nothing."""
         kept: list[Entry] = []
+        tasks: dict[str, asyncio.Task[ToolOutput]] = {}
 
         async def run_one(run: CallRun) -> ToolOutput:
             output = await self._run_tool(run, session)
@@ -175,19 +176,24 @@ class Stretches:
                 await self._kept.keep_for_now(Stretch(entries=tuple(kept), steps=self._steps))
             return output
 
-        tasks = [asyncio.create_task(run_one(run)) for run in runs]
         with suppress(asyncio.CancelledError):
             # A stop cancels what runs, yet what finishes all the same must not be lost.
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for group in log.begun_together(runs):
+                new = {run.id: asyncio.create_task(run_one(run)) for run in group}
+                tasks |= new
+                await asyncio.gather(*new.values(), return_exceptions=True)
+                if any(task.cancelled() or task.exception() or writes(task.result()) for task in new.values()):
+                    # What begins behind it, and sees what of it, the workflow knows.
+                    break
         outputs: dict[str, ToolOutput] = {}
-        for run, task in zip(runs, tasks, strict=True):
+        for call_id, task in tasks.items():
             error = None if task.cancelled() else task.exception()
             if isinstance(error, ApplicationError):
-                self._fail(error, run.id)
+                self._fail(error, call_id)
             elif error is not None:
                 raise error
             elif not task.cancelled():
-                outputs[run.id] = task.result()
+                outputs[call_id] = task.result()
         self._steps += len(outputs)
         await self._fit(log, runs, outputs)
         usual = log.returned(runs, outputs, time.time())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -42,3 +43,74 @@ async def test_its_log_is_the_same_by_fewer_activities(
         assert await activities(user) == ["model"]
         assert await user.log() == ["user: go", *(["clerk calls look", "clerk got look"] * 2), "clerk calls fails"]
         assert len(model.requests) == 3
+
+
+def _two_rounds(ran: list[str]) -> LlmAgent:
+    """Return an agent whose first answer calls three tools, and whose second one two of them."""
+
+    def look(tool_context: Any) -> str:
+        """Look."""
+        ran.append(f"look {tool_context.state.get('seen')}")
+        return "looked"
+
+    def write(tool_context: Any) -> str:
+        """Write."""
+        ran.append("write")
+        tool_context.state["seen"] = len(ran)
+        return "written"
+
+    async def waits(tool_context: Any) -> str:
+        """Wait for something."""
+        await asyncio.sleep(0)
+        ran.append(f"waits {tool_context.state.get('seen')}")
+        return "waited"
+
+    def fails() -> str:
+        """Fail."""
+        ran.append("fails")
+        raise RuntimeError("it broke")
+
+    return LlmAgent(name="clerk", tools=[look, write, waits, fails])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ran", "kinds"),
+    [
+        # All at once in the model's activity; what one has written the next one sees, and the workflow runs it.
+        (["look", "look"], ["look"], ["look None"] * 3, ["model"]),
+        (["look", "write"], ["look"], ["look None", "write", "look 2"], ["model", "model"]),
+        (
+            ["write", "look", "look"],
+            ["look"],
+            ["write", "look 1", "look 1", "look 1"],
+            ["model", "look", "look", "model"],
+        ),
+        (["look", "waits", "look"], ["look"], ["look None", "look None", "waits None", "look None"], None),
+        (["look", "fails", "look"], [], ["look None", "fails", "look None"], ["model", "look"]),
+    ],
+)
+async def test_several_calls_of_one_answer_run_as_one_by_one(
+    client: Client,
+    app_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    first: list[str],
+    second: list[str],
+    ran: list[str],
+    kinds: list[str] | None,
+) -> None:
+    """The log, what tools see of each other, and what runs behind a failure, are those of one step an activity."""
+    monkeypatch.setattr(Durations, "unknown", 0.0)
+    found: list[tuple[list[str], list[str], str]] = []
+    for steps in (1, 20):
+        seen: list[str] = []
+        clerk = _two_rounds(seen)
+        clerk.model = Script(call(*first), call(*second) if second else say("none"), say("done"))
+        async with serving(client, make_app(f"{app_name}_{steps}", clerk), steps_per_activity=steps) as user:
+            await user.create()
+            status = (await user.run("go")).status
+            found.append((sorted(seen), await user.log(), status))
+            if steps == 20 and kinds is not None:
+                assert seen == ran
+                assert await activities(user) == kinds
+    assert found[0] == found[1]
+    assert found[1][0] == sorted(ran)
