@@ -118,7 +118,7 @@ class Bench:
     def __init__(self, address: str, client: Client) -> None:
         self._address = address
         self._client = client
-        self._runner = Runner(APP, client)
+        self._runner = Runner(APP, client, auto_create_session=True)
 
     @asynccontextmanager
     async def worker(self) -> AsyncGenerator[int]:
@@ -177,9 +177,7 @@ class Bench:
 
     async def new_session(self) -> None:
         """Begin a session by a turn."""
-        session = str(uuid.uuid4())
-        await self._runner.create_session(user_id="u", session_id=session)
-        await self.turn(session)
+        await self.turn(str(uuid.uuid4()))
 
     async def whole(self, turns: int, repeat: int) -> dict[str, float]:
         """Return the processor time of a turn, in all processes."""

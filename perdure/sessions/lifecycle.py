@@ -15,13 +15,14 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
+    WithStartWorkflowOperation,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowHistoryEventFilterType,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -216,21 +217,32 @@ class Lifecycle:
                 raise
             await self.start(key, start, again=True)
 
+    def beginning(self, key: SessionKey) -> WithStartWorkflowOperation[Any, Any]:
+        """Return the start of a new session, for the request that begins it; none of this id may be closed."""
+        start = self._input(state={})
+        return WithStartWorkflowOperation(
+            key.app,
+            start,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            **self._options(key, start),
+        )
+
+    def _options(self, key: SessionKey, start: SessionInput) -> dict[str, Any]:
+        return {
+            "id": key.workflow_id,
+            "task_queue": key.app,
+            "task_timeout": _task_timeout(start, local_tools=self._local_tools),
+            "static_summary": f"session {key.session} of {key.user}",
+        }
+
     async def start(
         self, key: SessionKey, start: SessionInput, *, again: bool, memo: dict[str, Any] | None = None
     ) -> _Handle:
         """Start a workflow; `again` after one that is closed. Returns a handle of this very run."""
         policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
-        started = await self._client.start_workflow(
-            key.app,
-            start,
-            memo=memo,
-            id=key.workflow_id,
-            task_queue=key.app,
-            id_reuse_policy=policy,
-            task_timeout=_task_timeout(start, local_tools=self._local_tools),
-            static_summary=f"session {key.session} of {key.user}",
-        )
+        options = self._options(key, start)
+        started = await self._client.start_workflow(key.app, start, memo=memo, id_reuse_policy=policy, **options)
         return self._client.get_workflow_handle(started.id, run_id=started.result_run_id)
 
     async def bring_back(self, key: SessionKey) -> None:

@@ -22,7 +22,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import (
@@ -121,6 +121,25 @@ class WorkflowRequests:
     async def update(self, key: SessionKey, name: str, request: BaseModel) -> InvocationResult:
         """Send an update of an invocation, to a session that is brought back first if its workflow is closed."""
         return await self.execute(key, name, request, InvocationResult)
+
+    async def begin(self, key: SessionKey, name: str, request: BaseModel) -> InvocationResult | None:
+        """Begin a session by an update of an invocation, in one request; `None` if that cannot be, or is not known."""
+        if check_sendable(request, "message") > MAX_UPDATE_BYTES:
+            return None
+        update = self._client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+            name, request, result_type=InvocationResult, start_workflow_operation=self._lifecycle.beginning(key)
+        )
+        try:
+            result: InvocationResult = await self._patiently(update, key.workflow_id)
+        except WorkflowUpdateFailedError as error:
+            refusal = _refusal(error)
+            if refusal is error:
+                return None
+            raise refusal from error
+        except (RPCError, WorkflowAlreadyStartedError):
+            return None
+        self._copies.sent(key.workflow_id)
+        return result
 
     async def execute(self, key: SessionKey, name: str, request: BaseModel, result_type: type[_R]) -> _R:
         """Send any update, to a session that is brought back first if its workflow is closed."""

@@ -222,7 +222,10 @@ class Session:
         except SessionNotFound:
             if not self._auto_create:
                 raise
-        # Somebody else may have created it meanwhile.
+        check_ids(self.key)
+        if (result := await self._requests.begin(self.key, SEND_MESSAGE, request)) is not None:
+            return result
+        # Somebody else may have created it meanwhile; an earlier one of its id may have been deleted.
         with suppress(SessionExists):
             await self.create({})
         return await self._requests.update(self.key, SEND_MESSAGE, request)
