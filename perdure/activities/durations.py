@@ -10,7 +10,8 @@ from typing import Literal
 
 __all__ = ["Durations"]
 
-_QUICK_SECONDS = 1.0
+_QUICK_SECONDS = 0.3
+"""What takes longer gains nothing by an activity that it shares."""
 _MOST = 1000
 """Names."""
 
@@ -43,5 +44,5 @@ class Durations:
                 self._seconds.popitem(last=False)
 
     def is_quick(self, kind: Kind, name: str) -> bool:
-        """Return whether a model or a tool is known to come back within a second."""
+        """Return whether a model or a tool is known to come back soon."""
         return self._seconds.get((kind, name), self.unknown) < _QUICK_SECONDS

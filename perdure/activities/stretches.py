@@ -33,7 +33,7 @@ from perdure.telemetry.step import behind
 _Input = TypeVar("_Input", ModelInput, ToolInput)
 _Output = TypeVar("_Output", ModelOutput, ToolOutput)
 
-_MAX_SECONDS = 2.0
+_MAX_SECONDS = 0.5
 """No step begins later than so long behind the first one, and none that is not known to be quick: so old is what the
 log lacks at the most, but for a step."""
 
