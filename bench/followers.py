@@ -54,7 +54,7 @@ from perdure.worker import create_workers
 APP = "bench_followers"
 
 
-def make_app(rounds: int, pace: float) -> App:
+def make_app(rounds: int, pace: float, steps_per_activity: int) -> App:
     async def look_up(query: str) -> str:
         """Look something up."""
         await asyncio.sleep(pace)
@@ -62,12 +62,13 @@ def make_app(rounds: int, pace: float) -> App:
 
     steps: list[Any] = [{"calls": [{"name": "look_up", "args": {"query": "q"}}]} for _ in range(rounds)]
     model: BaseLlm = ScriptedModel([*steps, {"text": "done"}])
-    return App(name=APP, root_agent=LlmAgent(name="worker", model=model, tools=[look_up]))
+    agent = LlmAgent(name="worker", model=model, tools=[look_up])
+    return App(name=APP, root_agent=agent, steps_per_activity=steps_per_activity)
 
 
-async def serve_worker(address: str, rounds: int, pace: float) -> None:
+async def serve_worker(address: str, app: App) -> None:
     """Be the worker."""
-    [worker] = create_workers(await connected(address), [make_app(rounds, pace)], WorkerConfig())
+    [worker] = create_workers(await connected(address), [app], WorkerConfig())
     async with worker:
         tell_ready()
         await asyncio.Event().wait()
@@ -162,7 +163,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     with_, without = list[dict[str, Any]](), list[dict[str, Any]]()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(DevServer(DevServerConfig(headless=True)))
-        own = ("--worker", server.address, str(options.rounds), str(options.pace))
+        own = ("--worker", server.address, str(options.rounds), str(options.pace), str(options.steps))
         worker = await ready(await stack.enter_async_context(process("bench.followers", *own)))
         api = await stack.enter_async_context(process("bench.followers", "--api", server.address))
         bench = Bench(await connected(server.address), await read_line(api), options)
@@ -210,6 +211,7 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--pace", type=float, default=0.0, help="seconds that the tool takes")
+    parser.add_argument("--steps", type=int, default=1, help="that an activity may take")
     parser.add_argument("--json", action="store_true", help="only the line of JSON")
     options = parser.parse_args()
     print_report(await measure(options), table=not options.json)
@@ -218,7 +220,7 @@ async def main() -> None:
 if __name__ == "__main__":
     what, *rest = sys.argv[1:] or [""]
     if what == "--worker":
-        run_serving(serve_worker(rest[0], int(rest[1]), float(rest[2])))
+        run_serving(serve_worker(rest[0], make_app(int(rest[1]), float(rest[2]), int(rest[3]))))
     elif what == "--api":
         run_serving(serve_api(rest[0]))
     elif what == "--follow":
