@@ -255,6 +255,30 @@ async def test_what_history_has_lost_is_done_again_by_the_same_keys(
 
 
 @quick
+async def test_each_step_is_kept_once_and_the_next_worker_goes_on_behind_all_of_them(
+    client: Client, app_name: str
+) -> None:
+    tool, gate = Counted("look"), Gate()
+    clerk = agent("clerk", [*([calls("look")] * 3), calls("slow"), text("done")], [tool.fn, gate.tool("slow")])
+    app = app_of(app_name, clerk)
+    async with serving(client, app) as user:
+        await user.create()
+        invocation = await user.send("go")
+        await gate.reached()
+        [pending] = (await user.workflow.describe()).raw_description.pending_activities
+        kept = await client.data_converter.decode(pending.heartbeat_details.payloads)
+        assert [part["steps"] for part in kept] == list(range(1, 8))
+        events = [entry["event"]["id"] for part in kept for entry in part["entries"] if entry["kind"] == "event"]
+        assert len(set(events)) == len(events) == 7
+    gate.open()
+    async with serving(client, app):
+        assert (await user.settled(invocation)).status == "finished"
+        assert len(tool.keys) == len(set(tool.keys)) == 3
+        assert len(set(gate.keys)) == 1
+        check_log(await user.events())
+
+
+@quick
 async def test_what_no_heartbeat_can_keep_is_handed_over(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
