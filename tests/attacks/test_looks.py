@@ -1,6 +1,6 @@
 """A hundred messages at once to one session, while everybody looks at it: no look changes a run.
 
-The looks are the queries that Temporal's UI sends by itself, and Perdure's own; and two who follow. That the history of
+The looks are the queries that Temporal's UI sends by itself, and Perdure's own; and some follow. That the history of
 each run replays is what would show an order that a look has changed, before it makes the session stuck.
 """
 
@@ -78,6 +78,7 @@ ROUNDS = {
     "two of each": Round(workers=2, clients=2),
 }
 REPEATS = 10 if LONG else 1
+FOLLOWERS = 20 if LONG else 2
 BRIEF = ("as it comes", "local tools")
 """What every run of the tests has; the others take minutes on two busy cores, and come with `make prove`."""
 
@@ -157,9 +158,9 @@ async def _follow(user: User, seen: list[Event]) -> None:
 
 
 @asynccontextmanager
-async def _looked_at(user: User, others: Sequence[User]) -> AsyncGenerator[tuple[list[Event], ...]]:
+async def _looked_at(user: User, others: Sequence[User]) -> AsyncGenerator[list[list[Event]]]:
     """Have everybody look at a session; yields what the followers see."""
-    seen: tuple[list[Event], ...] = ([], [])
+    seen: list[list[Event]] = [[] for _ in range(FOLLOWERS)]
     tasks = [asyncio.create_task(_look(user, name, *args)) for name, args in LOOKS.items()]
     tasks += [asyncio.create_task(_look(other, SESSION, pause=_PAUSE_ELSEWHERE)) for other in others]
     followers = [asyncio.create_task(_follow(user, events)) for events in seen]
