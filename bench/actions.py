@@ -4,8 +4,8 @@
 
 Counted as https://docs.temporal.io/cloud/actions has it: starts, signals, updates, timers, upserts of search
 attributes, each attempt of an activity, and each heartbeat that reaches the server, by the worker's own metrics. The
-session is there before; its second turn is counted, for either of the worker's `heartbeats`, `frequent` and `sparse`.
-The last line is JSON.
+session is there before; its second turn is counted, for either of the worker's `heartbeats`, `frequent` and `sparse`;
+`quick` and `several` have models that take no time, with one step an activity and with up to 20. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -54,13 +54,16 @@ def _app(rounds: int, seconds: float) -> App:
     return App(name=_APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
 
 
-async def _count(address: str, app: App, heartbeats: Literal["frequent", "sparse"]) -> dict[str, int]:
+async def _count(
+    address: str, app: App, heartbeats: Literal["frequent", "sparse"] = "frequent", steps: int = 1
+) -> dict[str, int]:
     """Return the actions of a session's second turn, by kind."""
     metrics = MetricBuffer(100_000)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
     client = await connect(ConnectionConfig(address=address, namespace="default", tls=False, runtime=runtime))
     stop = asyncio.Event()
-    worker = asyncio.create_task(run_workers(client, [app], WorkerConfig(heartbeats=heartbeats), stop=stop))
+    config = WorkerConfig(heartbeats=heartbeats, steps_per_activity=steps)
+    worker = asyncio.create_task(run_workers(client, [app], config, stop=stop))
     runner, session = Runner(_APP, client), str(uuid.uuid4())
     await runner.create_session(user_id="u", session_id=session)
     before: Counter[str] = Counter()
@@ -95,12 +98,14 @@ async def _actions(client: Client, session: str, metrics: MetricBuffer) -> Count
 async def measure(rounds: int, seconds: float) -> dict[str, Any]:
     """Return the benchmark's report."""
     async with DevServer(DevServerConfig(headless=True)) as server:
-        app = _app(rounds, seconds)
+        slow, quick = _app(rounds, seconds), _app(rounds, 0.0)
         return {
             "rounds": rounds,
             "model_seconds": seconds,
-            "frequent": await _count(server.address, app, "frequent"),
-            "sparse": await _count(server.address, app, "sparse"),
+            "frequent": await _count(server.address, slow),
+            "sparse": await _count(server.address, slow, "sparse"),
+            "quick": await _count(server.address, quick),
+            "several": await _count(server.address, quick, steps=20),
         }
 
 
