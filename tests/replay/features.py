@@ -141,6 +141,17 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "test_one_message_answers_calls_in_several_branches",
         "test_a_signal_answers_and_what_does_not_fit_is_dropped[100]",
     ),
+    "test_stretches": (
+        "test_a_turn_takes_as_many_activities_as_its_steps_need[3-5]",
+        "test_a_turn_takes_as_many_activities_as_its_steps_need[20-1]",
+        "test_a_stop_keeps_what_was_done_and_a_resume_goes_on_behind_it",
+        "test_a_tool_is_tried_as_often_as_by_itself[2-3-finished]",
+        "test_a_model_is_asked_as_often_as_by_itself",
+        "test_a_tool_with_options_of_its_own_is_an_activity_of_its_own[_once]",
+        "test_no_more_model_calls_are_made_than_are_allowed",
+        "test_branches_do_their_steps_each_by_itself",
+        "test_what_a_tool_writes_is_seen_by_the_next_step_and_by_other_sessions",
+    ),
     "test_turns": ("test_an_answer_to_the_running_invocation_is_logged_at_once[100]",),
     "test_lifetime": (
         "test_branches_of_a_closed_session_go_on_where_they_were",
