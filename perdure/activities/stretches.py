@@ -7,6 +7,7 @@ between activities. It ends with whatever is the workflow's to decide, after a n
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -86,6 +87,8 @@ class Stretches:
         self._steps = 0
         self._entries_kept = 0
         """Of what the stretch has added."""
+        self._until = math.inf
+        """When no step begins any more, by `time.monotonic`."""
 
     async def run(self, call: ModelInput, session: Snapshot, kept: Stretch | None) -> ModelOutput:
         """Ask the agent's model, and go on as long as there is nothing for the workflow to decide.
@@ -124,14 +127,14 @@ class Stretches:
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""
-        snapshot, until = Snapshot(log.projection, session.memo.beside()), time.monotonic() + _MAX_SECONDS
-        while self._steps < most and log.size <= _MAX_BYTES and time.monotonic() < until:
+        snapshot, self._until = Snapshot(log.projection, session.memo.beside()), time.monotonic() + _MAX_SECONDS
+        while self._steps < most and log.size <= _MAX_BYTES and not self._is_over():
             ahead = log.ahead()
             if not ahead or not self._is_quick(log, ahead):
                 return None
             try:
                 await self._keep(log)
-                if self._kept.ends.is_set() or activity.is_worker_shutdown():
+                if self._is_over():
                     return None
                 self._goes_on = True
                 if isinstance(ahead, ModelInput):
@@ -147,6 +150,10 @@ class Stretches:
                     raise
                 return None
         return None
+
+    def _is_over(self) -> bool:
+        """Return whether no step may begin: the activity, its worker or its time ends."""
+        return self._kept.ends.is_set() or activity.is_worker_shutdown() or time.monotonic() >= self._until
 
     def _is_quick(self, log: StretchLog, ahead: ModelInput | tuple[CallRun, ...]) -> bool:
         if isinstance(ahead, ModelInput):
@@ -182,7 +189,7 @@ class Stretches:
                 new = {run.id: asyncio.create_task(run_one(run)) for run in group}
                 tasks |= new
                 await asyncio.gather(*new.values(), return_exceptions=True)
-                if any(task.cancelled() or task.exception() or writes(task.result()) for task in new.values()):
+                if self._is_over() or not all(map(_may_be_followed, new.values())):
                     # What begins behind it, and sees what of it, the workflow knows.
                     break
         outputs: dict[str, ToolOutput] = {}
@@ -242,6 +249,13 @@ def _is_stopped() -> bool:
     """Return whether the activity is cancelled since its workflow, or an operator, wants it to end."""
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested
+
+
+def _may_be_followed(task: asyncio.Task[ToolOutput]) -> bool:
+    """Return whether a call that has ended is kept, and says nothing to the calls that begin behind it."""
+    if task.cancelled() or task.exception() is not None:
+        return False
+    return payload_size(task.result()) <= _MAX_BYTES and not writes(task.result())
 
 
 async def _watched(call: _Input, take: Callable[[_Input], Awaitable[_Output]]) -> _Output:

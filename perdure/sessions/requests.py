@@ -126,14 +126,18 @@ class WorkflowRequests:
         """Begin a session by an update of an invocation, in one request; `None` if that cannot be, or is not known."""
         if check_sendable(request, "message") > MAX_UPDATE_BYTES:
             return None
-        update = self._client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
-            name, request, result_type=InvocationResult, start_workflow_operation=self._lifecycle.beginning(key)
-        )
+        start = self._lifecycle.beginning(key)
+        # It is told of a failed start, too, and asyncio complains of what nobody looks at.
+        asyncio.ensure_future(start.workflow_handle()).add_done_callback(_looked_at)
         try:
-            result: InvocationResult = await self._patiently(update, key.workflow_id)
+            async with self._turn(key.workflow_id):
+                update = self._client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType] -- the SDK's overloads
+                    name, request, result_type=InvocationResult, start_workflow_operation=start
+                )
+                result: InvocationResult = await self._patiently(update, key.workflow_id)
         except WorkflowUpdateFailedError as error:
             refusal = _refusal(error)
-            if refusal is error:
+            if refusal is error or isinstance(refusal, _EARLY):
                 return None
             raise refusal from error
         except (RPCError, WorkflowAlreadyStartedError):
@@ -146,7 +150,7 @@ class WorkflowRequests:
         size = check_sendable(request, "message")
         handle = self._handle(key)
         sent = _Request(handle, name, request, size)
-        turn = self._sending.setdefault(handle.id, asyncio.Semaphore(_AT_ONCE))
+        turn = self._turn(handle.id)
         for attempt in range(_UPDATE_ATTEMPTS):
             await asyncio.sleep(0.2 * attempt)
             try:
@@ -172,6 +176,9 @@ class WorkflowRequests:
         raise SessionUnreadable(
             f"session {key.session!r} did not take an update in {_UPDATE_ATTEMPTS} attempts; try again"
         )
+
+    def _turn(self, workflow_id: str) -> asyncio.Semaphore:
+        return self._sending.setdefault(workflow_id, asyncio.Semaphore(_AT_ONCE))
 
     async def wait(self, key: SessionKey, invocation_id: str) -> None:
         """Return when the session says that an invocation has given up the turn, or when it does not let wait for that.
@@ -233,7 +240,7 @@ class WorkflowRequests:
         finally:
             task.cancel()
             # A cancelled update ends with an error of its own, which nobody else looks at.
-            task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            task.add_done_callback(_looked_at)
 
     async def _is_served_now(self) -> bool:
         """Return the same as `is_served`, asked once for all who wait at the same time."""
@@ -336,6 +343,11 @@ class SessionClosed(Exception):
 
     def __init__(self, status: WorkflowExecutionStatus | None) -> None:
         super().__init__(status.name.lower().replace("_", " ") if status is not None else "closed")
+
+
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def _may_be_sent_again(error: RPCError, request: BaseModel) -> bool:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from pydantic import BaseModel
 from temporalio.client import Client
 
 from perdure.activities.durations import Durations
+from perdure.activities.kept_steps import KeptSteps
 from tests.adk.support import Script, call, make_app, say
 from tests.workflows.support import serving
 from tests.workflows.test_stretches import activities
@@ -114,3 +116,32 @@ async def test_several_calls_of_one_answer_run_as_one_by_one(
                 assert await activities(user) == kinds
     assert found[0] == found[1]
     assert found[1][0] == sorted(ran)
+
+
+@pytest.mark.parametrize("why", ["large", "refused"])
+async def test_behind_a_call_that_is_not_kept_none_begins(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """It would run again if the worker died in the next one; and another attempt may be at work already."""
+    monkeypatch.setattr(Durations, "unknown", 0.0)
+    keep_for_now = KeptSteps.keep_for_now
+
+    async def refuse(self: KeptSteps, what: BaseModel) -> None:
+        await keep_for_now(self, what)
+        self.ends.set()
+
+    if why == "refused":
+        monkeypatch.setattr(KeptSteps, "keep_for_now", refuse)
+    ran: list[str] = []
+
+    def look() -> str:
+        """Look."""
+        ran.append("look")
+        return "x" * (150_000 if why == "large" else 10)
+
+    clerk = LlmAgent(name="clerk", model=Script(call("look", "look", "look"), say("done")), tools=[look])
+    async with serving(client, make_app(app_name, clerk), steps_per_activity=20) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert ran == ["look"] * 3
+        assert await activities(user) == ["model", "look", "look", "model"]
