@@ -14,6 +14,7 @@ from perdure.agents import App, FunctionTool
 from perdure.errors import InvalidMessage
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
+from perdure.sessions.listing import ListedSession
 from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, find_waiting
 from perdure.sessions.requests import WorkflowRequests
 from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
@@ -53,6 +54,18 @@ async def finds(client: Client, expected: set[tuple[str, str]], **wanted: object
         return await waiting(client, **wanted) == expected
 
     await eventually(found)
+
+
+async def listed_with_its_call(user: User) -> list[ListedSession]:
+    """Return the app's one session, as soon as its listing has the call; what was sent here is found before that."""
+    sessions: list[ListedSession] = []
+
+    async def has_it() -> bool:
+        sessions[:] = await user.runner.list_sessions()
+        return [session.pending_tools for session in sessions] == [("pick",)]
+
+    await eventually(has_it)
+    return sessions
 
 
 async def test_calls_are_found_by_app_user_tool_and_age(client: Client, app_name: str) -> None:
@@ -173,9 +186,7 @@ async def test_what_was_answered_here_waits_no_more_though_the_listing_is_late(c
     async with serving(client, asking(app_name, "pick")) as user:
         await user.create()
         view = await user.run("a")
-        await finds(client, {("u", "s")}, app=app_name)
-        sessions = await user.runner.list_sessions()
-        assert sessions[0].pending_tools == ("pick",)
+        sessions = await listed_with_its_call(user)
         await user.answer({view.pending[0].id: 1})
         page = await ask_waiting(client, Wanted(), sessions, patience=timedelta(minutes=1), silence=Silence())
         assert (page.calls, page.unanswered) == ((), ())
@@ -186,9 +197,7 @@ async def test_what_is_too_large_for_a_listing_is_read_from_the_history(client: 
     async with serving(client, asking(app_name, "pick")) as user:
         await user.create()
         await user.run("a")
-        await finds(client, {("u", "s")}, app=app_name)
-        [session] = await user.runner.list_sessions()
-        assert session.pending_tools == ("pick",)
+        [session] = await listed_with_its_call(user)
         assert await session.listed_calls(client) is None
 
 
