@@ -38,8 +38,8 @@ from bench.processes import (
     ready,
     tell_ready,
 )
+from bench.reads import serve_api
 from perdure.agents import App, LlmAgent
-from perdure.api.app import create_app
 from perdure.client import Runner
 from perdure.config import WorkerConfig
 from perdure.messages.keys import SessionKey
@@ -47,8 +47,6 @@ from perdure.models.base import BaseLlm
 from perdure.models.scripted import ScriptedModel
 from perdure.serving.dev_server import DevServer, DevServerConfig
 from perdure.serving.event_loop import run_serving
-from perdure.serving.http_server import serve
-from perdure.serving.sockets import listen, url_of
 from perdure.worker import create_workers
 
 APP = "bench_followers"
@@ -72,14 +70,6 @@ async def serve_worker(address: str, app: App) -> None:
     async with worker:
         tell_ready()
         await asyncio.Event().wait()
-
-
-async def serve_api(address: str) -> None:
-    """Be the HTTP API; prints where."""
-    app = create_app(await connected(address))
-    with listen("127.0.0.1", 0) as listener:
-        print(url_of(listener), flush=True)
-        await serve(app, listener, asyncio.Event(), closing=app.state.backend.closing)
 
 
 async def follow_all(url: str, followers: int, events: int, sessions: Sequence[str]) -> None:

@@ -48,7 +48,13 @@ class Goal:
         """Return the figure beside the goal."""
         found = self.figure(report)
         met = (operator.le if self.sign == "≤" else operator.ge)(found, self.least)
-        return {"what": self.what, "figure": found, "goal": f"{self.sign} {self.least:g}", "met": met}
+        return {
+            "what": self.what,
+            "bench": self.bench,
+            "figure": found,
+            "goal": f"{self.sign} {self.least:g}",
+            "met": met,
+        }
 
 
 def _plugin_speed(report: Report) -> float:
@@ -148,7 +154,8 @@ async def main() -> None:
     if not options.json:
         for row in rows:
             figure = f"{row['figure']:.4g}"
-            print(f"{row['what']:70} {figure:>8}   {row['goal']:>8}   {'met' if row['met'] else 'missed'}")
+            met = "met" if row["met"] else "missed"
+            print(f"{row['what']:70} {figure:>8}   {row['goal']:>8}   {met:6}   bench.{row['bench']}")
     print_report({"goals": rows}, table=False)
 
 

@@ -9,23 +9,23 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from pydantic import BaseModel
 from temporalio import activity
 from temporalio.client import AsyncActivityCancelledError, Client
 from temporalio.common import RawValue
 
 from perdure.activities.heartbeats import beat_seconds
 from perdure.logs import get_logger
+from perdure.messages.stretches import Stretch
 
 _log = get_logger("perdure.worker")
 
-__all__ = ["KeptSteps", "keeping"]
+__all__ = ["KeptSteps", "keeping", "kept_before"]
 
 
 class KeptSteps:
     """The heartbeats of one activity, each with all that is kept: one detail for each time that there was more."""
 
-    def __init__(self, client: Client, *kept: BaseModel) -> None:
+    def __init__(self, client: Client, *kept: Stretch) -> None:
         """Begin with what an earlier attempt has kept."""
         self._activity = client.get_async_activity_handle(task_token=activity.info().task_token)
         self._converter = client.data_converter.payload_converter
@@ -34,17 +34,17 @@ class KeptSteps:
         self.ends = asyncio.Event()
         """The activity is to hand over what it has: it is to stop, or nothing more can be kept."""
 
-    def _written(self, what: BaseModel) -> RawValue:
+    def _written(self, what: Stretch) -> RawValue:
         # Once: each heartbeat takes it again.
         [payload] = self._converter.to_payloads([what])
         return RawValue(payload)
 
-    async def keep(self, what: BaseModel) -> None:
+    async def keep(self, what: Stretch) -> None:
         """Return when this is kept behind all before it, or the activity is to end."""
         self._kept = self._details = (*self._kept, self._written(what))
         await self.beat()
 
-    async def keep_for_now(self, what: BaseModel) -> None:
+    async def keep_for_now(self, what: Stretch) -> None:
         """The same, but what is kept next replaces it."""
         self._details = (*self._kept, self._written(what))
         await self.beat()
@@ -65,8 +65,16 @@ class KeptSteps:
                 self.ends.set()
 
 
+def kept_before() -> Stretch | None:
+    """Return what earlier attempts of the activity have kept, if they have."""
+    kept = [Stretch.model_validate(detail) for detail in activity.info().heartbeat_details]
+    if not kept:
+        return None
+    return Stretch(entries=tuple(entry for part in kept for entry in part.entries), steps=kept[-1].steps)
+
+
 @asynccontextmanager
-async def keeping(client: Client, *kept: BaseModel) -> AsyncGenerator[KeptSteps]:
+async def keeping(client: Client, *kept: Stretch) -> AsyncGenerator[KeptSteps]:
     """Heartbeat inside of the block, with what is kept.
 
     Args:

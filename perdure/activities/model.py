@@ -16,9 +16,9 @@ from perdure.activities.attempts import telling
 from perdure.activities.durations import Durations
 from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
-from perdure.activities.kept_steps import keeping
+from perdure.activities.kept_steps import keeping, kept_before
 from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
-from perdure.activities.stretches import RunsTools, Stretches, kept_by
+from perdure.activities.stretches import RunsTools, Stretches
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import ArtifactError, CredentialError, DefinitionError, ModelError, message_of
 from perdure.journal.entries import MAX_EVENT_BYTES
@@ -74,7 +74,7 @@ class ModelActivity:
             snapshot = await self._snapshot(call)
             with bound(**asdict(at.key), **names), telling("model"), beating():
                 return await self._ask(call, snapshot, activity.info().attempt)
-        kept = kept_by(activity.info().heartbeat_details)
+        kept = kept_before()
         async with keeping(self._client, *filter(None, [kept])) as steps:
             snapshot = await self._snapshot(call, beats=False)
             with bound(**asdict(at.key), **names):

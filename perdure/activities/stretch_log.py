@@ -17,7 +17,7 @@ from perdure.journal.run_tree import build_runs
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import ModelInput, ModelOutput, ToolInput
 from perdure.plan.contents import types
-from perdure.plan.nodes import SET_MODEL_RESPONSE, LlmNode, Plan, ToolOptions, ToolPlan
+from perdure.plan.nodes import ADK_OPTIONS, SET_MODEL_RESPONSE, LlmNode, Plan, ToolOptions, ToolPlan
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import tool_ran
 from perdure.rules.llm_turns import find_turn
@@ -26,9 +26,6 @@ from perdure.rules.model_calls import why_no_call
 from perdure.rules.next_call import Facts, Runs, next_of_call
 from perdure.rules.next_step import AskModel, RunCalls, step_ahead
 from perdure.rules.tool_responses import is_plain
-
-_ADK_OPTIONS = ToolOptions(max_attempts=15)
-"""Of google.adk's tools without options of their own."""
 
 _SMALL_BYTES = 100_000
 """Up to here what tools returned is logged here: kept, and in the response, it takes its place twice."""
@@ -139,7 +136,7 @@ class StretchLog:
         special = tool.at_most_once or tool.agent or tool.delegates or tool.runs_nodes or tool.retries or what.returned
         if tool.kind != "function" or tool.confirmation != "never" or special:
             return False
-        return tool.options == (ToolOptions() if self.plan.adk is None else _ADK_OPTIONS)
+        return tool.options == (ToolOptions() if self.plan.adk is None else ADK_OPTIONS)
 
     def _run_of(self, call: types.FunctionCall, tool: ToolPlan) -> CallRun:
         adk = self.plan.adk is not None

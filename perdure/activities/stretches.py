@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -189,7 +189,7 @@ class Stretches:
                 new = {run.id: asyncio.create_task(run_one(run)) for run in group}
                 tasks |= new
                 await asyncio.gather(*new.values(), return_exceptions=True)
-                if self._is_over() or not all(map(_may_be_followed, new.values())):
+                if self._is_over() or not _may_go_on_behind(tasks.values()):
                     # What begins behind it, and sees what of it, the workflow knows.
                     break
         outputs: dict[str, ToolOutput] = {}
@@ -251,11 +251,12 @@ def _is_stopped() -> bool:
     return details is not None and details.cancel_requested
 
 
-def _may_be_followed(task: asyncio.Task[ToolOutput]) -> bool:
-    """Return whether a call that has ended is kept, and says nothing to the calls that begin behind it."""
-    if task.cancelled() or task.exception() is not None:
+def _may_go_on_behind(ended: Collection[asyncio.Task[ToolOutput]]) -> bool:
+    """Return whether calls that have ended are kept, and say nothing to the calls that begin behind them."""
+    if any(task.cancelled() or task.exception() is not None for task in ended):
         return False
-    return payload_size(task.result()) <= _MAX_BYTES and not writes(task.result())
+    outputs = [task.result() for task in ended]
+    return sum(map(payload_size, outputs)) <= _MAX_BYTES and not any(map(writes, outputs))
 
 
 async def _watched(call: _Input, take: Callable[[_Input], Awaitable[_Output]]) -> _Output:
@@ -267,11 +268,3 @@ def _has_calls_only(output: ModelOutput) -> bool:
     """Return whether an answer of the model is one behind which steps may be taken: it has calls, and ends nothing."""
     ends = output.step is not None and (output.step.ended or len(output.step.events) != 1)
     return bool(output.answer.get_function_calls()) and not ends
-
-
-def kept_by(details: Sequence[Any]) -> Stretch | None:
-    """Return what an earlier attempt has kept in its heartbeats."""
-    if not details:
-        return None
-    kept = [Stretch.model_validate(detail) for detail in details]
-    return Stretch(entries=tuple(entry for part in kept for entry in part.entries), steps=kept[-1].steps)

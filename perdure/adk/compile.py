@@ -46,6 +46,7 @@ from perdure.compiler.plan_values import check_values
 from perdure.errors import DefinitionError
 from perdure.plan.graph_shapes import GraphShape
 from perdure.plan.nodes import (
+    ADK_OPTIONS,
     AdkRules,
     CustomNode,
     LlmNode,
@@ -55,12 +56,8 @@ from perdure.plan.nodes import (
     Plan,
     RefusedNode,
     SequentialNode,
-    ToolOptions,
     ToolPlan,
 )
-
-_ONCE = ToolOptions(max_attempts=15)
-"""google.adk tries nothing again by itself: the step says so of each failure. What died with its worker is."""
 
 _AGENT_CALLBACKS = ("before_agent_callback", "after_agent_callback")
 _MODEL_CALLBACKS = (
@@ -312,7 +309,9 @@ class _Look:
         if isinstance(given, BaseToolset) or part.verdict == "refused":
             return None
         kind = "long_running" if isinstance(given, BaseTool) and given.is_long_running else "function"
-        plan = ToolPlan(name=name, kind=kind, declaration=types.FunctionDeclaration(name=name), options=_ONCE, **inner)
+        plan = ToolPlan(
+            name=name, kind=kind, declaration=types.FunctionDeclaration(name=name), options=ADK_OPTIONS, **inner
+        )
         durability = durability_of(given)
         return plan if durability is None else _durable(plan, durability)
 
@@ -414,7 +413,7 @@ def _durable(plan: ToolPlan, durability: Durability) -> ToolPlan:
         update["options"] = given.options
     else:
         # What is not said of retries is as for other tools.
-        update["options"] = given.options.model_copy(update={"max_attempts": _ONCE.max_attempts})
+        update["options"] = given.options.model_copy(update={"max_attempts": ADK_OPTIONS.max_attempts})
     return plan.model_copy(update=update | {"retries": durability.retries})
 
 
@@ -444,5 +443,5 @@ def _llm_node(
         code=code,
         disallow_transfer_to_parent=agent.disallow_transfer_to_parent,
         disallow_transfer_to_peers=agent.disallow_transfer_to_peers,
-        model_options=_ONCE,
+        model_options=ADK_OPTIONS,
     )

@@ -28,9 +28,10 @@ LOAD_PLAN = "perdure:load_plan"
 CALL_MODEL = "perdure:model"
 LOAD_JOURNAL = "perdure:load_journal"
 KEEP_JOURNAL = "perdure:keep_journal"
+"""Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
+
 JOURNAL_MEMO = "perdure:journal"
 """Name of a memo that a run writes and takes back at once: a slice of its journal stands in history then."""
-"""Perdure's own activity and workflow types contain a colon, so no tool and no app has such a name."""
 
 SEND_MESSAGE = "send_message"
 RESPOND = "respond"

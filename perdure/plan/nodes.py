@@ -51,6 +51,9 @@ class ToolOptions(BaseModel):
     """Names of exception types that fail the tool at once."""
 
 
+ADK_OPTIONS = ToolOptions(max_attempts=15)
+"""google.adk tries nothing again by itself: the step says so of each failure. What died with its worker is."""
+
 MODEL_OPTIONS = ToolOptions(max_attempts=15)
 """A model call retries what its provider may answer later, for eight minutes, unless agent or app say otherwise."""
 

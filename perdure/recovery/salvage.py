@@ -53,6 +53,7 @@ from perdure.recovery.history_payloads import (
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import model_called, steps_before
 from perdure.recovery.rebuilt_failures import keep_returned, tool_failed
+from perdure.recovery.slices import Part, in_order
 from perdure.recovery.starts import DeadlineTimers, Starts, is_beside
 from perdure.rules.failures import failure_text
 from perdure.rules.in_doubt import NOT_STARTED
@@ -160,12 +161,14 @@ class _Reader:
 
     def read_slices(self) -> None:
         """Read what stands in history as it was."""
-        behind: list[tuple[int, tuple[Entry, ...]]] = []
+        behind: list[Part] = []
         for event in self._history:
             call = self._calls.get(event.event_id)
             part = call.journal if call is not None else kept_part(event)
             if part is not None:
-                behind = self._extend([*behind, (part.offset, part.unpacked())])
+                new, behind = in_order([*behind, (part.offset, part.unpacked())], len(self.projection.entries))
+                for entry in new:
+                    apply_entry(self.projection, entry)
                 self._told = max(self._told, task_of(event))
             self._lengths[event.event_id] = len(self.projection.entries)
         # What a run has cut for a step that it leaves to the next run, that one's input has.
@@ -173,18 +176,6 @@ class _Reader:
             raise LogError(
                 f"the history leaves out entries {len(self.projection.entries)} to {behind[0][0]} of the journal"
             )
-
-    def _extend(self, parts: Sequence[tuple[int, tuple[Entry, ...]]]) -> list[tuple[int, tuple[Entry, ...]]]:
-        """Take in what follows on the journal; returns the parts behind a gap, which is closed later, if it is."""
-        behind: list[tuple[int, tuple[Entry, ...]]] = []
-        for offset, entries in sorted(parts, key=lambda part: part[0]):
-            known = len(self.projection.entries)
-            if offset > known:
-                behind.append((offset, entries))
-                continue
-            for entry in entries[known - offset :]:
-                apply_entry(self.projection, entry)
-        return behind
 
     def read_rest(self) -> None:
         """Rebuild what the journal gained that no slice tells."""

@@ -56,8 +56,7 @@ async def read_archive(client: Client, workflow_id: str, run_id: str | None) -> 
         part = await reader.part(event)
         if part is not None:
             parts.append(part)
-    entries: list[Entry] = []
-    append_parts(entries, parts)
+    entries, _ = in_order(parts)
     carried = reader.start.carried
     if carried is not None and len(entries) < carried.length:
         # The run was closed before it had fetched its journal.
@@ -65,15 +64,17 @@ async def read_archive(client: Client, workflow_id: str, run_id: str | None) -> 
     return entries
 
 
-def append_parts(entries: list[Entry], parts: Iterable[Part]) -> list[Part]:
-    """Append what follows on the entries; returns the parts behind a gap."""
+def in_order(parts: Iterable[Part], known: int = 0) -> tuple[list[Entry], list[Part]]:
+    """Return the entries that follow on so many that are known, and the parts behind a gap."""
+    new: list[Entry] = []
     behind: list[Part] = []
     for offset, found in sorted(parts, key=lambda part: part[0]):
-        if offset > len(entries):
+        length = known + len(new)
+        if offset > length:
             behind.append((offset, found))
         else:
-            entries.extend(found[len(entries) - offset :])
-    return behind
+            new.extend(found[length - offset :])
+    return new, behind
 
 
 class _Told(BaseModel):
@@ -106,9 +107,7 @@ class SliceReader:
             memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
             if JOURNAL_MEMO in memo:
                 payloads = Payloads(payloads=[memo[JOURNAL_MEMO]])
-                return await _slice(
-                    await self._decode(payloads, cast("type[JournalSlice | None]", JournalSlice | None))
-                )
+                return await _slice(await self._decode(payloads, _OR_NONE))
         elif (payloads := self._page_in(event)) is not None:
             return await _page(await self._decode(payloads, JournalPage))
         return None

@@ -26,7 +26,7 @@ from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.logs import get_logger
 from perdure.messages.session import LOADING
-from perdure.recovery.slices import Part, SliceReader, append_parts, read_archive
+from perdure.recovery.slices import Part, SliceReader, in_order, read_archive
 from perdure.recovery.stuck import read_from_history
 
 _MAX_BYTES = 30_000_000
@@ -205,10 +205,8 @@ class _Copy:
 
     async def _apply(self, parts: Sequence[Part]) -> None:
         self._behind += parts
-        entries = self.projection.entries
-        known = list(entries)
-        behind = append_parts(known, self._behind)
-        for count, entry in enumerate(known[len(entries) :], 1):
+        new, behind = in_order(self._behind, self.length)
+        for count, entry in enumerate(new, 1):
             apply_entry(self.projection, entry)
             self.size += payload_size(entry)
             if not count % _LONG_PART:

@@ -15,7 +15,7 @@ from perdure.journal.entries import AnswerLogged, CallExpired, Entry, SessionCre
 from perdure.journal.packing import pack
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import SessionInput
-from perdure.recovery.slices import append_parts
+from perdure.recovery.slices import in_order
 from perdure.sessions import journal_copies
 from perdure.sessions.journal_copies import JournalCopies, _Copy  # pyright: ignore[reportPrivateUsage]
 from perdure.sessions.pending import Wanted, find_waiting
@@ -46,8 +46,7 @@ def created(*names: str) -> tuple[Entry, ...]:
 def test_parts_are_put_in_order_and_what_lies_behind_a_gap_waits(
     parts: list[tuple[int, str]], length: int, behind: list[int]
 ) -> None:
-    entries: list[Entry] = []
-    left = append_parts(entries, [(offset, created(*names)) for offset, names in parts])
+    entries, left = in_order([(offset, created(*names)) for offset, names in parts])
     assert entries == list(created(*"abcd"[:length]))
     assert [offset for offset, _ in left] == behind
 

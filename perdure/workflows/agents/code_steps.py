@@ -14,7 +14,7 @@ from typing import Any
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import ActivityKept, Failure, FailureCaught, RunBegan, payload_size
+from perdure.journal.entries import ActivityKept, Failure, FailureCaught, payload_size
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun, is_state
 from perdure.messages.session import CodeInput
@@ -177,16 +177,7 @@ class CodeSteps:
             # A log from elsewhere may have some of what it said.
             before = next((index for index, event in enumerate(events) if event.id == run.log[0].id), before)
         run.begun_after = events[before - 1].id if before else ""
-        scope.log.append(
-            RunBegan(
-                invocation_id=scope.invocation.id,
-                agent=run.agent,
-                branch=run.branch,
-                after=run.begun_after,
-                run=run.path,
-                node=run.node,
-            )
-        )
+        scope.log_begin(run, run.node)
 
     def _left_open(self) -> list[str]:
         """Return the calls that its code made and that the user has still to answer, where the app waits for that.

@@ -13,7 +13,7 @@ from google.genai import types
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import FailureCaught, RunBegan
+from perdure.journal.entries import FailureCaught
 from perdure.journal.events import USER, Event
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.runs import AgentRun, place_of, upwards
@@ -179,17 +179,7 @@ def _run_below(scope: Scope, run: AgentRun, agent: str, call_id: str) -> AgentRu
 def _begin(scope: Scope, run: AgentRun, node: NodeRun, asked: AgentAsked | None = None) -> None:
     run.node = node
     run.begun_after = scope.projection.events[-1].id if scope.projection.events else ""
-    scope.log.append(
-        RunBegan(
-            invocation_id=scope.invocation.id,
-            agent=run.agent,
-            branch=run.branch,
-            after=run.begun_after,
-            run=run.path,
-            node=node,
-            asked=asked,
-        )
-    )
+    scope.log_begin(run, node, asked)
 
 
 def _path(run: AgentRun) -> str:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from perdure.errors import EffectFailed
 from perdure.journal.credential_questions import is_credential_request
-from perdure.journal.entries import EventLogged, ModelCalled, RunBegan
+from perdure.journal.entries import EventLogged, ModelCalled
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.journal.tasks import ends_task
@@ -78,15 +78,7 @@ class _LlmRun:
         begun = next((index for index in range(len(events) - 1, -1, -1) if events[index].id == first), len(events))
         run.begun_after = events[begun - 1].id if begun else None
         if not run.own and run.begun_after is not None:
-            scope.log.append(
-                RunBegan(
-                    invocation_id=scope.invocation.id,
-                    agent=run.agent,
-                    branch=run.branch,
-                    after=run.begun_after,
-                    run=run.path,
-                )
-            )
+            scope.log_begin(run)
 
     async def run(self) -> bool:
         what: NextStep | None = None

@@ -13,6 +13,7 @@ from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     CallbackRan,
     Failure,
+    RunBegan,
     TempStateSet,
     ToolKept,
     ToolOutput,
@@ -23,6 +24,7 @@ from perdure.journal.node_runs import NodeRun
 from perdure.journal.projection import Invocation, Projection, shared_part
 from perdure.journal.run_tree import RunTree, build_runs
 from perdure.journal.runs import AgentRun, is_state, upwards
+from perdure.journal.tool_output import AgentAsked
 from perdure.messages.callbacks import AgentCallback
 from perdure.messages.session import JournalSlice
 from perdure.messages.shared_state import ShareStateInput
@@ -240,6 +242,20 @@ class Scope:
         size = payload_size(event)
         if size > MAX_EVENT_BYTES:
             raise EffectFailed(event.author, "log", _TOO_LARGE.format(size=size / 1e6, most=MAX_EVENT_BYTES / 1e6))
+
+    def log_begin(self, run: AgentRun, node: NodeRun | None = None, asked: AgentAsked | None = None) -> None:
+        """Log that an agent's run begins behind an event; as which node it runs, and what asked for it, if it is so."""
+        self.log.append(
+            RunBegan(
+                invocation_id=self.invocation.id,
+                agent=run.agent,
+                branch=run.branch,
+                after=run.begun_after or "",
+                run=run.path,
+                node=node,
+                asked=asked,
+            )
+        )
 
     def checkpoint(self, node: Node, run: AgentRun, state: dict[str, Any]) -> None:
         """Log an agent's checkpoint; readers see it only if the app is resumable."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
-from pydantic import BaseModel
 from temporalio.client import Client
 
 from perdure.activities.durations import Durations
 from perdure.activities.kept_steps import KeptSteps
+from perdure.messages.stretches import Stretch
 from tests.adk.support import Script, call, make_app, say
 from tests.workflows.support import serving
 from tests.workflows.test_stretches import activities
@@ -126,7 +127,7 @@ async def test_behind_a_call_that_is_not_kept_none_begins(
     monkeypatch.setattr(Durations, "unknown", 0.0)
     keep_for_now = KeptSteps.keep_for_now
 
-    async def refuse(self: KeptSteps, what: BaseModel) -> None:
+    async def refuse(self: KeptSteps, what: Stretch) -> None:
         await keep_for_now(self, what)
         self.ends.set()
 
@@ -145,3 +146,36 @@ async def test_behind_a_call_that_is_not_kept_none_begins(
         assert (await user.run("go")).status == "finished"
         assert ran == ["look"] * 3
         assert await activities(user) == ["model", "look", "look", "model"]
+
+
+async def test_the_next_worker_goes_on_behind_what_was_kept(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Durations, "unknown", 0.0)
+    ran: list[str] = []
+    is_open = threading.Event()
+
+    def look() -> str:
+        """Look."""
+        ran.append("look")
+        return "seen"
+
+    async def slow() -> str:
+        """Take long."""
+        ran.append("slow")
+        while not is_open.is_set():  # noqa: ASYNC110 -- the tools have a loop of their own
+            await asyncio.sleep(0.02)
+        return "done"
+
+    model = Script(call("look", "look"), call("look"), call("slow"), say("done"))
+    app = make_app(app_name, LlmAgent(name="clerk", model=model, tools=[look, slow]))
+    async with serving(client, app, steps_per_activity=20) as user:
+        await user.create()
+        invocation = await user.send("go")
+        while "slow" not in ran:  # noqa: ASYNC110 -- the same
+            await asyncio.sleep(0.02)
+    is_open.set()
+    async with serving(client, app, steps_per_activity=20):
+        assert (await user.settled(invocation)).status == "finished"
+    assert ran == [*["look"] * 3, "slow", "slow"]
+    assert len(model.requests) == 4
