@@ -17,6 +17,7 @@ from perdure.messages.effects import Effect, EffectsPage
 from perdure.messages.session import InvocationResult, InvocationView, SessionView, Trial
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
+from perdure.sessions.kept_events import EventBatch
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.sessions import Door, RunnerOptions, Sessions
 from perdure.sessions.transfers import ImportedSession, ResumedSession, TriggeredLog, WholeLog, fresh_id
@@ -406,11 +407,10 @@ class Runner:
 
     def event_batches(
         self, *, user_id: str, session_id: str, since: int = 0, patience: float = 60.0, streaming: bool = False
-    ) -> AsyncGenerator[tuple[Event, ...], None]:
+    ) -> AsyncGenerator[EventBatch, None]:
         """Yield the log's events from an offset on for ever, some at a time; all who follow one session share the work.
 
-        An empty batch comes after `patience` seconds of silence. With `streaming`, `partial` events come in between, as
-        in `run_async`, and each such follower works for itself.
+        An empty batch comes after `patience` seconds of silence. With `streaming`, each reads by itself: `run_async`.
         """
         session = self._door.session(user_id, session_id)
         return session.event_batches(since=since, patience=patience, streaming=streaming)

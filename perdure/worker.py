@@ -16,7 +16,6 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from perdure.activities.callbacks import CallbackActivity
 from perdure.activities.claims import ClaimDesk
-from perdure.activities.durations import Durations
 from perdure.activities.journal_cache import JournalActivity, JournalCache
 from perdure.activities.lost_workers import LostWorkers
 from perdure.activities.model import ModelActivity
@@ -186,8 +185,7 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
     plan = PlanActivities(registry, client, shared.attributes, notices=config.notices is not None)
     notices = NoticeActivities(registry.plan.app, client, config.notices)
     kept = JournalActivity(journals)
-    durations = Durations()
-    tools = ToolActivity(steps, journals, ClaimDesk(client, journals), rollout, results, durations)
+    tools = ToolActivity(steps, journals, ClaimDesk(client, journals), rollout, results)
     return Worker(
         client,
         task_queue=registry.plan.app,
@@ -197,7 +195,7 @@ def worker_with_steps(shared: SharedByWorkers, registry: AnyRegistry, steps: Ste
             plan.share_state,
             kept.keep_journal,
             kept.load_journal,
-            ModelActivity(client, steps, journals, rollout, tools, durations, shared.streams).call,
+            ModelActivity(client, steps, journals, rollout, tools, shared.streams).call,
             CallbackActivity(steps, journals, rollout, shared.streams).call,
             tools.keep_result,
             tools.run,

@@ -13,7 +13,6 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.attempts import telling
-from perdure.activities.durations import Durations
 from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.kept_steps import keeping, kept_before
@@ -50,7 +49,6 @@ class ModelActivity:
         journals: JournalCache,
         rollout: Rollout,
         tools: RunsTools,
-        durations: Durations,
         streams: TokenHub | None = None,
     ) -> None:
         self._client = client
@@ -58,7 +56,6 @@ class ModelActivity:
         self._journals = journals
         self._rollout = rollout
         self._tools = tools
-        self._durations = durations
         self._streams = streams
 
     @activity.defn(name=CALL_MODEL)
@@ -78,7 +75,7 @@ class ModelActivity:
         async with keeping(self._client, *filter(None, [kept])) as steps:
             snapshot = await self._snapshot(call, beats=False)
             with bound(**asdict(at.key), **names):
-                stretches = Stretches(at, self._ask_in_time, self._tools, steps, self._durations)
+                stretches = Stretches(at, self._ask_in_time, self._tools, steps)
                 return await stretches.run(call, snapshot, kept)
 
     async def _snapshot(self, call: ModelInput, *, beats: bool = True) -> Snapshot:
@@ -99,8 +96,7 @@ class ModelActivity:
         info, at = activity.info(), _place(call)
         try:
             node = llm_node(snapshot.projection, at, call.plan)[1]
-            with self._durations.measuring("model", node.model):
-                output = await self._answer(call, at, node, snapshot)
+            output = await self._answer(call, at, node, snapshot)
         except ModelError as error:
             final = isinstance(error, NoResponse | ModelFailed) and attempt >= ATTEMPTS_OF_DEFECTS
             raise ApplicationError(

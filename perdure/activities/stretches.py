@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.durations import Durations
 from perdure.activities.kept_steps import KeptSteps
 from perdure.activities.stretch_log import CallRun, StretchLog, writes
 from perdure.journal.entries import Entry, payload_size
@@ -34,9 +33,9 @@ from perdure.telemetry.step import behind
 _Input = TypeVar("_Input", ModelInput, ToolInput)
 _Output = TypeVar("_Output", ModelOutput, ToolOutput)
 
-_MAX_SECONDS = 0.5
-"""No step begins later than so long behind the first one, and none that is not known to be quick: so old is what the
-log lacks at the most, but for a step."""
+_MAX_SECONDS = 10.0
+"""No step begins later than so long behind the first one: what is kept, and not in history, is lost where the workflow
+is terminated or reset."""
 
 _MAX_BYTES = 100_000
 """No step begins behind so much that history does not hold."""
@@ -74,10 +73,9 @@ class RunsTools(Protocol):
 class Stretches:
     """Takes the steps of an agent, one behind the other."""
 
-    def __init__(self, at: Place, ask: AsksModel, tools: RunsTools, kept: KeptSteps, durations: Durations) -> None:
+    def __init__(self, at: Place, ask: AsksModel, tools: RunsTools, kept: KeptSteps) -> None:
         """Take them by what an activity has at hand."""
         self._at = at
-        self._durations = durations
         self._ask = ask
         self._tools = tools
         self._kept = kept
@@ -130,7 +128,7 @@ class Stretches:
         snapshot, self._until = Snapshot(log.projection, session.memo.beside()), time.monotonic() + _MAX_SECONDS
         while self._steps < most and log.size <= _MAX_BYTES and not self._is_over():
             ahead = log.ahead()
-            if not ahead or not self._is_quick(log, ahead):
+            if not ahead:
                 return None
             try:
                 await self._keep(log)
@@ -154,11 +152,6 @@ class Stretches:
     def _is_over(self) -> bool:
         """Return whether no step may begin: the activity, its worker or its time ends."""
         return self._kept.ends.is_set() or activity.is_worker_shutdown() or time.monotonic() >= self._until
-
-    def _is_quick(self, log: StretchLog, ahead: ModelInput | tuple[CallRun, ...]) -> bool:
-        if isinstance(ahead, ModelInput):
-            return self._durations.is_quick("model", log.node.model)
-        return all(self._durations.is_quick("tool", run.tool.name) for run in ahead)
 
     async def _ask_again(self, call: ModelInput, session: Snapshot) -> ModelOutput | None:
         try:

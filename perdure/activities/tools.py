@@ -15,7 +15,6 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities.attempts import handing_in_until, telling
 from perdure.activities.claims import ClaimDesk
-from perdure.activities.durations import Durations
 from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES, check_size, not_registered, step_log, told
@@ -80,9 +79,7 @@ class ToolActivity:
         claims: ClaimDesk,
         rollout: Rollout,
         results: ToolResults,
-        durations: Durations,
     ) -> None:
-        self._durations = durations
         self._steps = steps
         self._results = results
         self._journals = journals
@@ -208,8 +205,7 @@ class ToolActivity:
         if call.kind == "reminder":
             await self._steps.remind(at, step)
             return ToolOutput()
-        with self._durations.measuring("tool", call.tool):
-            output = await self._steps.run_tool(at, step)
+        output = await self._steps.run_tool(at, step)
         if step.session is not None:
             output = await self._results.bounded(at, step, output)
         return output.model_copy(update={"times": timer.times}) if ran and output.asks is None else output

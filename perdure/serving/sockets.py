@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+import time
 from ipaddress import ip_address
+
+_IN_USE_SECONDS = 1.5
+"""For how long an address may be in use: what listens there may be ending, as the child of a killed process does."""
+
+_PAUSE = 0.1
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -14,7 +21,16 @@ def listen(host: str, port: int) -> socket.socket:
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
-    listener = socket.create_server((str(address[0]), port), family=family)
+    until = time.monotonic() + _IN_USE_SECONDS
+    while True:
+        try:
+            listener = socket.create_server((str(address[0]), port), family=family)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            break
     # Its connections inherit it. Else the second half of a small response waits some 40 ms for the client's word.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

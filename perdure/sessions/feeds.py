@@ -14,6 +14,7 @@ from contextlib import suppress
 from perdure.journal.events import Event
 from perdure.messages.session import EventsPage
 from perdure.sessions.history_poll import Follower
+from perdure.sessions.kept_events import EventBatch, ShownKept
 
 _KEPT_EVENTS = 1000
 _KEPT_BYTES = 4_000_000
@@ -42,6 +43,8 @@ class Feed:
         self._more = asyncio.Event()
         self._own_pages = asyncio.Lock()
         self._error: Exception | None = None
+        self._kept: tuple[Event, ...] = ()
+        """What is kept, and not in the log yet."""
         self.readers = 0
         self.total: int | None = None
         """Events in the log when it was last looked at."""
@@ -61,8 +64,13 @@ class Feed:
         """Read no further."""
         self._task.cancel()
 
-    async def next(self, since: int, patience: float) -> tuple[Event, ...]:
+    async def next(self, since: int, shown: ShownKept, patience: float) -> EventBatch:
         """Return events from an offset on, as soon as there are any; none if none came for so many seconds.
+
+        Args:
+            since: The offset.
+            shown: What was shown before it was in the log.
+            patience: Seconds.
 
         Raises:
             PerdureError: The log cannot be read.
@@ -70,16 +78,16 @@ class Feed:
         if since < self._start:
             # One after the other: Temporal lets only few queries of one workflow wait.
             async with self._own_pages:
-                return (await self._page(since)).events
-        if since >= self.end and self._error is None:
+                return EventBatch((await self._page(since)).events)
+        if since >= self.end and self._error is None and not shown.has_fresh(self._kept):
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._more.wait()
         if self._start <= since < self.end:
-            return tuple(self._events[since - self._start :])
+            return EventBatch(tuple(self._events[since - self._start :]), shown.fresh(self._kept))
         if self._error is not None:
             raise self._error
-        return ()
+        return EventBatch(kept=shown.fresh(self._kept) if since >= self.end else ())
 
     async def _read(self) -> None:
         try:
@@ -91,12 +99,23 @@ class Feed:
                 if page.events:
                     self._append(page)
                 if self.end >= page.total:
-                    await self.follower.news(found=bool(page.events), took=took)
+                    fresh = self._keep(page.kept)
+                    await self.follower.news(found=fresh or bool(page.events), took=took, several=page.several)
         except Exception as error:
             # Whoever follows raises it.
             self._error = error
         finally:
             self._wake()
+
+    def _keep(self, kept: tuple[Event, ...]) -> bool:
+        """Take what is kept beside the log; returns whether there is more of it."""
+        known = {event.id: event for event in self._kept}
+        # The same objects, as long as they are kept: whoever makes a frame of one makes it once.
+        self._kept = tuple(known.get(event.id, event) for event in kept)
+        fresh = any(event.id not in known for event in kept)
+        if fresh:
+            self._wake()
+        return fresh
 
     def _append(self, page: EventsPage) -> None:
         if page.total - self.end - len(page.events) > _KEPT_EVENTS:
@@ -138,9 +157,7 @@ class Feeds:
         feed = self._feeds.get(key)
         return feed.total if feed is not None and not feed.is_over else None
 
-    async def follow(
-        self, key: str, since: int, *, page: Page, patience: float
-    ) -> AsyncGenerator[tuple[Event, ...], None]:
+    async def follow(self, key: str, since: int, *, page: Page, patience: float) -> AsyncGenerator[EventBatch, None]:
         """Yield a log's events from an offset on, some at a time, for ever; none in a silence of `patience` seconds.
 
         Args:
@@ -156,11 +173,14 @@ class Feeds:
         if feed is None or feed.is_over:
             feed = self._feeds[key] = Feed(page, self._lend(key), since)
         feed.readers += 1
+        shown = ShownKept()
         try:
             while True:
-                events = await feed.next(since, patience)
-                since += len(events)
-                yield events
+                batch = await feed.next(since, shown, patience)
+                since += len(batch.events)
+                for event in batch.events:
+                    shown.logged(event)
+                yield batch
         finally:
             feed.readers -= 1
             if not feed.readers:

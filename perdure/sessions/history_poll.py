@@ -7,6 +7,7 @@ a follower asks again after each completed one.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -35,6 +36,10 @@ _BUSY_WAIT = 5.0
 _BUSY_SPACING = 1.0
 """After a look, as many times as long as it took, this at the most, until the next one and between two polls: a worker
 that answers late has more to do."""
+
+_FIRST_KEPT_PAUSE = 0.1
+_LAST_KEPT_PAUSE = 0.3
+"""Seconds until a look at what an activity of several steps keeps; longer, the longer nothing has come."""
 
 _ENDED = frozenset(
     {
@@ -80,23 +85,27 @@ class Follower:
         """A workflow task was completed since the last look."""
         self._failed = False
         """The last workflow task has failed, so that it may be that no worker can go on."""
+        self._kept_pause = _FIRST_KEPT_PAUSE
         self._at_work = 0
         """Activities that are scheduled and have not ended."""
         self._in_task = False
         """A workflow task is scheduled or being done, which may schedule more."""
 
-    async def news(self, *, found: bool, took: float = 0.0) -> None:
+    async def news(self, *, found: bool, took: float = 0.0, several: bool = False) -> None:
         """Return when the log may have grown.
 
         Args:
             found: The last look found something new, so the next change may be near.
             took: Seconds that the last look took.
+            several: An activity that is at work may take several steps, and keep more without a word in history.
 
         Raises:
             SessionStuck: It does not, since its workflow task fails again and again.
         """
+        self._kept_pause = _FIRST_KEPT_PAUSE if found else min(self._kept_pause * 1.3, _LAST_KEPT_PAUSE)
         if self._token is None and not await self._stand_at_start():
-            self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
+            last = _LAST_KEPT_PAUSE if several else _LAST_PAUSE
+            self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, last)
             await asyncio.sleep(self._pause)
             if self._pause == _LAST_PAUSE:
                 await self._check_goes_on()
@@ -107,7 +116,8 @@ class Follower:
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
         due = self._looked + max(self._wait, min(busy, _BUSY_WAIT))
-        await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)))
+        kept = time.monotonic() + max(self._kept_pause, min(busy, _BUSY_WAIT)) if several else math.inf
+        await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)), kept)
         self._grown = False
         self._looked = time.monotonic()
 
@@ -115,18 +125,27 @@ class Follower:
     def _is_at_work(self) -> bool:
         return self._at_work > 0 or self._in_task
 
-    async def _until(self, due: float, spacing: float) -> None:
-        """Poll until there is something to look at: at once where the run stands still, else when a look is due."""
+    async def _until(self, due: float, spacing: float, kept: float) -> None:
+        """Poll until there is something to look at: at once where the run stands still, else when a look is due.
+
+        Args:
+            due: When a look is due at what the run has logged.
+            spacing: Seconds between two polls.
+            kept: When one is due, as long as the run is at work, at what its activities keep.
+        """
         polled = self._looked
         while True:
             now = time.monotonic()
             if self._grown and (now >= due or not self._is_at_work):
                 return
+            if now >= kept and self._is_at_work:
+                return
             await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
             polled = time.monotonic()
-            idle = _SUSPECT_SECONDS if self._failed else None
+            until = due if self._grown else polled + _SUSPECT_SECONDS if self._failed else math.inf
+            until = min(until, kept) if self._is_at_work else until
             try:
-                async with asyncio.timeout(max(due - polled, 0) if self._grown else idle):
+                async with asyncio.timeout(max(until - polled, 0) if until < math.inf else None):
                     await self._poll()
             except TimeoutError:
                 if self._grown:

@@ -10,7 +10,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -71,6 +71,17 @@ _LONG_PART = 50
 _logger = get_logger("perdure.client")
 
 
+class JournalRead(NamedTuple):
+    """The journal of a session's newest run, as it was read."""
+
+    projection: Projection
+    """For reading before anything else is awaited: it grows with the session."""
+    described: WorkflowExecutionDescription
+    """What the server says of the run."""
+    is_of_then: bool
+    """It holds nothing that came after the description."""
+
+
 class _Copy:
     """The journal of one run, as far as it was read."""
 
@@ -101,6 +112,10 @@ class _Copy:
     @property
     def length(self) -> int:
         return len(self.projection.entries)
+
+    def is_of(self, described: WorkflowExecutionDescription) -> bool:
+        """Return whether it holds nothing that came after a description of the run."""
+        return self._last <= described.history_length
 
     @property
     def gap(self) -> bool:
@@ -227,10 +242,8 @@ class JournalCopies:
         self._sent: OrderedDict[str, float] = OrderedDict()
         """When sessions were sent something."""
 
-    async def read(self, workflow_id: str, *, closed: bool = False) -> tuple[Projection, WorkflowExecutionDescription]:
+    async def read(self, workflow_id: str, *, closed: bool = False) -> JournalRead:
         """Return the journal of a session's newest run, folded, and what the server says of that run.
-
-        The projection is for reading before anything else is awaited: it grows with the session.
 
         Args:
             workflow_id: The session's workflow.
@@ -258,7 +271,7 @@ class JournalCopies:
                         workflow=workflow_id,
                         entries=copy.length,
                     )
-                return copy.projection, described
+                return JournalRead(copy.projection, described, copy.is_of(described))
             if not copy.complete and not is_open:
                 raise SessionUnreadable(
                     f"the workflow {workflow_id!r} was closed while {LOADING}: the rest of it was never sent"

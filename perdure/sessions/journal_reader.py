@@ -16,7 +16,8 @@ from perdure.journal.entries import Entry
 from perdure.messages.session import LOADING, SessionInput
 from perdure.recovery.slices import read_archive
 from perdure.recovery.stuck import read_from_history
-from perdure.sessions.journal_copies import journal_copies
+from perdure.sessions.journal_copies import JournalRead, journal_copies
+from perdure.sessions.kept_entries import kept_entries
 
 _Handle = WorkflowHandle[Any, Any]
 
@@ -34,11 +35,22 @@ class JournalReader:
         Raises:
             SessionUnreadable: History does not hold all of it, or the server is away.
         """
+        projection, described, _ = await self._read(id)
+        return list(projection.entries) if described.close_time is None else await self.read_ended(described)
+
+    async def read_kept(self, id: str) -> tuple[list[Entry], tuple[Entry, ...]]:
+        """Return the same, and what activities keep that are at work; nothing of that, if the run has just gone on."""
+        read = await self._read(id)
+        entries, described = list(read.projection.entries), read.described
+        if described.close_time is not None:
+            return await self.read_ended(described), ()
+        return entries, await kept_entries(described, self._client.data_converter) if read.is_of_then else ()
+
+    async def _read(self, id: str) -> JournalRead:
         try:
-            projection, described = await self._copies.read(id)
+            return await self._copies.read(id)
         except RPCError as error:
             raise SessionUnreadable(f"the journal of the workflow {id!r} cannot be read: {error}") from error
-        return list(projection.entries) if described.close_time is None else await self.read_ended(described)
 
     async def read_ended(self, description: WorkflowExecutionDescription) -> list[Entry]:
         """Return the journal of a closed run.

@@ -14,9 +14,11 @@ from temporalio.client import Client
 from perdure.errors import InvocationFailed
 from perdure.journal.events import Event
 from perdure.messages.keys import SessionKey
-from perdure.messages.session import EVENTS, JOURNAL, EventsPage, JournalPage, PageInput
+from perdure.messages.session import EVENTS, JOURNAL, EventsPage, PageInput
 from perdure.sessions.feeds import Feeds
 from perdure.sessions.history_poll import Follower
+from perdure.sessions.kept_entries import events_of
+from perdure.sessions.kept_events import EventBatch, ShownKept
 from perdure.sessions.requests import SessionClosed, WorkflowRequests
 from perdure.streams.hub import Subscription, TokenHub
 from perdure.streams.partials import Partials
@@ -90,7 +92,7 @@ class LogReader:
             InvocationFailed: The workflow is closed, and `closed` is false.
         """
         try:
-            return await self._requests.look(key, EVENTS, request, closed=closed)
+            page, kept = await self._requests.look_kept(key, EVENTS, request, closed=closed)
         except SessionClosed as error:
             raise InvocationFailed(
                 request.invocation_id or "?",
@@ -99,27 +101,31 @@ class LogReader:
                 cause=f"the session's workflow was {error}",
                 resumable=True,
             ) from error
+        return page.model_copy(update={"kept": events_of(kept)}) if kept else page
 
     async def _journal_length(self, key: SessionKey, *, closed: bool) -> int:
-        """Return the number of entries in a session's journal.
+        """Return the number of entries in a session's journal, and of those that are kept beside it.
 
         Raises:
             SessionClosed: The workflow is closed, and `closed` is false.
         """
         # Of the journal nothing is wanted: a page from beyond its end.
         request = PageInput(since=sys.maxsize)
-        page: JournalPage = await self._requests.look(key, JOURNAL, request, closed=closed)
-        return page.total
+        page, kept = await self._requests.look_kept(key, JOURNAL, request, closed=closed)
+        return page.total + len(kept)
 
     async def events(
         self, key: SessionKey, since: int, *, follow: bool, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
-        """Yield the log's events from an offset on; with `follow`, go on for ever as it grows."""
+        """Yield the log's events from an offset on; with `follow`, for ever, as it grows and as steps are kept."""
         if follow:
-            batches = self.batches(key, since, patience=_SILENCE, streaming=streaming)
+            batches, shown = self.batches(key, since, patience=_SILENCE, streaming=streaming), ShownKept()
             async with aclosing(batches):
                 async for batch in batches:
-                    for event in batch:
+                    for event in batch.events:
+                        if not shown.logged(event):
+                            yield event
+                    for event in shown.fresh(batch.kept):
                         yield event
             return
         while True:
@@ -132,7 +138,7 @@ class LogReader:
 
     async def batches(
         self, key: SessionKey, since: int, *, patience: float, streaming: bool = False
-    ) -> AsyncGenerator[tuple[Event, ...], None]:
+    ) -> AsyncGenerator[EventBatch, None]:
         """Yield the log's events from an offset on, some at a time, for ever; none in a silence of some seconds."""
 
         async def read(since: int) -> EventsPage:
@@ -148,8 +154,9 @@ class LogReader:
 
     async def _written(
         self, key: SessionKey, since: int, read: Callable[[int], Awaitable[EventsPage]]
-    ) -> AsyncGenerator[tuple[Event, ...], None]:
+    ) -> AsyncGenerator[EventBatch, None]:
         """Yield the log's events, and what models are writing; each such follower looks for itself."""
+        shown = ShownKept()
         with (
             self._follower(key) as follower,
             self._partials(key) as partials,
@@ -157,13 +164,17 @@ class LogReader:
             while True:
                 page = await read(since)
                 for event in page.events:
-                    yield (*partials.logged(event), event)
+                    shown.logged(event)
+                    yield EventBatch((*partials.logged(event), event))
                 since += len(page.events)
                 if since >= page.total:
-                    news = follower.news(found=bool(page.events))
-                    async with aclosing(partials.until(news, since)) as written:
+                    fresh = shown.fresh(page.kept)
+                    for event in fresh:
+                        yield EventBatch(tuple(partials.logged(event)), (event,))
+                    news = follower.news(found=bool(page.events or fresh), several=page.several)
+                    async with aclosing(partials.until(news, since + len(page.kept))) as written:
                         async for event in written:
-                            yield (event,)
+                            yield EventBatch((event,))
 
     async def length(self, key: SessionKey, at_least: int = 0) -> int:
         """Return the number of events in the log; not asked for where a follower here knows of enough."""
@@ -207,11 +218,12 @@ class LogReader:
         streaming: bool = False,
         live: bool = True,
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events of an invocation's agents until it gives up the turn.
+        """Yield the events of an invocation's agents until it gives up the turn, each once: as soon as it is kept.
 
         Raises:
             InvocationFailed: It failed, or the session's workflow was closed meanwhile.
         """
+        shown = ShownKept()
         with (
             self._follower(key) as follower,
             self._partials(key, invocation_id, since, on=streaming) as partials,
@@ -224,17 +236,18 @@ class LogReader:
                 asked = time.monotonic()
                 page = await self.page(key, request)
                 took = time.monotonic() - asked
-                for event in page.events:
+                since += len(page.events)
+                fresh = shown.fresh(page.kept) if since >= page.total else ()
+                for event in (*(one for one in page.events if not shown.logged(one)), *fresh):
                     for partial in partials.logged(event):
                         yield partial
                     if event.invocation_id == invocation_id and not event.is_users:
                         yield event
-                since += len(page.events)
                 if since >= page.total:
                     if _settled(page):
                         return
-                    news = follower.news(found=bool(page.events), took=took)
-                    async with aclosing(partials.until(news, since)) as written:
+                    news = follower.news(found=bool(page.events or fresh), took=took, several=page.several)
+                    async with aclosing(partials.until(news, since + len(page.kept))) as written:
                         async for event in written:
                             yield event
 
@@ -274,15 +287,15 @@ class LogReader:
 
 
 async def _with_silences(
-    batches: AsyncGenerator[tuple[Event, ...], None], patience: float
-) -> AsyncGenerator[tuple[Event, ...], None]:
+    batches: AsyncGenerator[EventBatch, None], patience: float
+) -> AsyncGenerator[EventBatch, None]:
     """Yield batches, and an empty one in each silence of so many seconds."""
-    step: asyncio.Future[tuple[Event, ...] | None] = asyncio.ensure_future(anext(batches, None))
+    step: asyncio.Future[EventBatch | None] = asyncio.ensure_future(anext(batches, None))
     try:
         while True:
             done, _ = await asyncio.wait({step}, timeout=patience)
             if not done:
-                yield ()
+                yield EventBatch()
                 continue
             batch = step.result()
             if batch is None:

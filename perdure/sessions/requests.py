@@ -16,7 +16,6 @@ from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import (
     Client,
-    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowUpdateFailedError,
@@ -34,7 +33,7 @@ from perdure.errors import (
     SessionUnreadable,
 )
 from perdure.journal.compact_json import briefly
-from perdure.journal.projection import Projection
+from perdure.journal.entries import Entry
 from perdure.logs import get_logger
 from perdure.messages.keys import SessionKey
 from perdure.messages.large_requests import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
@@ -46,7 +45,8 @@ from perdure.messages.session import (
 )
 from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
-from perdure.sessions.journal_copies import journal_copies
+from perdure.sessions.journal_copies import JournalRead, journal_copies
+from perdure.sessions.kept_entries import kept_entries
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
 from perdure.sessions.pollers import is_served, pollers_of
 from perdure.sessions.temporal_away import TemporalAway
@@ -284,21 +284,32 @@ class WorkflowRequests:
             SessionClosed: Its workflow is closed, and `closed` is false.
             SessionNotFound: There is no such session.
         """
+        return (await self._look(key, name, *args, closed=closed))[0]
+
+    async def look_kept(
+        self, key: SessionKey, name: str, *args: Any, closed: bool = True
+    ) -> tuple[Any, tuple[Entry, ...]]:
+        """Return the same, and what activities keep that are at work; nothing of that, if the run has just gone on."""
+        answer, read = await self._look(key, name, *args, closed=closed)
+        is_of_then = read.is_of_then and read.described.status == WorkflowExecutionStatus.RUNNING
+        return answer, await kept_entries(read.described, self._client.data_converter) if is_of_then else ()
+
+    async def _look(self, key: SessionKey, name: str, *args: Any, closed: bool) -> tuple[Any, JournalRead]:
         while True:
-            projection, described = await self._journal(key, closed=closed)
-            if described.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            read = await self._journal(key, closed=closed)
+            status = read.described.status
+            if status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
                 # The next run is about to start.
                 await asyncio.sleep(_FIRST_PAUSE)
                 continue
-            if described.status == WorkflowExecutionStatus.RUNNING:
-                return look(projection, key, name, *args)
-            if await self._lifecycle.status(key) == DELETED:
-                raise missing(key)
-            if not closed:
-                raise SessionClosed(described.status)
-            return look(projection, key, name, *args)
+            if status != WorkflowExecutionStatus.RUNNING:
+                if await self._lifecycle.status(key) == DELETED:
+                    raise missing(key)
+                if not closed:
+                    raise SessionClosed(status)
+            return look(read.projection, key, name, *args), read
 
-    async def _journal(self, key: SessionKey, *, closed: bool) -> tuple[Projection, WorkflowExecutionDescription]:
+    async def _journal(self, key: SessionKey, *, closed: bool) -> JournalRead:
         """Return a session's journal, as soon as the server is there."""
         pause = _FIRST_PAUSE
         while True:

@@ -62,6 +62,8 @@ from perdure.messages.shared_state import (
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.rules.intake import check_ids, response_part
+from perdure.sessions.kept_entries import events_of
+from perdure.sessions.kept_events import EventBatch
 from perdure.sessions.lifecycle import Lifecycle, missing
 from perdure.sessions.listing import ListedSession, listed
 from perdure.sessions.log_reader import LogReader
@@ -313,9 +315,10 @@ class Session:
     async def view(self) -> SessionView:
         """Return its state, its invocations and their status."""
         try:
-            return await self._requests.look(self.key, SESSION, closed=False)
+            view, kept = await self._requests.look_kept(self.key, SESSION, closed=False)
+            return view.model_copy(update={"kept": events_of(kept)}) if kept else view
         except SessionClosed as error:
-            view: SessionView = await self._requests.look(self.key, SESSION)
+            view = await self._requests.look(self.key, SESSION)
             return _interrupted(view, f"the session's workflow is {error}")
 
     async def invocation(self, invocation_id: str) -> InvocationView:
@@ -367,7 +370,8 @@ class Session:
     async def explain(self, *, invocation_id: str | None, since: int, limit: int) -> SessionExplanation:
         """Return what it awaits, why it does not go on, and what a resume would do."""
         status = await self._lifecycle.status(self.key)
-        projection = fold_journal(await self._transfers.read(self.key))
+        entries, kept = await self._transfers.read_kept(self.key)
+        projection = fold_journal([*entries, *kept])
         closed = None if status in ("running", "continued as new") else status
         return explain_session(
             projection,
@@ -377,13 +381,14 @@ class Session:
             invocation_id=invocation_id,
             since=since,
             limit=limit,
+            kept=len(kept),
         )
 
     def events(self, *, since: int, follow: bool, streaming: bool) -> AsyncGenerator[Event, None]:
         """Yield the log's events."""
         return self._reader.events(self.key, since, follow=follow, streaming=streaming)
 
-    def event_batches(self, *, since: int, patience: float, streaming: bool) -> AsyncGenerator[tuple[Event, ...], None]:
+    def event_batches(self, *, since: int, patience: float, streaming: bool) -> AsyncGenerator[EventBatch, None]:
         """Yield the log's events for ever, some at a time."""
         return self._reader.batches(self.key, since, patience=patience, streaming=streaming)
 

@@ -22,6 +22,7 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.search_attributes import KEYS
 from perdure.messages.session import InvocationResult, InvocationView
 from perdure.rules.intake import check_ids
+from perdure.sessions.journal_reader import JournalReader
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
 from perdure.trajectories.bare_log import to_journal
 from perdure.trajectories.export_file import dump_lines, make_header
@@ -200,12 +201,19 @@ class Transfers:
     def __init__(self, client: Client, lifecycle: Lifecycle) -> None:
         self._client = client
         self._lifecycle = lifecycle
+        self._journals = JournalReader(client)
 
     async def read(self, key: SessionKey) -> list[Entry]:
         """Return a session's journal."""
         if not await self._lifecycle.exists(key):
             raise missing(key)
         return await self._lifecycle.read_journal(key)
+
+    async def read_kept(self, key: SessionKey) -> tuple[list[Entry], tuple[Entry, ...]]:
+        """Return the same, and what activities keep that are at work."""
+        if not await self._lifecycle.exists(key):
+            raise missing(key)
+        return await self._journals.read_kept(key.workflow_id)
 
     async def put(self, key: SessionKey, entries: tuple[Entry, ...], *, replace: bool) -> str | None:
         """Start a session with a journal; returns the id under which the one that it replaces is kept."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure.errors import InvocationNotFound, RequestRefused
-from perdure.journal.entries import Failure, FailureCaught, InvocationSettled
+from perdure.journal.entries import EventLogged, Failure, FailureCaught, InvocationSettled
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, USER, Event
 from perdure.journal.fold import apply_entry
 from perdure.journal.open_calls import InvocationStatus, PendingCall, SessionStatus
@@ -133,8 +133,10 @@ class SessionExplanation(_Told):
     """All of its invocations."""
     event_count: int = 0
     """Events in its log."""
+    kept: tuple[Event, ...] = Field(default=(), exclude=True)
+    """Events behind these, of steps whose activity goes on; they are in the log when it ends."""
     journal_length: int = 0
-    """Entries in its journal: whoever sees the same number again sees the same session."""
+    """Entries in its journal, and of such steps: whoever sees the same number again sees the same session."""
     listens: str | None = None
     """The agent whose task is open: the user's next message is for it."""
     invocations: tuple[InvocationExplanation, ...] = Field(default=())
@@ -161,6 +163,7 @@ def explain_session(
     invocation_id: str | None = None,
     since: int = 0,
     limit: int = EXPLAINED,
+    kept: int = 0,
 ) -> SessionExplanation:
     """Explain a session's standing.
 
@@ -172,6 +175,7 @@ def explain_session(
         invocation_id: Explain only this invocation.
         since: How many of those that would be explained are passed over.
         limit: How many are explained at the most: each takes a walk through the log.
+        kept: How many of its last entries are those of steps whose activity goes on.
 
     Raises:
         InvocationNotFound: The session has no such invocation.
@@ -179,6 +183,7 @@ def explain_session(
     if invocation_id is not None and invocation_id not in projection.invocations:
         raise InvocationNotFound(f"session {key.session!r} has no invocation {invocation_id!r}")
     length = len(projection.entries)
+    unlogged = [entry.event for entry in projection.entries[length - kept :] if isinstance(entry, EventLogged)]
     if closed is not None:
         _stop_what_ran(projection, closed)
     chosen = _chosen(projection, invocation_id)
@@ -191,7 +196,8 @@ def explain_session(
         closed=closed,
         halted=halted,
         invocation_count=len(projection.invocations),
-        event_count=len(projection.events),
+        event_count=len(projection.events) - len(unlogged),
+        kept=tuple(unlogged),
         journal_length=length,
         listens=_listens(projection),
         invocations=tuple(_explain(projection, found) for found in chosen[since:end]),

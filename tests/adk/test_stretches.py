@@ -10,7 +10,6 @@ import pytest
 from google.adk.agents import LlmAgent
 from temporalio.client import Client
 
-from perdure.activities.durations import Durations
 from perdure.activities.kept_steps import KeptSteps
 from perdure.messages.stretches import Stretch
 from tests.adk.support import Script, call, make_app, say
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.server
 async def test_its_log_is_the_same_by_fewer_activities(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Durations, "unknown", 0.0)
     ran: list[str] = []
 
     def look(tool_context: Any) -> str:
@@ -102,7 +100,6 @@ async def test_several_calls_of_one_answer_run_as_one_by_one(
     kinds: list[str] | None,
 ) -> None:
     """The log, what tools see of each other, and what runs behind a failure, are those of one step an activity."""
-    monkeypatch.setattr(Durations, "unknown", 0.0)
     found: list[tuple[list[str], list[str], str]] = []
     for steps in (1, 20):
         seen: list[str] = []
@@ -124,7 +121,6 @@ async def test_behind_a_call_that_is_not_kept_none_begins(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     """It would run again if the worker died in the next one; and another attempt may be at work already."""
-    monkeypatch.setattr(Durations, "unknown", 0.0)
     keep_for_now = KeptSteps.keep_for_now
 
     async def refuse(self: KeptSteps, what: Stretch) -> None:
@@ -151,7 +147,6 @@ async def test_behind_a_call_that_is_not_kept_none_begins(
 async def test_the_next_worker_goes_on_behind_what_was_kept(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Durations, "unknown", 0.0)
     ran: list[str] = []
     is_open = threading.Event()
 

@@ -140,10 +140,10 @@ async def test_the_log_is_read_by_page(api: Api) -> None:
     await api.ran(session, "hello")
     events = (await api.session(session))["events"]
     path = f"{base(api, session)}/events"
-    assert await get(api, path) == {"events": events, "next": 3, "total": 3}
-    assert await get(api, path, since=1, limit=1) == {"events": events[1:2], "next": 2, "total": 3}
-    assert await get(api, path, since=3) == {"events": [], "next": 3, "total": 3}
-    assert await get(api, path, since=9) == {"events": [], "next": 9, "total": 3}
+    assert await get(api, path) == {"events": events, "next": 3, "total": 3, "kept": []}
+    assert await get(api, path, since=1, limit=1) == {"events": events[1:2], "next": 2, "total": 3, "kept": []}
+    assert await get(api, path, since=3) == {"events": [], "next": 3, "total": 3, "kept": []}
+    assert await get(api, path, since=9) == {"events": [], "next": 9, "total": 3, "kept": []}
     for query in ({"since": -1}, {"limit": 0}, {"limit": 1001}, {"since": "x"}):
         assert (await api.http.get(path, params=query)).status_code == 422
 

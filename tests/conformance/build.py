@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 
 from temporalio.common import RetryPolicy
 
-from perdure.activities.durations import Durations
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.custom import BaseAgent
 from perdure.agents.definitions import App, LlmAgent, LoopAgent, ParallelAgent, ResumabilityConfig, SequentialAgent
@@ -199,11 +198,7 @@ class ScenarioParts(ABC, Generic[MadeApp]):
 
 def steps_per_activity() -> int:
     """Return how many steps an activity may take: `--steps` of the command."""
-    steps = steps_here.get() or int(os.environ.get(STEPS, "1"))
-    if steps > 1:
-        # Also in a worker in which nothing has run yet.
-        Durations.unknown = 0.0
-    return steps
+    return steps_here.get() or int(os.environ.get(STEPS, "1"))
 
 
 @contextmanager

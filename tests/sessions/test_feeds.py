@@ -14,6 +14,7 @@ from perdure.errors import SessionNotFound
 from perdure.journal.events import Event
 from perdure.messages.session import EventsPage
 from perdure.sessions import feeds
+from perdure.sessions.kept_events import EventBatch
 from perdure.sessions.log_reader import LogReader
 from tests.workflows.support import Gate, User, agent, calls, make_app, serving, text
 
@@ -29,7 +30,7 @@ async def taken(user: User, since: int, number: int) -> list[Event]:
     found: list[Event] = []
     async with aclosing(user.runner.event_batches(**user.who, since=since, patience=0.05)) as batches:
         async for batch in batches:
-            found += batch
+            found += batch.events
             if len(found) >= number:
                 break
     return found
@@ -104,5 +105,5 @@ async def test_a_silence_is_told(client: Client, app_name: str) -> None:
     async with serving(client, looking(app_name, Gate())) as user:
         await user.create()
         async with aclosing(user.runner.event_batches(**user.who, patience=0.05)) as batches:
-            assert await anext(batches) == ()
-            assert await anext(batches) == ()
+            assert await anext(batches) == EventBatch()
+            assert await anext(batches) == EventBatch()

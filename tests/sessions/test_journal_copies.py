@@ -156,7 +156,7 @@ async def test_a_reader_that_gives_up_leaves_what_was_read(
         await user.create()
         for turn in range(12):
             await user.run(f"m{turn}")
-        whole, _ = await JournalCopies(client).read(user.key)
+        whole, *_ = await JournalCopies(client).read(user.key)
         copies = JournalCopies(client)
         kept = getattr(copies, "_copies")  # noqa: B009 -- how far the copy is
         given_up = 0
@@ -168,7 +168,7 @@ async def test_a_reader_that_gives_up_leaves_what_was_read(
             await asyncio.gather(reading, return_exceptions=True)
             assert kept[user.key].length >= length
         assert given_up > 5
-        found, _ = await copies.read(user.key)
+        found, *_ = await copies.read(user.key)
         assert found.entries == whole.entries
         assert found.events == whole.events
 
@@ -227,7 +227,7 @@ async def test_a_closed_session_is_read_as_it_will_go_on(
     copies = JournalCopies(counted[0])
     for requests in ({DESCRIBE: 1, FORWARD: 2}, {DESCRIBE: 1}):
         counted[1].clear()
-        projection, _ = await copies.read(reader.key, closed=True)
+        projection, *_ = await copies.read(reader.key, closed=True)
         assert +counted[1] == requests
         assert projection.events == closed
     async with serving(client, app):

@@ -15,7 +15,6 @@ from google.genai import types
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities.durations import Durations
 from perdure.agents import App
 from perdure.agents.tools import FunctionTool
 from perdure.api.base.metering import meter_of
@@ -138,7 +137,6 @@ async def test_steps_tokens_calls_and_failures_are_counted_once_whatever_is_repl
 async def test_steps_of_one_activity_are_counted_each(
     temporal_server: str, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Durations, "unknown", 0.0)
     flaky = Counted("flaky", fail=1)
     clerk = agent("clerk", Priced([calls("look"), calls("flaky"), text("done")]), [Counted("look").fn, flaky.fn])
     app = App(name=app_name, root_agent=clerk, steps_per_activity=20)

@@ -20,7 +20,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from temporalio.client import Client
 
-from perdure.activities.durations import Durations
 from perdure.agents import App, ResumabilityConfig
 from perdure.cli.main import run_command
 from perdure.client import Runner
@@ -207,7 +206,6 @@ async def test_each_turn_of_a_session_belongs_to_the_trace_of_whoever_caused_it(
 async def test_each_step_of_one_activity_has_a_span(
     temporal_server: str, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Durations, "unknown", 0.0)
     clerk = agent("clerk", Priced([calls("look"), calls("look"), text("done")]), [Counted("look").fn])
     app = App(name=app_name, root_agent=clerk, steps_per_activity=20)
     async with traced(temporal_server) as (client, tracing, kept), serving(client, app) as user:

@@ -11,7 +11,6 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities import kept_steps
-from perdure.activities.durations import Durations
 from perdure.agents import App, LlmAgent, ParallelAgent, ResumabilityConfig, ToolContext
 from perdure.agents.custom import BaseAgent
 from perdure.agents.tools import FunctionTool
@@ -26,16 +25,6 @@ from tests.workflows.test_resets import points, reset
 pytestmark = pytest.mark.server
 
 ROUNDS = 8
-_UNKNOWN = Durations.unknown
-
-
-@pytest.fixture
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take for quick what this worker has not run yet."""
-    monkeypatch.setattr(Durations, "unknown", 0.0)
-
-
-quick = pytest.mark.usefixtures("_quick")
 
 
 def app_of(name: str, root: BaseAgent, steps: int = 20, **fields: Any) -> App:
@@ -54,7 +43,6 @@ async def activities(user: User) -> list[str]:
     return [kind.removeprefix("perdure:") for kind in kinds if kind != "perdure:load_plan"]
 
 
-@quick
 @pytest.mark.parametrize(("steps", "models"), [(1, 9), (2, 9), (3, 5), (20, 1)])
 async def test_a_turn_takes_as_many_activities_as_its_steps_need(
     client: Client, app_name: str, steps: int, models: int
@@ -75,24 +63,6 @@ async def test_a_turn_takes_as_many_activities_as_its_steps_need(
         assert sum(isinstance(entry, ModelCalled) for entry in (await user.journal()).entries) == ROUNDS + 1
 
 
-async def test_what_takes_long_is_a_step_of_its_own_and_what_came_before_is_shown(
-    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is known of a tool that has not run in this worker."""
-    monkeypatch.setattr(Durations, "unknown", _UNKNOWN)
-    gate = Gate()
-    clerk = agent("clerk", [calls("slow"), text("done")], [gate.tool("slow")])
-    async with serving(client, app_of(app_name, clerk)) as user:
-        await user.create()
-        await user.send("go")
-        await gate.reached()
-        assert await user.log() == ["user: go", "clerk calls slow"]
-        gate.open()
-        await user.logged("clerk: done")
-        assert await activities(user) == ["model", "slow", "model"]
-
-
-@quick
 async def test_a_stop_keeps_what_was_done_and_a_resume_goes_on_behind_it(client: Client, app_name: str) -> None:
     before, gate = Counted("look"), Gate()
     clerk = agent("clerk", [calls("look"), calls("slow"), text("done")], [before.fn, gate.tool("slow")])
@@ -109,7 +79,6 @@ async def test_a_stop_keeps_what_was_done_and_a_resume_goes_on_behind_it(client:
         assert (len(before.keys), len(gate.keys), len(set(gate.keys))) == (1, 2, 1)
 
 
-@quick
 async def test_a_sync_tool_that_finishes_in_spite_of_a_stop_does_not_run_again(client: Client, app_name: str) -> None:
     before, gate = Counted("look"), Gate()
     clerk = agent("clerk", [calls("look"), calls("work"), text("done")], [before.fn, gate.tool("work", sync=True)])
@@ -128,7 +97,6 @@ async def test_a_sync_tool_that_finishes_in_spite_of_a_stop_does_not_run_again(c
         check_log(await user.events())
 
 
-@quick
 async def test_all_apps_of_a_worker_may_be_given_the_number(client: Client, app_name: str) -> None:
     clerk = agent("clerk", [calls("look"), calls("look"), text("done")], [Counted("look").fn])
     async with serving(client, app_of(app_name, clerk, 1), steps_per_activity=20) as user:
@@ -143,7 +111,6 @@ def test_a_worker_takes_no_other_number_than_an_app(steps: int) -> None:
         WorkerConfig(steps_per_activity=steps)
 
 
-@quick
 @pytest.mark.parametrize(("fails", "runs", "status"), [(1, 2, "finished"), (2, 3, "finished"), (9, 3, "failed")])
 async def test_a_tool_is_tried_as_often_as_by_itself(
     client: Client, app_name: str, fails: int, runs: int, status: str
@@ -158,7 +125,6 @@ async def test_a_tool_is_tried_as_often_as_by_itself(
         assert [effect.attempts for effect in effects] == [1, runs]
 
 
-@quick
 async def test_a_model_is_asked_as_often_as_by_itself(client: Client, app_name: str) -> None:
     """An error that is not to be tried again fails the turn, and a resume asks again."""
     tool = Counted("look")
@@ -180,7 +146,6 @@ def _own_retries(fn: Callable[..., Any]) -> FunctionTool:
     return FunctionTool(fn, retry=ONCE)
 
 
-@quick
 @pytest.mark.parametrize("make", [_once, _own_retries])
 async def test_a_tool_with_options_of_its_own_is_an_activity_of_its_own(
     client: Client, app_name: str, make: Callable[[Callable[..., Any]], FunctionTool]
@@ -193,7 +158,6 @@ async def test_a_tool_with_options_of_its_own_is_an_activity_of_its_own(
         assert await activities(user) == ["model", "careful", "model"]
 
 
-@quick
 async def test_no_more_model_calls_are_made_than_are_allowed(client: Client, app_name: str) -> None:
     tool = Counted("look")
     clerk = agent("clerk", [*([calls("look")] * ROUNDS), text("done")], [tool.fn])
@@ -205,7 +169,6 @@ async def test_no_more_model_calls_are_made_than_are_allowed(client: Client, app
         assert len(tool.keys) == 6
 
 
-@quick
 async def test_branches_do_their_steps_each_by_itself(client: Client, app_name: str) -> None:
     tools = [Counted(f"look_{name}") for name in "ab"]
     script = [*([calls("look_{}")] * ROUNDS), text("done")]
@@ -232,7 +195,6 @@ async def _reset(user: User) -> None:
     await reset(user, run_id, found[-1])
 
 
-@quick
 @pytest.mark.parametrize("end", [terminated, timed_out, _reset])
 async def test_what_history_has_lost_is_done_again_by_the_same_keys(
     client: Client, app_name: str, end: Callable[[User], Awaitable[None]]
@@ -254,7 +216,6 @@ async def test_what_history_has_lost_is_done_again_by_the_same_keys(
         assert len(set(gate.keys)) == 1
 
 
-@quick
 async def test_each_step_is_kept_once_and_the_next_worker_goes_on_behind_all_of_them(
     client: Client, app_name: str
 ) -> None:
@@ -278,7 +239,6 @@ async def test_each_step_is_kept_once_and_the_next_worker_goes_on_behind_all_of_
         check_log(await user.events())
 
 
-@quick
 async def test_what_no_heartbeat_can_keep_is_handed_over(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,7 +266,6 @@ async def test_what_no_heartbeat_can_keep_is_handed_over(
         check_log(await user.events())
 
 
-@quick
 async def test_what_a_tool_writes_is_seen_by_the_next_step_and_by_other_sessions(client: Client, app_name: str) -> None:
     seen: list[Any] = []
 

@@ -267,6 +267,8 @@ async def read_session(
     async with aclosing(runner.events(**key.arguments, since=start)) as found:
         while start + len(events) < end and (event := await anext(found, None)) is not None:
             events.append(event)
+    if end == told.event_count:
+        events += told.kept
     shown, forms = await _invocations(backend, told, events)
     return SessionPage(
         session=told,

@@ -19,6 +19,7 @@ from perdure.api.v1.addressing import SESSION, Where, WhereOf
 from perdure.api.v1.schemas import EventPage
 from perdure.errors import SessionNotFound
 from perdure.journal.events import Event
+from perdure.sessions.kept_events import ShownKept
 
 _BEAT = 15.0
 """Seconds of silence after which a comment is sent, so that no proxy takes a quiet stream for a dead one."""
@@ -39,18 +40,23 @@ async def list_events(
     since: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Return events of the log from an offset on; `next` is the offset behind them. A page has a few MB at the most."""
+    """Return events of the log from an offset on; `next` is the offset behind them. A page has a few MB at the most.
+
+    With the last ones come those of steps whose activity goes on, in `kept`: they have no offset until it ends.
+    """
     found: list[Event] = []
     size = 0
     async with backend.patience():
-        total = (await where.runner.get_session(**where.key.arguments)).event_count
+        session = await where.runner.get_session(**where.key.arguments)
+        total = session.event_count
         async with aclosing(where.runner.events(**where.key.arguments, since=since)) as events:
             while len(found) < limit and size < _PAGE_BYTES and (event := await anext(events, None)) is not None:
                 found.append(event)
                 size += len(event.to_json())
     # What came in between counts, too.
     next_ = since + len(found)
-    page = EventPage(events=tuple(found), next=next_, total=max(total, next_ if found else 0))
+    kept = [event for event in session.kept if event not in found] if next_ >= total else []
+    page = EventPage(events=tuple(found), next=next_, total=max(total, next_ if found else 0), kept=tuple(kept))
     return Response(page.model_dump_json(by_alias=True, exclude_none=True), media_type="application/json")
 
 
@@ -66,8 +72,9 @@ async def follow_events(
     """Stream a session's events from an offset on, for as long as the client stays.
 
     A frame's `id` is the offset behind its event, so a client that comes back with `Last-Event-ID` misses none and sees
-    none twice. With `partial`, frames without an `id` come in between, if the server hears of any: pieces of what
-    a model is writing, under the id of the event that will hold all of it.
+    none twice. Where an activity takes several steps, an event comes as soon as its step is kept, without an `id`, and
+    when the log has it a frame with nothing but that. With `partial`, further frames without one come in between, if
+    the server hears of any: pieces of what a model is writing, under the id of the event that will hold all of it.
     """
     if last_event_id:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
@@ -84,7 +91,7 @@ async def follow_events(
 async def _frames(
     where: Where, backend: Backend, since: int, *, partial: bool, standing: Standing
 ) -> AsyncIterator[str]:
-    said = time.monotonic()
+    said, shown = time.monotonic(), ShownKept()
     batches = where.runner.event_batches(
         **where.key.arguments, since=since, patience=min(_LOOK_UP, _BEAT), streaming=partial
     )
@@ -93,12 +100,16 @@ async def _frames(
             async for batch in batches:
                 await standing.check()
                 frames: list[str] = []
-                for event in batch:
+                # Followers of pieces read the log for themselves, so nobody else has the same event.
+                make = event_frame if partial else _FRAMES.frame
+                for event in batch.events:
                     since += not event.partial
-                    # Followers of pieces read the log for themselves, so nobody else has the same event.
-                    frame = event_frame(event) if partial else _FRAMES.frame(event)
-                    frames.append(frame if event.partial else f"id: {since}\n{frame}")
-                if not batch and time.monotonic() - said >= _BEAT:
+                    if event.partial:
+                        frames.append(make(event))
+                    else:
+                        frames.append(f"id: {since}\n" + ("\n" if shown.logged(event) else make(event)))
+                frames += map(make, shown.fresh(batch.kept))
+                if not frames and time.monotonic() - said >= _BEAT:
                     frames = [": still here\n\n"]
                 if frames:
                     said = time.monotonic()

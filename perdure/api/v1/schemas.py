@@ -139,6 +139,8 @@ class EventPage(Resource):
     """The offset behind them."""
     total: int
     """Events in the whole log."""
+    kept: tuple[Event, ...] = ()
+    """Behind the last of them: events of steps whose activity goes on, which the log has when it ends."""
 
 
 class StopBody(Body):

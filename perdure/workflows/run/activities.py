@@ -61,7 +61,7 @@ _LOCAL_EVENTS = 1
 _AT_HAND = timedelta(seconds=2)
 """How long a plan at hand may take, where other local activities hold all of the worker's places."""
 
-_STEPS_BEGIN_WITHIN = timedelta(seconds=15)
+_STEPS_BEGIN_WITHIN = timedelta(seconds=20)
 """In an activity of several steps, behind the first one: more than it takes itself, as its worker may be busy."""
 
 _OWN_HEARTBEAT = timedelta(seconds=5)
