@@ -398,7 +398,7 @@ class Runner:
     def events(
         self, *, user_id: str, session_id: str, since: int = 0, follow: bool = False, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
-        """Yield the log's events from an offset on; with `follow`, for ever; with `streaming`, as in `run_async`."""
+        """Yield the log's events from an offset on; with `follow`, for ever, also what is kept; see `run_async`."""
         return self._door.session(user_id, session_id).events(since=since, follow=follow, streaming=streaming)
 
     async def grown(self, *, user_id: str, session_id: str, length: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from perdure.journal.entries import Entry, EventLogged, ToolKept, payload_size
 from perdure.journal.events import Event
-from perdure.journal.projection import Invocation, Projection
+from perdure.journal.projection import SHARED, Invocation, Projection
 from perdure.journal.run_tree import build_runs
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import ModelInput, ModelOutput, ToolInput
@@ -190,6 +190,7 @@ class StretchLog:
         usual = small and len(outputs) == len(runs) and all(map(is_plain, outputs.values()))
         if self.plan.adk is not None and len(runs) > 1:
             usual = usual and not any(map(writes, outputs.values()))
+        usual = usual and not any(map(self._concerns_others, outputs.values()))
         for run in runs:
             output = outputs.get(run.id)
             if output is not None and usual:
@@ -197,6 +198,12 @@ class StretchLog:
             elif output is not None:
                 self.take(self.kept(run.id, output))
         return usual
+
+    def _concerns_others(self, output: ToolOutput) -> bool:
+        """Return whether a tool wrote what others read who are at work: other branches, or other sessions."""
+        if self._call.branch is not None:
+            return writes(output)
+        return any(key.startswith(SHARED) for key in (*output.actions.state_delta, *output.state))
 
     def kept(self, call_id: str, output: ToolOutput) -> list[Entry]:
         """Return the entries by which a tool that returned does not run again, while its response is not logged."""

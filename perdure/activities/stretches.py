@@ -24,7 +24,7 @@ from perdure.journal.entries import Entry, payload_size
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
 from perdure.messages.step_log import StepLog
-from perdure.messages.stretches import FailedStep, Stretch
+from perdure.messages.stretches import BEGIN_WITHIN, FailedStep, Stretch
 from perdure.plan.contents import types
 from perdure.rules.large_results import fit
 from perdure.steps.base import Place, Snapshot
@@ -32,10 +32,6 @@ from perdure.telemetry.step import behind
 
 _Input = TypeVar("_Input", ModelInput, ToolInput)
 _Output = TypeVar("_Output", ModelOutput, ToolOutput)
-
-_MAX_SECONDS = 10.0
-"""No step begins later than so long behind the first one: what is kept, and not in history, is lost where the workflow
-is terminated or reset."""
 
 _MAX_BYTES = 100_000
 """No step begins behind so much that history does not hold."""
@@ -80,7 +76,7 @@ class Stretches:
         self._tools = tools
         self._kept = kept
         self._goes_on = False
-        """A step behind the first one has begun."""
+        """What the first step came to is kept, or was to be."""
         self._failed: tuple[FailedStep, ...] = ()
         self._steps = 0
         self._entries_kept = 0
@@ -125,16 +121,17 @@ class Stretches:
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""
-        snapshot, self._until = Snapshot(log.projection, session.memo.beside()), time.monotonic() + _MAX_SECONDS
+        snapshot, self._until = Snapshot(log.projection, session.memo.beside()), time.monotonic() + BEGIN_WITHIN
         while self._steps < most and log.size <= _MAX_BYTES and not self._is_over():
             ahead = log.ahead()
             if not ahead:
                 return None
             try:
+                # From here on it may be shown, under these ids.
+                self._goes_on = True
                 await self._keep(log)
                 if self._is_over():
                     return None
-                self._goes_on = True
                 if isinstance(ahead, ModelInput):
                     answer = await self._ask_again(ahead, snapshot)
                     if answer is None or not _has_calls_only(answer):

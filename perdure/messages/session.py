@@ -190,10 +190,10 @@ class EventsPage(_Message):
     """Events in the whole log."""
     status: SessionStatus
     invocation: InvocationView | None = None
-    several: bool = False
-    """An invocation is at work, of whose agents an activity may take several steps."""
     kept: tuple[Event, ...] = ()
     """As of `SessionView`."""
+    more: bool = False
+    """More may be kept, of which history does not tell."""
 
 
 class JournalPage(_Message):
@@ -231,7 +231,7 @@ class SessionView(_Message):
     event_count: int = 0
     last_update_time: float = 0.0
     """Seconds since the epoch of the last event."""
-    kept: tuple[Event, ...] = ()
+    kept: tuple[Event, ...] = Field(default=(), exclude=True)
     """Events that activities keep which are at work: not in the log yet, which has them when the activity ends."""
 
 

@@ -9,6 +9,10 @@ from perdure.journal.entries import Entry
 from perdure.journal.tool_output import RunTimes
 from perdure.messages.step_log import StepLog
 
+BEGIN_WITHIN = 10.0
+"""Seconds behind the first model call of an attempt within which further steps begin: what is kept, and not in history,
+is lost where the workflow is terminated or reset."""
+
 
 class FailedStep(BaseModel):
     """A step that failed behind others: the first attempt of it, which its session counts as that of an activity."""

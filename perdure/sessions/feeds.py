@@ -78,16 +78,22 @@ class Feed:
         if since < self._start:
             # One after the other: Temporal lets only few queries of one workflow wait.
             async with self._own_pages:
-                return EventBatch((await self._page(since)).events)
-        if since >= self.end and self._error is None and not shown.has_fresh(self._kept):
+                events = (await self._page(since)).events
+            return EventBatch(events, shown.logged(events))
+        if since >= self.end and self._error is None and not shown.fresh(self._kept_behind(since)):
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._more.wait()
         if self._start <= since < self.end:
-            return EventBatch(tuple(self._events[since - self._start :]), shown.fresh(self._kept))
+            events = tuple(self._events[since - self._start :])
+            return EventBatch(events, shown.logged(events), shown.show(self._kept))
         if self._error is not None:
             raise self._error
-        return EventBatch(kept=shown.fresh(self._kept) if since >= self.end else ())
+        return EventBatch(kept=shown.show(self._kept_behind(since)))
+
+    def _kept_behind(self, since: int) -> tuple[Event, ...]:
+        """Return what is kept behind an offset, which must be the log's end as it was read."""
+        return self._kept if since == self.end else ()
 
     async def _read(self) -> None:
         try:
@@ -100,7 +106,7 @@ class Feed:
                     self._append(page)
                 if self.end >= page.total:
                     fresh = self._keep(page.kept)
-                    await self.follower.news(found=fresh or bool(page.events), took=took, several=page.several)
+                    await self.follower.news(found=fresh or bool(page.events), took=took, more=page.more)
         except Exception as error:
             # Whoever follows raises it.
             self._error = error
@@ -118,6 +124,8 @@ class Feed:
         return fresh
 
     def _append(self, page: EventsPage) -> None:
+        # Some of it is in the log now; the look that reaches its end says what is kept behind that.
+        self._kept = ()
         if page.total - self.end - len(page.events) > _KEPT_EVENTS:
             # The rest is for pages of their own: it would not be kept.
             self._start, self._events, self._sizes = page.total, [], []
@@ -178,8 +186,6 @@ class Feeds:
             while True:
                 batch = await feed.next(since, shown, patience)
                 since += len(batch.events)
-                for event in batch.events:
-                    shown.logged(event)
                 yield batch
         finally:
             feed.readers -= 1

@@ -38,8 +38,9 @@ _BUSY_SPACING = 1.0
 that answers late has more to do."""
 
 _FIRST_KEPT_PAUSE = 0.1
-_LAST_KEPT_PAUSE = 0.3
-"""Seconds until a look at what an activity of several steps keeps; longer, the longer nothing has come."""
+_LAST_KEPT_PAUSE = 2.0
+_KEPT_SHARE = 0.05
+"""Seconds until a look at what an activity of several steps keeps: a part of how long nothing has come."""
 
 _ENDED = frozenset(
     {
@@ -85,28 +86,34 @@ class Follower:
         """A workflow task was completed since the last look."""
         self._failed = False
         """The last workflow task has failed, so that it may be that no worker can go on."""
-        self._kept_pause = _FIRST_KEPT_PAUSE
+        self._found = 0.0
+        """When a look found something new."""
+        self._checked = 0.0
+        """When it was looked at whether the run is stuck."""
         self._at_work = 0
         """Activities that are scheduled and have not ended."""
         self._in_task = False
         """A workflow task is scheduled or being done, which may schedule more."""
 
-    async def news(self, *, found: bool, took: float = 0.0, several: bool = False) -> None:
+    async def news(self, *, found: bool, took: float = 0.0, more: bool = False) -> None:
         """Return when the log may have grown.
 
         Args:
             found: The last look found something new, so the next change may be near.
             took: Seconds that the last look took.
-            several: An activity that is at work may take several steps, and keep more without a word in history.
+            more: An activity that is at work may keep more steps, without a word in history.
 
         Raises:
             SessionStuck: It does not, since its workflow task fails again and again.
         """
-        self._kept_pause = _FIRST_KEPT_PAUSE if found else min(self._kept_pause * 1.3, _LAST_KEPT_PAUSE)
+        now = time.monotonic()
+        begins = now - self._looked > 2 * _LAST_KEPT_PAUSE
+        self._found = now if found or begins else self._found
+        kept_pause = min(max((now - self._found) * _KEPT_SHARE, _FIRST_KEPT_PAUSE), _LAST_KEPT_PAUSE)
         if self._token is None and not await self._stand_at_start():
-            last = _LAST_KEPT_PAUSE if several else _LAST_PAUSE
-            self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, last)
-            await asyncio.sleep(self._pause)
+            self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
+            await asyncio.sleep(min(self._pause, kept_pause) if more else self._pause)
+            self._looked = time.monotonic()
             if self._pause == _LAST_PAUSE:
                 await self._check_goes_on()
             return
@@ -116,7 +123,7 @@ class Follower:
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
         due = self._looked + max(self._wait, min(busy, _BUSY_WAIT))
-        kept = time.monotonic() + max(self._kept_pause, min(busy, _BUSY_WAIT)) if several else math.inf
+        kept = now + max(kept_pause, min(busy, _BUSY_WAIT)) if more else math.inf
         await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)), kept)
         self._grown = False
         self._looked = time.monotonic()
@@ -156,6 +163,10 @@ class Follower:
                 return
 
     async def _check_goes_on(self) -> None:
+        now = time.monotonic()
+        if now - self._checked < _SUSPECT_SECONDS:
+            return
+        self._checked = now
         stuck = await why_stuck(self._client, self._workflow_id)
         if stuck is not None:
             raise stuck

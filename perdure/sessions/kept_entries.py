@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.converter import DataConverter
 
 from perdure.journal.entries import Entry, EventLogged
 from perdure.journal.events import Event
+from perdure.journal.projection import Projection
 from perdure.logs import get_logger
 from perdure.messages.session import CALL_MODEL
 from perdure.messages.stretches import Stretch
@@ -16,24 +19,48 @@ from perdure.messages.stretches import Stretch
 _logger = get_logger("perdure.client")
 
 
+class Looked(NamedTuple):
+    """What was seen of a session."""
+
+    answer: Any
+    kept: tuple[Entry, ...] = ()
+    """What activities keep which are at work."""
+    more: bool = False
+    """They may keep more, of which history does not tell."""
+
+
 async def kept_entries(described: WorkflowExecutionDescription, converter: DataConverter) -> tuple[Entry, ...]:
-    """Return what the heartbeats of a run's activities hold, the entries of each activity in their order.
+    """Return what the heartbeats of a run's activities hold: those of each activity in their order, the oldest first.
 
     They enter the journal when their activity ends, behind what comes in until then. Of one that cannot be read there
     are none: its activity goes on by them, and is the one to fail.
     """
     entries: list[Entry] = []
-    for pending in described.raw_description.pending_activities:
+    for pending in _model_calls(described):
         details = pending.heartbeat_details.payloads
-        if pending.activity_type.name != CALL_MODEL or not details:
-            continue
         try:
             kept: list[Stretch] = await converter.decode(details, [Stretch] * len(details))
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:
+            # A codec of the user's may raise anything.
             _logger.debug("what an activity keeps cannot be read", workflow=described.id, reason=str(error)[:300])
             continue
         entries += (entry for part in kept for entry in part.entries)
     return tuple(entries)
+
+
+def may_keep_more(described: WorkflowExecutionDescription, projection: Projection) -> bool:
+    """Return whether an activity of a run may take several steps, of which history does not tell one by one."""
+    if not _model_calls(described):
+        return False
+    running = [found for found in projection.invocations.values() if found.status == "running"]
+    plans = [plan for found in running if (plan := projection.plan_of(found)) is not None]
+    return any(plan.steps_per_activity > 1 for plan in plans)
+
+
+def _model_calls(described: WorkflowExecutionDescription) -> list[PendingActivityInfo]:
+    found = [one for one in described.raw_description.pending_activities if one.activity_type.name == CALL_MODEL]
+    # The server tells of them in any order.
+    return sorted(found, key=lambda one: (one.scheduled_time.ToNanoseconds(), one.activity_id))
 
 
 def events_of(entries: Iterable[Entry]) -> tuple[Event, ...]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from perdure.journal.events import Event
 
 
-class EventBatch(NamedTuple):
+@dataclass(frozen=True)
+class EventBatch:
     """What a follower of a log gets at once; nothing, in a silence."""
 
     events: tuple[Event, ...] = ()
     """Of the log, and `partial` ones."""
+    shown: frozenset[str] = frozenset()
+    """The ids of those that came before, as they were kept."""
     kept: tuple[Event, ...] = ()
-    """Behind them, not in the log yet: each comes again, by its id, when it is. Not so if the workflow is terminated or
-    reset before that."""
+    """Behind them, not in the log yet: each comes again when it is. Not so if the workflow is terminated or reset
+    before that."""
 
 
 class ShownKept:
@@ -23,20 +26,19 @@ class ShownKept:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._ids: set[str] = set()
-
-    def has_fresh(self, kept: Iterable[Event]) -> bool:
-        """Return whether there are others among these."""
-        return any(event.id not in self._ids for event in kept)
+        self._events: dict[str, Event] = {}
 
     def fresh(self, kept: Sequence[Event]) -> tuple[Event, ...]:
-        """Return those that were not shown, which are about to be."""
-        found = tuple(event for event in kept if event.id not in self._ids)
-        self._ids.update(event.id for event in found)
+        """Return those that were not shown."""
+        # Behind a reset the same step may have come to something else.
+        return tuple(event for event in kept if self._events.get(event.id) != event)
+
+    def show(self, kept: Sequence[Event]) -> tuple[Event, ...]:
+        """Return those that were not shown, and are now."""
+        found = self.fresh(kept)
+        self._events.update({event.id: event for event in found})
         return found
 
-    def logged(self, event: Event) -> bool:
-        """Return whether an event that is in the log now was shown; it comes there once."""
-        shown = event.id in self._ids
-        self._ids.discard(event.id)
-        return shown
+    def logged(self, events: Sequence[Event]) -> frozenset[str]:
+        """Return the ids of those that were shown; each comes into the log once."""
+        return frozenset(event.id for event in events if self._events.pop(event.id, None) == event)

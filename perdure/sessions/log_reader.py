@@ -29,6 +29,9 @@ _EXPECTED_SECONDS = 30.0
 _CLOSED_PAUSE = 2.0
 """Seconds between two looks at a session whose workflow is closed."""
 
+_TAKEN_WITHIN = 0.3
+"""Seconds in which a workflow takes in what an activity has returned, if a worker is up."""
+
 _SILENCE = 60.0
 """Seconds; a follower of single events is not told of a silence."""
 
@@ -85,14 +88,19 @@ class LogReader:
         expected.skip_ended(since)
         return expected
 
-    async def page(self, key: SessionKey, request: PageInput, *, closed: bool = False) -> EventsPage:
-        """Return a page of the log.
+    async def page(
+        self, key: SessionKey, request: PageInput, *, closed: bool = False, kept: bool = False
+    ) -> EventsPage:
+        """Return a page of the log; with `kept`, also what is kept behind it.
 
         Raises:
             InvocationFailed: The workflow is closed, and `closed` is false.
         """
         try:
-            page, kept = await self._requests.look_kept(key, EVENTS, request, closed=closed)
+            if not kept:
+                page: EventsPage = await self._requests.look(key, EVENTS, request, closed=closed)
+                return page
+            looked = await self._requests.look_kept(key, EVENTS, request, closed=closed)
         except SessionClosed as error:
             raise InvocationFailed(
                 request.invocation_id or "?",
@@ -101,32 +109,30 @@ class LogReader:
                 cause=f"the session's workflow was {error}",
                 resumable=True,
             ) from error
-        return page.model_copy(update={"kept": events_of(kept)}) if kept else page
+        return looked.answer.model_copy(update={"kept": events_of(looked.kept), "more": looked.more})
 
-    async def _journal_length(self, key: SessionKey, *, closed: bool) -> int:
-        """Return the number of entries in a session's journal, and of those that are kept beside it.
+    async def _journal_length(self, key: SessionKey, *, closed: bool) -> tuple[int, bool]:
+        """Return the number of entries in a session's journal and of those kept beside it, and whether more may be.
 
         Raises:
             SessionClosed: The workflow is closed, and `closed` is false.
         """
         # Of the journal nothing is wanted: a page from beyond its end.
         request = PageInput(since=sys.maxsize)
-        page, kept = await self._requests.look_kept(key, JOURNAL, request, closed=closed)
-        return page.total + len(kept)
+        looked = await self._requests.look_kept(key, JOURNAL, request, closed=closed)
+        return looked.answer.total + len(looked.kept), looked.more
 
     async def events(
         self, key: SessionKey, since: int, *, follow: bool, streaming: bool = False
     ) -> AsyncGenerator[Event, None]:
         """Yield the log's events from an offset on; with `follow`, for ever, as it grows and as steps are kept."""
         if follow:
-            batches, shown = self.batches(key, since, patience=_SILENCE, streaming=streaming), ShownKept()
+            batches = self.batches(key, since, patience=_SILENCE, streaming=streaming)
             async with aclosing(batches):
                 async for batch in batches:
-                    for event in batch.events:
-                        if not shown.logged(event):
+                    for event in (*batch.events, *batch.kept):
+                        if event.partial or event.id not in batch.shown:
                             yield event
-                    for event in shown.fresh(batch.kept):
-                        yield event
             return
         while True:
             page = await self.page(key, PageInput(since=since), closed=True)
@@ -142,7 +148,7 @@ class LogReader:
         """Yield the log's events from an offset on, some at a time, for ever; none in a silence of some seconds."""
 
         async def read(since: int) -> EventsPage:
-            return await self.page(key, PageInput(since=since))
+            return await self.page(key, PageInput(since=since), kept=True)
 
         if streaming and self._streams is not None:
             found = _with_silences(self._written(key, since, read), patience)
@@ -164,14 +170,13 @@ class LogReader:
             while True:
                 page = await read(since)
                 for event in page.events:
-                    shown.logged(event)
-                    yield EventBatch((*partials.logged(event), event))
+                    yield EventBatch((*partials.logged(event), event), shown.logged([event]))
                 since += len(page.events)
                 if since >= page.total:
-                    fresh = shown.fresh(page.kept)
+                    fresh = shown.show(page.kept)
                     for event in fresh:
-                        yield EventBatch(tuple(partials.logged(event)), (event,))
-                    news = follower.news(found=bool(page.events or fresh), several=page.several)
+                        yield EventBatch(tuple(partials.logged(event)), kept=(event,))
+                    news = follower.news(found=bool(page.events or fresh), more=page.more)
                     async with aclosing(partials.until(news, since + len(page.kept))) as written:
                         async for event in written:
                             yield EventBatch((event,))
@@ -194,20 +199,27 @@ class LogReader:
         return (await self.page(key, PageInput(since=sys.maxsize), closed=True)).total
 
     async def grown(self, key: SessionKey, length: int) -> int:
-        """Wait until a session's journal has another length than `length`; returns it."""
+        """Wait until a session's journal, with what is kept beside it, has another length than `length`; returns it."""
+        shorter = False
         with self._follower(key) as follower:
             while True:
                 try:
-                    found = await self._journal_length(key, closed=False)
+                    found, more = await self._journal_length(key, closed=False)
                 except SessionClosed:
-                    found = await self._journal_length(key, closed=True)
+                    found, more = await self._journal_length(key, closed=True)
                     if found == length:
                         # Only another run, which brings it back, lets it grow.
                         await asyncio.sleep(_CLOSED_PAUSE)
                         continue
-                if found != length:
+                if found > length or (found < length and shorter):
                     return found
-                await follower.news(found=False)
+                if found < length:
+                    # What was kept is neither here nor there until the workflow has taken it in.
+                    shorter = True
+                    await asyncio.sleep(_TAKEN_WITHIN)
+                    continue
+                shorter = False
+                await follower.news(found=False, more=more)
 
     async def follow(
         self,
@@ -234,11 +246,12 @@ class LogReader:
             while True:
                 request = PageInput(since=since, invocation_id=invocation_id)
                 asked = time.monotonic()
-                page = await self.page(key, request)
+                page = await self.page(key, request, kept=True)
                 took = time.monotonic() - asked
                 since += len(page.events)
-                fresh = shown.fresh(page.kept) if since >= page.total else ()
-                for event in (*(one for one in page.events if not shown.logged(one)), *fresh):
+                known = shown.logged(page.events)
+                fresh = shown.show(page.kept) if since >= page.total else ()
+                for event in (*(one for one in page.events if one.id not in known), *fresh):
                     for partial in partials.logged(event):
                         yield partial
                     if event.invocation_id == invocation_id and not event.is_users:
@@ -246,7 +259,7 @@ class LogReader:
                 if since >= page.total:
                     if _settled(page):
                         return
-                    news = follower.news(found=bool(page.events or fresh), took=took, several=page.several)
+                    news = follower.news(found=bool(page.events or fresh), took=took, more=page.more)
                     async with aclosing(partials.until(news, since + len(page.kept))) as written:
                         async for event in written:
                             yield event

@@ -46,7 +46,7 @@ from perdure.messages.session import (
 from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
 from perdure.sessions.journal_copies import JournalRead, journal_copies
-from perdure.sessions.kept_entries import kept_entries
+from perdure.sessions.kept_entries import Looked, kept_entries, may_keep_more
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
 from perdure.sessions.pollers import is_served, pollers_of
 from perdure.sessions.temporal_away import TemporalAway
@@ -286,13 +286,14 @@ class WorkflowRequests:
         """
         return (await self._look(key, name, *args, closed=closed))[0]
 
-    async def look_kept(
-        self, key: SessionKey, name: str, *args: Any, closed: bool = True
-    ) -> tuple[Any, tuple[Entry, ...]]:
+    async def look_kept(self, key: SessionKey, name: str, *args: Any, closed: bool = True) -> Looked:
         """Return the same, and what activities keep that are at work; nothing of that, if the run has just gone on."""
         answer, read = await self._look(key, name, *args, closed=closed)
-        is_of_then = read.is_of_then and read.described.status == WorkflowExecutionStatus.RUNNING
-        return answer, await kept_entries(read.described, self._client.data_converter) if is_of_then else ()
+        if read.described.status != WorkflowExecutionStatus.RUNNING:
+            return Looked(answer)
+        more = may_keep_more(read.described, read.projection)
+        kept = await kept_entries(read.described, self._client.data_converter) if more and read.is_of_then else ()
+        return Looked(answer, kept, more=more)
 
     async def _look(self, key: SessionKey, name: str, *args: Any, closed: bool) -> tuple[Any, JournalRead]:
         while True:

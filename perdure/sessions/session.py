@@ -315,7 +315,7 @@ class Session:
     async def view(self) -> SessionView:
         """Return its state, its invocations and their status."""
         try:
-            view, kept = await self._requests.look_kept(self.key, SESSION, closed=False)
+            view, kept, _ = await self._requests.look_kept(self.key, SESSION, closed=False)
             return view.model_copy(update={"kept": events_of(kept)}) if kept else view
         except SessionClosed as error:
             view = await self._requests.look(self.key, SESSION)

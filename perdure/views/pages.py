@@ -57,13 +57,7 @@ def events_page(projection: Projection, request: PageInput) -> EventsPage:
         total=len(projection.events),
         status=session_status(projection),
         invocation=invocation_view(projection, invocation) if invocation else None,
-        several=any(_takes_several(projection, found) for found in projection.invocations.values()),
     )
-
-
-def _takes_several(projection: Projection, invocation: Invocation) -> bool:
-    plan = projection.plan_of(invocation) if invocation.status == "running" else None
-    return plan is not None and plan.steps_per_activity > 1
 
 
 def journal_page(projection: Projection, request: PageInput) -> JournalPage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
@@ -14,6 +14,8 @@ from perdure.errors import SessionNotFound
 from perdure.journal.events import Event
 from perdure.messages.session import EventsPage
 from perdure.sessions import feeds
+from perdure.sessions.feeds import Feeds
+from perdure.sessions.history_poll import Follower
 from perdure.sessions.kept_events import EventBatch
 from perdure.sessions.log_reader import LogReader
 from tests.workflows.support import Gate, User, agent, calls, make_app, serving, text
@@ -107,3 +109,41 @@ async def test_a_silence_is_told(client: Client, app_name: str) -> None:
         async with aclosing(user.runner.event_batches(**user.who, patience=0.05)) as batches:
             assert await anext(batches) == EventBatch()
             assert await anext(batches) == EventBatch()
+
+
+class _Still:
+    """Says that the log may have grown when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[None] = asyncio.Queue()
+
+    async def news(self, **_about: Any) -> None:
+        await self.asked.get()
+
+
+async def test_what_is_kept_comes_once_and_not_behind_another_offset_than_the_log_s_end() -> None:
+    """Whoever comes with an offset beyond what was read, as from a page of another server, has seen it."""
+    events = [Event(id=f"{number}", author="clerk") for number in range(4)]
+    log, kept = events[:1], events[1:3]
+    follower = _Still()
+
+    async def read(since: int) -> EventsPage:
+        return EventsPage(events=tuple(log[since:]), total=len(log), status="running", kept=tuple(kept))
+
+    found = Feeds(lambda key: cast("Follower", follower), lambda key, follower: None)
+    async with asyncio.timeout(20):
+        first = found.follow("s", 0, page=read, patience=0.05)
+        assert await anext(first) == EventBatch(tuple(log), kept=tuple(kept))
+        log, kept = events[:3], events[3:]
+        # The feed has not looked again.
+        beyond = found.follow("s", 3, page=read, patience=0.05)
+        assert await anext(beyond) == EventBatch()
+        follower.asked.put_nowait(None)
+        assert await anext(first) == EventBatch(tuple(events[1:3]), frozenset("12"), tuple(kept))
+        assert await anext(beyond) == EventBatch(kept=tuple(kept))
+        # Done again, behind a reset, it came to something else.
+        log, kept = [*events[:3], events[3].model_copy(update={"author": "cook"})], []
+        follower.asked.put_nowait(None)
+        assert [await anext(first), await anext(beyond)] == [EventBatch(tuple(log[3:]))] * 2
+        await first.aclose()
+        await beyond.aclose()

@@ -49,11 +49,16 @@ async def test_who_follows_sees_a_step_as_soon_as_it_is_kept_and_once(client: Cl
         assert [said(event) for event in (await user.view()).kept] == before[1:]
         told = await user.runner.explain(**user.who)
         assert (told.event_count, len(told.kept)) == (1, 3)
+        # A page that is open is told when there is more.
+        async with asyncio.timeout(20):
+            assert await user.runner.grown(**user.who, length=told.journal_length - 1) == told.journal_length
+        news = asyncio.create_task(user.runner.grown(**user.who, length=told.journal_length))
         gate.open()
         for follow in follows:
             assert await _taken(follow, [*after, "clerk: done"]) == [*after, "clerk: done"]
             await follow.aclose()
         assert await user.log() == [*before, *after, "clerk: done"]
+        assert await news > told.journal_length
         assert (await user.view()).kept == ()
         assert await activities(user) == ["model"]
 

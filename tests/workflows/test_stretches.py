@@ -295,3 +295,25 @@ def test_an_app_says_how_many_steps_within_bounds() -> None:
         app_of("shop", LlmAgent(name="clerk", model=model), 0)
     with pytest.raises(DefinitionError, match="steps_per_activity"):
         app_of("shop", LlmAgent(name="clerk", model=model), 101)
+
+
+@pytest.mark.parametrize(
+    ("key", "in_branch", "found"),
+    [("seen", False, 1), ("app:seen", False, 2), ("user:seen", False, 2), ("seen", True, 2)],
+)
+async def test_what_others_read_is_written_at_once(
+    client: Client, app_name: str, key: str, *, in_branch: bool, found: int
+) -> None:
+    """Other sessions, or the branches beside it; of a turn by itself nobody reads the state meanwhile."""
+
+    def write(tool_context: ToolContext) -> str:
+        tool_context.state[key] = 1
+        return "done"
+
+    clerk = agent("clerk", [calls("write"), text("done")], [write])
+    root = ParallelAgent(name="both", sub_agents=[clerk]) if in_branch else clerk
+    async with serving(client, app_of(app_name, root)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert (await activities(user)).count("model") == found
+        assert (await user.view()).state[key] == 1

@@ -19,7 +19,6 @@ from perdure.api.v1.addressing import SESSION, Where, WhereOf
 from perdure.api.v1.schemas import EventPage
 from perdure.errors import SessionNotFound
 from perdure.journal.events import Event
-from perdure.sessions.kept_events import ShownKept
 
 _BEAT = 15.0
 """Seconds of silence after which a comment is sent, so that no proxy takes a quiet stream for a dead one."""
@@ -54,8 +53,8 @@ async def list_events(
                 found.append(event)
                 size += len(event.to_json())
     # What came in between counts, too.
-    next_ = since + len(found)
-    kept = [event for event in session.kept if event not in found] if next_ >= total else []
+    next_, shown = since + len(found), {event.id for event in found}
+    kept = [event for event in session.kept if event.id not in shown] if next_ == total else []
     page = EventPage(events=tuple(found), next=next_, total=max(total, next_ if found else 0), kept=tuple(kept))
     return Response(page.model_dump_json(by_alias=True, exclude_none=True), media_type="application/json")
 
@@ -91,7 +90,7 @@ async def follow_events(
 async def _frames(
     where: Where, backend: Backend, since: int, *, partial: bool, standing: Standing
 ) -> AsyncIterator[str]:
-    said, shown = time.monotonic(), ShownKept()
+    said = time.monotonic()
     batches = where.runner.event_batches(
         **where.key.arguments, since=since, patience=min(_LOOK_UP, _BEAT), streaming=partial
     )
@@ -107,8 +106,8 @@ async def _frames(
                     if event.partial:
                         frames.append(make(event))
                     else:
-                        frames.append(f"id: {since}\n" + ("\n" if shown.logged(event) else make(event)))
-                frames += map(make, shown.fresh(batch.kept))
+                        frames.append(f"id: {since}\n" + ("\n" if event.id in batch.shown else make(event)))
+                frames += map(make, batch.kept)
                 if not frames and time.monotonic() - said >= _BEAT:
                     frames = [": still here\n\n"]
                 if frames:

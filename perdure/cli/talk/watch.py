@@ -130,7 +130,8 @@ class Watch:
                 self._offset += 1
                 if event.id not in self._seen:
                     self._show(event)
-        self._seen.clear()
+                # What is kept, and not in the log yet, was seen all the same.
+                self._seen.discard(event.id)
 
     def _show(self, event: Event) -> None:
         answered = {response.id or "" for response in event.get_function_responses()} if event.is_users else set[str]()

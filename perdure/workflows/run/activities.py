@@ -39,7 +39,7 @@ from perdure.messages.shared_state import (
     ShareStateInput,
 )
 from perdure.messages.step_log import StepLog
-from perdure.messages.stretches import FailedStep
+from perdure.messages.stretches import BEGIN_WITHIN, FailedStep
 from perdure.plan.nodes import ToolOptions
 from perdure.temporal.any_worker import any_worker
 from perdure.workflows.run.limits import RunLimits
@@ -61,8 +61,8 @@ _LOCAL_EVENTS = 1
 _AT_HAND = timedelta(seconds=2)
 """How long a plan at hand may take, where other local activities hold all of the worker's places."""
 
-_STEPS_BEGIN_WITHIN = timedelta(seconds=20)
-"""In an activity of several steps, behind the first one: more than it takes itself, as its worker may be busy."""
+_STEPS_BEGIN_WITHIN = timedelta(seconds=2 * BEGIN_WITHIN)
+"""Within which the steps of an activity begin that takes several: its worker may be busy."""
 
 _OWN_HEARTBEAT = timedelta(seconds=5)
 """How long a worker may be silent while it loads a plan or writes shared state."""
