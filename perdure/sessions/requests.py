@@ -33,7 +33,6 @@ from perdure.errors import (
     SessionUnreadable,
 )
 from perdure.journal.compact_json import briefly
-from perdure.journal.entries import Entry
 from perdure.logs import get_logger
 from perdure.messages.keys import SessionKey
 from perdure.messages.large_requests import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
