@@ -1,6 +1,7 @@
 """Keeps the steps that an activity has done so far in its heartbeats, so that the next attempt goes on behind them.
 
 By the client, with the activity's own token, and awaited: through the SDK a heartbeat may be held back, and come late.
+While one step takes long, the SDK sends what is kept from time to time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from perdure.logs import get_logger
 from perdure.messages.stretches import Stretch
 
 _log = get_logger("perdure.worker")
+
+_SENT_SECONDS = 0.05
+"""In which the SDK sends a heartbeat, of which there are fewer than it would hold back any."""
 
 __all__ = ["KeptSteps", "keeping", "kept_before"]
 
@@ -48,6 +52,15 @@ class KeptSteps:
         """The same, but what is kept next replaces it."""
         self._details = (*self._kept, self._written(what))
         await self.beat()
+
+    async def live(self) -> None:
+        """Heartbeat once by the SDK, with what is kept: else it gives the activity up some time after its timeout.
+
+        It tells nobody when that is sent. So what is kept next waits for a moment, not to be overtaken by it.
+        """
+        async with self._sending:
+            activity.heartbeat(*self._details)
+            await asyncio.sleep(_SENT_SECONDS)
 
     async def beat(self) -> None:
         """Heartbeat once."""
@@ -86,7 +99,7 @@ async def keeping(client: Client, *kept: Stretch) -> AsyncGenerator[KeptSteps]:
     async def beat() -> None:
         while timeout is not None and not steps.ends.is_set():
             await asyncio.sleep(beat_seconds(timeout.total_seconds()))
-            await steps.beat()
+            await steps.live()
 
     beats = asyncio.create_task(beat())
     try:

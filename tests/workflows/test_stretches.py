@@ -18,6 +18,7 @@ from perdure.config import WorkerConfig
 from perdure.errors import DefinitionError
 from perdure.journal.entries import ModelCalled
 from perdure.models.scripted import ScriptedModel
+from perdure.plan.nodes import ToolOptions
 from tests.sessions.test_lifetime import start, terminated, timed_out
 from tests.workflows.support import ONCE, Counted, Gate, User, agent, calls, check_log, named, serving, text
 from tests.workflows.test_resets import points, reset
@@ -317,3 +318,23 @@ async def test_what_others_read_is_written_at_once(
         assert (await user.run("go")).status == "finished"
         assert (await activities(user)).count("model") == found
         assert (await user.view()).state[key] == 1
+
+
+async def test_a_step_that_takes_longer_than_a_lost_worker_is_waited_for_runs_once(
+    client: Client, app_name: str
+) -> None:
+    """Temporal's SDK gives up by itself what it has sent no heartbeat for, five seconds behind the timeout of these."""
+    begun: list[str] = []
+
+    async def slow(tool_context: ToolContext) -> str:
+        begun.append(tool_context.idempotency_key)
+        await asyncio.sleep(ToolOptions().heartbeat_timeout.total_seconds() + 6)
+        return "done"
+
+    clerk = agent("clerk", [calls("slow"), text("done")], [slow])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        assert await user.log() == ["user: go", "clerk calls slow", "clerk got slow", "clerk: done"]
+        assert len(begun) == 1
+        assert await activities(user) == ["model"]
