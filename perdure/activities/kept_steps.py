@@ -1,12 +1,13 @@
 """Keeps the steps that an activity has done so far in its heartbeats, so that the next attempt goes on behind them.
 
 By the client, with the activity's own token, and awaited: through the SDK a heartbeat may be held back, and come late.
-While one step takes long, the SDK sends what is kept from time to time.
+While one step takes long, the SDK sends one from time to time, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
@@ -20,8 +21,12 @@ from perdure.messages.stretches import Stretch
 
 _log = get_logger("perdure.worker")
 
+_SDK_GIVES = 3.0
+"""Seconds behind the timeout in which the SDK must have sent a heartbeat: it gives the activity up after five. It holds
+none back that are so few."""
+
 _SENT_SECONDS = 0.05
-"""In which the SDK sends a heartbeat, of which there are fewer than it would hold back any."""
+"""In which it sends one."""
 
 __all__ = ["KeptSteps", "keeping", "kept_before"]
 
@@ -32,15 +37,17 @@ class KeptSteps:
     def __init__(self, client: Client, *kept: Stretch) -> None:
         """Begin with what an earlier attempt has kept."""
         self._activity = client.get_async_activity_handle(task_token=activity.info().task_token)
-        self._converter = client.data_converter.payload_converter
-        self._kept = self._details = tuple(map(self._written, kept))
+        self._converter = client.data_converter
+        self._kept = self._details = self._taken = tuple(map(self._written, kept))
+        """What no heartbeat replaces any more, what the next one has, and what the last one had that was taken."""
         self._sending = asyncio.Lock()
+        self._sdk_sent = time.monotonic()
         self.ends = asyncio.Event()
         """The activity is to hand over what it has: it is to stop, or nothing more can be kept."""
 
     def _written(self, what: Stretch) -> RawValue:
         # Once: each heartbeat takes it again.
-        [payload] = self._converter.to_payloads([what])
+        [payload] = self._converter.payload_converter.to_payloads([what])
         return RawValue(payload)
 
     async def keep(self, what: Stretch) -> None:
@@ -53,29 +60,53 @@ class KeptSteps:
         self._details = (*self._kept, self._written(what))
         await self.beat()
 
-    async def live(self) -> None:
-        """Heartbeat once by the SDK, with what is kept: else it gives the activity up some time after its timeout.
-
-        It tells nobody when that is sent. So what is kept next waits for a moment, not to be overtaken by it.
-        """
-        async with self._sending:
-            activity.heartbeat(*self._details)
-            await asyncio.sleep(_SENT_SECONDS)
-
     async def beat(self) -> None:
         """Heartbeat once."""
         # One after the other: what is sent first must not come last.
         async with self._sending:
             try:
                 await self._activity.heartbeat(*self._details)
+                self._taken = self._details
             except AsyncActivityCancelledError:
                 self.ends.set()
                 # The SDK is to know it, too: it cancels what the activity is at.
                 activity.heartbeat(*self._details)
             except Exception as error:
                 # The server may be away for long, or the activity not be this worker's any more.
-                _log.warning("a heartbeat was not taken", error=type(error).__name__, why=str(error)[:300])
-                self.ends.set()
+                self._refused(error)
+
+    def _refused(self, error: Exception) -> None:
+        _log.warning("a heartbeat was not taken", error=type(error).__name__, why=str(error)[:300])
+        self.ends.set()
+        # What is at work goes on, and is to be heard of.
+        self._kept = self._details = self._taken
+
+    async def go_on(self, timeout: float) -> None:
+        """Heartbeat for ever, as often as this timeout needs."""
+        pause = beat_seconds(timeout)
+        while True:
+            await asyncio.sleep(pause)
+            if time.monotonic() - self._sdk_sent + pause > timeout + _SDK_GIVES:
+                await self._beat_by_sdk()
+            else:
+                await self.beat()
+
+    async def _beat_by_sdk(self) -> None:
+        """Have the SDK heartbeat, which else gives the activity up: it knows of no other heartbeat.
+
+        It tells nobody when that is sent. So what is kept next waits for a moment; where it comes behind that all the
+        same, as from a server that was away, the next heartbeat has it again.
+        """
+        async with self._sending:
+            try:
+                # The SDK would cancel the activity for that.
+                await self._converter.encode(self._details)
+            except Exception as error:
+                self._refused(error)
+                return
+            activity.heartbeat(*self._details)
+            self._sdk_sent = time.monotonic()
+            await asyncio.sleep(_SENT_SECONDS)
 
 
 def kept_before() -> Stretch | None:
@@ -95,13 +126,10 @@ async def keeping(client: Client, *kept: Stretch) -> AsyncGenerator[KeptSteps]:
         kept: What an earlier attempt has kept.
     """
     steps, timeout = KeptSteps(client, *kept), activity.info().heartbeat_timeout
-
-    async def beat() -> None:
-        while timeout is not None and not steps.ends.is_set():
-            await asyncio.sleep(beat_seconds(timeout.total_seconds()))
-            await steps.live()
-
-    beats = asyncio.create_task(beat())
+    if timeout is None:
+        yield steps
+        return
+    beats = asyncio.create_task(steps.go_on(timeout.total_seconds()))
     try:
         yield steps
     finally:

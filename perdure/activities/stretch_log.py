@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perdure.journal.entries import Entry, EventLogged, ToolKept, payload_size
@@ -190,7 +190,7 @@ class StretchLog:
         usual = small and len(outputs) == len(runs) and all(map(is_plain, outputs.values()))
         if self.plan.adk is not None and len(runs) > 1:
             usual = usual and not any(map(writes, outputs.values()))
-        usual = usual and not any(map(self._concerns_others, outputs.values()))
+        usual = usual and not any(map(self._wrote_for_others, outputs.values()))
         for run in runs:
             output = outputs.get(run.id)
             if output is not None and usual:
@@ -199,11 +199,15 @@ class StretchLog:
                 self.take(self.kept(run.id, output))
         return usual
 
-    def _concerns_others(self, output: ToolOutput) -> bool:
-        """Return whether a tool wrote what others read who are at work: other branches, or other sessions."""
-        if self._call.branch is not None:
-            return writes(output)
-        return any(key.startswith(SHARED) for key in (*output.actions.state_delta, *output.state))
+    def tells_others(self, output: ModelOutput) -> bool:
+        """Return whether code around a model wrote what others read who are at work: other branches, or sessions."""
+        return self._is_read_by_others(output.answer.actions.state_delta)
+
+    def _wrote_for_others(self, output: ToolOutput) -> bool:
+        return self._is_read_by_others((*output.actions.state_delta, *output.state))
+
+    def _is_read_by_others(self, keys: Iterable[str]) -> bool:
+        return any(self._call.branch is not None or key.startswith(SHARED) for key in keys)
 
     def kept(self, call_id: str, output: ToolOutput) -> list[Entry]:
         """Return the entries by which a tool that returned does not run again, while its response is not logged."""

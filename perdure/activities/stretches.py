@@ -101,6 +101,8 @@ class Stretches:
             if not _has_calls_only(first) or len(session.projection.entries) > _MOST_ENTRIES:
                 return first
         log = StretchLog(call, session.projection)
+        if first is not None and log.tells_others(first):
+            return first
         if first is not None:
             log.answered(call, first, time.time())
         elif kept is not None:
@@ -134,7 +136,7 @@ class Stretches:
                     return None
                 if isinstance(ahead, ModelInput):
                     answer = await self._ask_again(ahead, snapshot)
-                    if answer is None or not _has_calls_only(answer):
+                    if answer is None or not _has_calls_only(answer) or log.tells_others(answer):
                         return answer
                     log.answered(ahead, answer, time.time())
                 elif not await self._run_tools(log, ahead, snapshot):
@@ -148,7 +150,8 @@ class Stretches:
 
     def _is_over(self) -> bool:
         """Return whether no step may begin: the activity, its worker or its time ends."""
-        return self._kept.ends.is_set() or activity.is_worker_shutdown() or time.monotonic() >= self._until
+        ends = self._kept.ends.is_set() or activity.is_cancelled() or activity.is_worker_shutdown()
+        return ends or time.monotonic() >= self._until
 
     async def _ask_again(self, call: ModelInput, session: Snapshot) -> ModelOutput | None:
         try:
@@ -167,9 +170,10 @@ class Stretches:
 
         async def run_one(run: CallRun) -> ToolOutput:
             output = await self._run_tool(run, session)
-            if len(runs) > 1 and payload_size(output) <= _MAX_BYTES:
+            new = log.kept(run.id, output) if len(runs) > 1 else []
+            if new and sum(map(payload_size, (*kept, *new))) <= _MAX_BYTES:
                 # Others may be at work for longer.
-                kept.extend(log.kept(run.id, output))
+                kept.extend(new)
                 await self._kept.keep_for_now(Stretch(entries=tuple(kept), steps=self._steps))
             return output
 

@@ -192,8 +192,8 @@ class EventsPage(_Message):
     invocation: InvocationView | None = None
     kept: tuple[Event, ...] = ()
     """As of `SessionView`."""
-    more: bool = False
-    """More may be kept, of which history does not tell."""
+    more_within: float | None = None
+    """Seconds, about, in which more may be kept, of which history does not tell."""
 
 
 class JournalPage(_Message):

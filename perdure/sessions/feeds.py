@@ -106,7 +106,7 @@ class Feed:
                     self._append(page)
                 if self.end >= page.total:
                     fresh = self._keep(page.kept)
-                    await self.follower.news(found=fresh or bool(page.events), took=took, more=page.more)
+                    await self.follower.news(found=fresh or bool(page.events), took=took, more_within=page.more_within)
         except Exception as error:
             # Whoever follows raises it.
             self._error = error

@@ -37,10 +37,9 @@ _BUSY_SPACING = 1.0
 """After a look, as many times as long as it took, this at the most, until the next one and between two polls: a worker
 that answers late has more to do."""
 
-_FIRST_KEPT_PAUSE = 0.1
 _LAST_KEPT_PAUSE = 2.0
-_KEPT_SHARE = 0.05
-"""Seconds until a look at what an activity of several steps keeps: a part of how long nothing has come."""
+_KEPT_SHARE = 0.1
+"""Seconds until a look at what an activity of several steps keeps: this part of how long it has kept none."""
 
 _ENDED = frozenset(
     {
@@ -95,13 +94,13 @@ class Follower:
         self._in_task = False
         """A workflow task is scheduled or being done, which may schedule more."""
 
-    async def news(self, *, found: bool, took: float = 0.0, more: bool = False) -> None:
+    async def news(self, *, found: bool, took: float = 0.0, more_within: float | None = None) -> None:
         """Return when the log may have grown.
 
         Args:
             found: The last look found something new, so the next change may be near.
             took: Seconds that the last look took.
-            more: An activity that is at work may keep more steps, without a word in history.
+            more_within: Seconds, about, in which an activity may keep more steps, without a word in history.
 
         Raises:
             SessionStuck: It does not, since its workflow task fails again and again.
@@ -109,10 +108,12 @@ class Follower:
         now = time.monotonic()
         begins = now - self._looked > 2 * _LAST_KEPT_PAUSE
         self._found = now if found or begins else self._found
-        kept_pause = min(max((now - self._found) * _KEPT_SHARE, _FIRST_KEPT_PAUSE), _LAST_KEPT_PAUSE)
+        kept_pause = math.inf
+        if more_within is not None:
+            kept_pause = min(max((now - self._found) * _KEPT_SHARE, more_within), _LAST_KEPT_PAUSE)
         if self._token is None and not await self._stand_at_start():
             self._pause = _FIRST_PAUSE if found else min(self._pause * 1.5, _LAST_PAUSE)
-            await asyncio.sleep(min(self._pause, kept_pause) if more else self._pause)
+            await asyncio.sleep(min(self._pause, kept_pause))
             self._looked = time.monotonic()
             if self._pause == _LAST_PAUSE:
                 await self._check_goes_on()
@@ -123,7 +124,7 @@ class Follower:
         self._spacing = _FIRST_SPACING if since > 1 else min(self._spacing * 1.2, _LAST_SPACING)
         self._wait = _FIRST_SPACING if since > 1 else min(self._wait * 1.4, _LAST_WAIT)
         due = self._looked + max(self._wait, min(busy, _BUSY_WAIT))
-        kept = now + max(kept_pause, min(busy, _BUSY_WAIT)) if more else math.inf
+        kept = now + max(kept_pause, min(busy, _BUSY_WAIT))
         await self._until(due, max(self._spacing, min(busy, _BUSY_SPACING)), kept)
         self._grown = False
         self._looked = time.monotonic()
@@ -145,12 +146,13 @@ class Follower:
             now = time.monotonic()
             if self._grown and (now >= due or not self._is_at_work):
                 return
-            if now >= kept and self._is_at_work:
-                return
-            await asyncio.sleep(max(min(polled + spacing, due) - now, 0))
+            looks = kept if self._is_at_work else math.inf
+            await asyncio.sleep(max(min(polled + spacing, due, looks) - now, 0))
             polled = time.monotonic()
+            if polled >= looks:
+                return
             until = due if self._grown else polled + _SUSPECT_SECONDS if self._failed else math.inf
-            until = min(until, kept) if self._is_at_work else until
+            until = min(until, looks)
             try:
                 async with asyncio.timeout(max(until - polled, 0) if until < math.inf else None):
                     await self._poll()

@@ -18,6 +18,10 @@ from perdure.messages.stretches import Stretch
 
 _logger = get_logger("perdure.client")
 
+_SOON = 0.1
+_BEGINS = 0.3
+"""Seconds to the next look at activities that keep steps, and at those that keep none yet."""
+
 
 class Looked(NamedTuple):
     """What was seen of a session."""
@@ -25,8 +29,8 @@ class Looked(NamedTuple):
     answer: Any
     kept: tuple[Entry, ...] = ()
     """What activities keep which are at work."""
-    more: bool = False
-    """They may keep more, of which history does not tell."""
+    within: float | None = None
+    """Seconds, about, in which they may keep more, of which history does not tell; `None` if they do not."""
 
 
 async def kept_entries(described: WorkflowExecutionDescription, converter: DataConverter) -> tuple[Entry, ...]:
@@ -48,13 +52,16 @@ async def kept_entries(described: WorkflowExecutionDescription, converter: DataC
     return tuple(entries)
 
 
-def may_keep_more(described: WorkflowExecutionDescription, projection: Projection) -> bool:
-    """Return whether an activity of a run may take several steps, of which history does not tell one by one."""
-    if not _model_calls(described):
-        return False
+def keeps_more_within(described: WorkflowExecutionDescription, projection: Projection) -> float | None:
+    """Return in how many seconds, about, a run's activities may keep more steps; `None` if they keep none."""
+    calls = _model_calls(described)
+    if not calls:
+        return None
     running = [found for found in projection.invocations.values() if found.status == "running"]
     plans = [plan for found in running if (plan := projection.plan_of(found)) is not None]
-    return any(plan.steps_per_activity > 1 for plan in plans)
+    if not any(plan.steps_per_activity > 1 and not (plan.adk and plan.adk.watches) for plan in plans):
+        return None
+    return _SOON if any(call.heartbeat_details.payloads for call in calls) else _BEGINS
 
 
 def _model_calls(described: WorkflowExecutionDescription) -> list[PendingActivityInfo]:

@@ -109,10 +109,10 @@ class LogReader:
                 cause=f"the session's workflow was {error}",
                 resumable=True,
             ) from error
-        return looked.answer.model_copy(update={"kept": events_of(looked.kept), "more": looked.more})
+        return looked.answer.model_copy(update={"kept": events_of(looked.kept), "more_within": looked.within})
 
-    async def _journal_length(self, key: SessionKey, *, closed: bool) -> tuple[int, bool]:
-        """Return the number of entries in a session's journal and of those kept beside it, and whether more may be.
+    async def _journal_length(self, key: SessionKey, *, closed: bool) -> tuple[int, float | None]:
+        """Return the number of entries in a session's journal and of those kept beside it, and when there may be more.
 
         Raises:
             SessionClosed: The workflow is closed, and `closed` is false.
@@ -120,7 +120,7 @@ class LogReader:
         # Of the journal nothing is wanted: a page from beyond its end.
         request = PageInput(since=sys.maxsize)
         looked = await self._requests.look_kept(key, JOURNAL, request, closed=closed)
-        return looked.answer.total + len(looked.kept), looked.more
+        return looked.answer.total + len(looked.kept), looked.within
 
     async def events(
         self, key: SessionKey, since: int, *, follow: bool, streaming: bool = False
@@ -176,7 +176,7 @@ class LogReader:
                     fresh = shown.show(page.kept)
                     for event in fresh:
                         yield EventBatch(tuple(partials.logged(event)), kept=(event,))
-                    news = follower.news(found=bool(page.events or fresh), more=page.more)
+                    news = follower.news(found=bool(page.events or fresh), more_within=page.more_within)
                     async with aclosing(partials.until(news, since + len(page.kept))) as written:
                         async for event in written:
                             yield EventBatch((event,))
@@ -200,13 +200,14 @@ class LogReader:
 
     async def grown(self, key: SessionKey, length: int) -> int:
         """Wait until a session's journal, with what is kept beside it, has another length than `length`; returns it."""
-        shorter = False
+        # Who asks has just seen something.
+        begins, shorter = True, False
         with self._follower(key) as follower:
             while True:
                 try:
-                    found, more = await self._journal_length(key, closed=False)
+                    found, within = await self._journal_length(key, closed=False)
                 except SessionClosed:
-                    found, more = await self._journal_length(key, closed=True)
+                    found, within = await self._journal_length(key, closed=True)
                     if found == length:
                         # Only another run, which brings it back, lets it grow.
                         await asyncio.sleep(_CLOSED_PAUSE)
@@ -218,8 +219,8 @@ class LogReader:
                     shorter = True
                     await asyncio.sleep(_TAKEN_WITHIN)
                     continue
-                shorter = False
-                await follower.news(found=False, more=more)
+                await follower.news(found=begins, more_within=within)
+                begins = shorter = False
 
     async def follow(
         self,
@@ -259,7 +260,7 @@ class LogReader:
                 if since >= page.total:
                     if _settled(page):
                         return
-                    news = follower.news(found=bool(page.events or fresh), took=took, more=page.more)
+                    news = follower.news(found=bool(page.events or fresh), took=took, more_within=page.more_within)
                     async with aclosing(partials.until(news, since + len(page.kept))) as written:
                         async for event in written:
                             yield event

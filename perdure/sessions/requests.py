@@ -45,7 +45,7 @@ from perdure.messages.session import (
 from perdure.recovery.stuck import check_readable, why_stuck
 from perdure.rules.intake import check_sent
 from perdure.sessions.journal_copies import JournalRead, journal_copies
-from perdure.sessions.kept_entries import Looked, kept_entries, may_keep_more
+from perdure.sessions.kept_entries import Looked, keeps_more_within, kept_entries
 from perdure.sessions.lifecycle import DELETED, Lifecycle, missing
 from perdure.sessions.pollers import is_served, pollers_of
 from perdure.sessions.temporal_away import TemporalAway
@@ -290,9 +290,10 @@ class WorkflowRequests:
         answer, read = await self._look(key, name, *args, closed=closed)
         if read.described.status != WorkflowExecutionStatus.RUNNING:
             return Looked(answer)
-        more = may_keep_more(read.described, read.projection)
-        kept = await kept_entries(read.described, self._client.data_converter) if more and read.is_of_then else ()
-        return Looked(answer, kept, more=more)
+        within = keeps_more_within(read.described, read.projection)
+        if within is None or not read.is_of_then:
+            return Looked(answer, within=within)
+        return Looked(answer, await kept_entries(read.described, self._client.data_converter), within)
 
     async def _look(self, key: SessionKey, name: str, *args: Any, closed: bool) -> tuple[Any, JournalRead]:
         while True:

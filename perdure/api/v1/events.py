@@ -70,10 +70,11 @@ async def follow_events(
 ) -> StreamingResponse:
     """Stream a session's events from an offset on, for as long as the client stays.
 
-    A frame's `id` is the offset behind its event, so a client that comes back with `Last-Event-ID` misses none and sees
-    none twice. Where an activity takes several steps, an event comes as soon as its step is kept, without an `id`, and
-    when the log has it a frame with nothing but that. With `partial`, further frames without one come in between, if
-    the server hears of any: pieces of what a model is writing, under the id of the event that will hold all of it.
+    A frame's `id` is the offset behind its event, so a client that comes back with `Last-Event-ID` misses none. Where
+    an activity takes several steps, an event comes as soon as its step is kept, without an `id`, and when the log has
+    it a frame with nothing but that; who was cut off in between gets it once more. With `partial`, further frames
+    without one come in between, if the server hears of any: pieces of what a model is writing, under the id of the
+    event that will hold all of it.
     """
     if last_event_id:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:

@@ -50,8 +50,8 @@ class Watch:
         """Entries of the journal at the last look."""
         self._offset = 0
         """Events of the log that were shown, or passed over."""
-        self._seen: set[str] = set()
-        """Ids of events beyond these that were shown."""
+        self._seen: dict[str, Event] = {}
+        """Events beyond these that were shown, by id."""
         self._whole = asyncio.Event()
         """Nobody is in the middle of an answer."""
         self._told: object = None
@@ -128,10 +128,9 @@ class Watch:
         async with aclosing(self._runner.events(**self._key, since=self._offset)) as events:
             async for event in events:
                 self._offset += 1
-                if event.id not in self._seen:
+                # What is kept, and not in the log yet, stays among those that were seen.
+                if self._seen.pop(event.id, None) != event:
                     self._show(event)
-                # What is kept, and not in the log yet, was seen all the same.
-                self._seen.discard(event.id)
 
     def _show(self, event: Event) -> None:
         answered = {response.id or "" for response in event.get_function_responses()} if event.is_users else set[str]()
@@ -204,14 +203,15 @@ class Watch:
         follow = self._runner.follow(**self._key, invocation_id=invocation_id, since=self._offset, streaming=streaming)
         async with aclosing(follow) as events:
             async for event in events:
-                if event.id in self._seen or (event.partial and self._stop.is_set()):
+                seen = event.id in self._seen if event.partial else self._seen.get(event.id) == event
+                if seen or (event.partial and self._stop.is_set()):
                     continue
                 self._show(event)
                 if event.partial:
                     self._whole.clear()
                     continue
                 self._whole.set()
-                self._seen.add(event.id)
+                self._seen[event.id] = event
                 self._screen.working()
                 if event.long_running_tool_ids:
                     hurry.set()
