@@ -79,14 +79,14 @@ class Feed:
             # One after the other: Temporal lets only few queries of one workflow wait.
             async with self._own_pages:
                 events = (await self._page(since)).events
-            return EventBatch(events, shown.logged(events))
+            return EventBatch(events=events, shown=shown.logged(events))
         if since >= self.end and self._error is None and not shown.fresh(self._kept_behind(since)):
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._more.wait()
         if self._start <= since < self.end:
             events = tuple(self._events[since - self._start :])
-            return EventBatch(events, shown.logged(events), shown.show(self._kept))
+            return EventBatch(events=events, shown=shown.logged(events), kept=shown.show(self._kept))
         if self._error is not None:
             raise self._error
         return EventBatch(kept=shown.show(self._kept_behind(since)))

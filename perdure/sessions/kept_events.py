@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
 
 from perdure.journal.events import Event
 
 
-@dataclass(frozen=True)
-class EventBatch:
-    """What a follower of a log gets at once; nothing, in a silence."""
+class EventBatch(BaseModel):
+    """What a follower of a log gets at once; nothing, in a silence. The doors before sessions look into models."""
+
+    model_config = ConfigDict(frozen=True)
 
     events: tuple[Event, ...] = ()
     """Of the log, and `partial` ones."""

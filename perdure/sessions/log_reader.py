@@ -170,16 +170,16 @@ class LogReader:
             while True:
                 page = await read(since)
                 for event in page.events:
-                    yield EventBatch((*partials.logged(event), event), shown.logged([event]))
+                    yield EventBatch(events=(*partials.logged(event), event), shown=shown.logged([event]))
                 since += len(page.events)
                 if since >= page.total:
                     fresh = shown.show(page.kept)
                     for event in fresh:
-                        yield EventBatch(tuple(partials.logged(event)), kept=(event,))
+                        yield EventBatch(events=tuple(partials.logged(event)), kept=(event,))
                     news = follower.news(found=bool(page.events or fresh), more_within=page.more_within)
                     async with aclosing(partials.until(news, since + len(page.kept))) as written:
                         async for event in written:
-                            yield EventBatch((event,))
+                            yield EventBatch(events=(event,))
 
     async def length(self, key: SessionKey, at_least: int = 0) -> int:
         """Return the number of events in the log; not asked for where a follower here knows of enough."""

@@ -133,17 +133,17 @@ async def test_what_is_kept_comes_once_and_not_behind_another_offset_than_the_lo
     found = Feeds(lambda key: cast("Follower", follower), lambda key, follower: None)
     async with asyncio.timeout(20):
         first = found.follow("s", 0, page=read, patience=0.05)
-        assert await anext(first) == EventBatch(tuple(log), kept=tuple(kept))
+        assert await anext(first) == EventBatch(events=tuple(log), kept=tuple(kept))
         log, kept = events[:3], events[3:]
         # The feed has not looked again.
         beyond = found.follow("s", 3, page=read, patience=0.05)
         assert await anext(beyond) == EventBatch()
         follower.asked.put_nowait(None)
-        assert await anext(first) == EventBatch(tuple(events[1:3]), frozenset("12"), tuple(kept))
+        assert await anext(first) == EventBatch(events=tuple(events[1:3]), shown=frozenset("12"), kept=tuple(kept))
         assert await anext(beyond) == EventBatch(kept=tuple(kept))
         # Done again, behind a reset, it came to something else.
         log, kept = [*events[:3], events[3].model_copy(update={"author": "cook"})], []
         follower.asked.put_nowait(None)
-        assert [await anext(first), await anext(beyond)] == [EventBatch(tuple(log[3:]))] * 2
+        assert [await anext(first), await anext(beyond)] == [EventBatch(events=tuple(log[3:]))] * 2
         await first.aclose()
         await beyond.aclose()
