@@ -17,7 +17,7 @@ from perdure.messages.effects import Effect, EffectsPage
 from perdure.messages.session import InvocationResult, InvocationView, SessionView, Trial
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
-from perdure.sessions.kept_events import EventBatch
+from perdure.sessions.event_batches import EventBatch
 from perdure.sessions.listing import ListedSession
 from perdure.sessions.sessions import Door, RunnerOptions, Sessions
 from perdure.sessions.transfers import ImportedSession, ResumedSession, TriggeredLog, WholeLog, fresh_id

@@ -21,7 +21,7 @@ from perdure.messages.stretches import Stretch
 
 _log = get_logger("perdure.worker")
 
-_SDK_GIVES = 3.0
+_SDK_PATIENCE = 3.0
 """Seconds behind the timeout in which the SDK must have sent a heartbeat: it gives the activity up after five. It holds
 none back that are so few."""
 
@@ -86,7 +86,7 @@ class KeptSteps:
         pause = beat_seconds(timeout)
         while True:
             await asyncio.sleep(pause)
-            if time.monotonic() - self._sdk_sent + pause > timeout + _SDK_GIVES:
+            if time.monotonic() - self._sdk_sent + pause > timeout + _SDK_PATIENCE:
                 await self._beat_by_sdk()
             else:
                 await self.beat()

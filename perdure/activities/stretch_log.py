@@ -190,7 +190,8 @@ class StretchLog:
         usual = small and len(outputs) == len(runs) and all(map(is_plain, outputs.values()))
         if self.plan.adk is not None and len(runs) > 1:
             usual = usual and not any(map(writes, outputs.values()))
-        usual = usual and not any(map(self._wrote_for_others, outputs.values()))
+        written = [key for output in outputs.values() for key in (*output.actions.state_delta, *output.state)]
+        usual = usual and not read_by_others(self._call, written)
         for run in runs:
             output = outputs.get(run.id)
             if output is not None and usual:
@@ -198,16 +199,6 @@ class StretchLog:
             elif output is not None:
                 self.take(self.kept(run.id, output))
         return usual
-
-    def tells_others(self, output: ModelOutput) -> bool:
-        """Return whether code around a model wrote what others read who are at work: other branches, or sessions."""
-        return self._is_read_by_others(output.answer.actions.state_delta)
-
-    def _wrote_for_others(self, output: ToolOutput) -> bool:
-        return self._is_read_by_others((*output.actions.state_delta, *output.state))
-
-    def _is_read_by_others(self, keys: Iterable[str]) -> bool:
-        return any(self._call.branch is not None or key.startswith(SHARED) for key in keys)
 
     def kept(self, call_id: str, output: ToolOutput) -> list[Entry]:
         """Return the entries by which a tool that returned does not run again, while its response is not logged."""
@@ -226,6 +217,11 @@ class StretchLog:
     def blank(self) -> Event:
         """An event of the agent's without content."""
         return Event(author=self._call.agent, branch=self._call.branch, invocation_id=self._call.invocation_id)
+
+
+def read_by_others(call: ModelInput, keys: Iterable[str]) -> bool:
+    """Return whether others who are at work read keys of the state: the branches beside it, or other sessions."""
+    return any(call.branch is not None or key.startswith(SHARED) for key in keys)
 
 
 def writes(output: ToolOutput) -> bool:

@@ -19,7 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.kept_steps import KeptSteps
-from perdure.activities.stretch_log import CallRun, StretchLog, writes
+from perdure.activities.stretch_log import CallRun, StretchLog, read_by_others, writes
 from perdure.journal.entries import Entry, payload_size
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
@@ -98,11 +98,9 @@ class Stretches:
         first = None
         if kept is None:
             first = await _watched(call, partial(self._ask, session=session, attempt=activity.info().attempt))
-            if not _has_calls_only(first) or len(session.projection.entries) > _MOST_ENTRIES:
+            if not _may_go_on(call, first) or len(session.projection.entries) > _MOST_ENTRIES:
                 return first
         log = StretchLog(call, session.projection)
-        if first is not None and log.tells_others(first):
-            return first
         if first is not None:
             log.answered(call, first, time.time())
         elif kept is not None:
@@ -136,7 +134,7 @@ class Stretches:
                     return None
                 if isinstance(ahead, ModelInput):
                     answer = await self._ask_again(ahead, snapshot)
-                    if answer is None or not _has_calls_only(answer) or log.tells_others(answer):
+                    if answer is None or not _may_go_on(ahead, answer):
                         return answer
                     log.answered(ahead, answer, time.time())
                 elif not await self._run_tools(log, ahead, snapshot):
@@ -258,7 +256,8 @@ async def _watched(call: _Input, take: Callable[[_Input], Awaitable[_Output]]) -
     return await (watch(call, take) if watch is not None else take(call))
 
 
-def _has_calls_only(output: ModelOutput) -> bool:
-    """Return whether an answer of the model is one behind which steps may be taken: it has calls, and ends nothing."""
+def _may_go_on(call: ModelInput, output: ModelOutput) -> bool:
+    """Return whether steps may be taken behind a model's answer: it calls, ends nothing, concerns nobody else."""
     ends = output.step is not None and (output.step.ended or len(output.step.events) != 1)
-    return bool(output.answer.get_function_calls()) and not ends
+    answer = output.answer
+    return bool(answer.get_function_calls()) and not ends and not read_by_others(call, answer.actions.state_delta)

@@ -35,6 +35,9 @@ def events(
 ) -> int:
     """Print a session's event log.
 
+    Where an activity takes several steps, what it keeps comes behind the log, or with --follow at once; with --json,
+    where lines are counted, only with --follow.
+
     \b
     Examples:
       perdure events travel --session trip-1 --follow
@@ -45,13 +48,17 @@ def events(
         from perdure.client import Runner
 
         runner = await Runner.connect(name.app, connection.config())
-        left = limit
+        left, shown = limit, set[str]()
+        kept = () if follow or as_json else (await runner.get_session(**name.key().arguments)).kept
         async with aclosing(runner.events(**name.key().arguments, since=since, follow=follow)) as found:
             async for event in found:
                 show_event(event, as_json=as_json)
+                shown.add(event.id)
                 left = left - 1 if left is not None else None
                 if left == 0:
-                    break
+                    return ExitCode.FINISHED
+        for event in [event for event in kept if event.id not in shown][:left]:
+            show_event(event, as_json=as_json)
         return ExitCode.FINISHED
 
     return asyncio.run(read())

@@ -190,9 +190,9 @@ class EventsPage(_Message):
     """Events in the whole log."""
     status: SessionStatus
     invocation: InvocationView | None = None
-    kept: tuple[Event, ...] = ()
+    kept: tuple[Event, ...] = Field(default=(), exclude=True)
     """As of `SessionView`."""
-    more_within: float | None = None
+    more_within: float | None = Field(default=None, exclude=True)
     """Seconds, about, in which more may be kept, of which history does not tell."""
 
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 
 from perdure.journal.events import Event
 from perdure.messages.session import EventsPage
-from perdure.sessions.history_poll import Follower
-from perdure.sessions.kept_events import EventBatch, ShownKept
+from perdure.sessions.event_batches import EventBatch, ShownKept
+from perdure.sessions.follower import Follower
 
-_KEPT_EVENTS = 1000
-_KEPT_BYTES = 4_000_000
-"""What a feed keeps of the log, at most; whoever is farther behind reads pages of his own."""
+_MOST_EVENTS = 1000
+_MOST_BYTES = 4_000_000
+"""What a feed holds of the log, at most; whoever is farther behind reads pages of his own."""
 
 Page = Callable[[int], Awaitable[EventsPage]]
 """Reads a page of the log from an offset on."""
@@ -116,17 +116,19 @@ class Feed:
     def _keep(self, kept: tuple[Event, ...]) -> bool:
         """Take what is kept beside the log; returns whether there is more of it."""
         known = {event.id: event for event in self._kept}
-        # The same objects, as long as they are kept: whoever makes a frame of one makes it once.
-        self._kept = tuple(known.get(event.id, event) for event in kept)
-        fresh = any(event.id not in known for event in kept)
+        fresh = any(known.get(event.id) != event for event in kept)
         if fresh:
+            # The same objects, as long as they are kept: whoever makes a frame of one makes it once.
+            self._kept = tuple(known[event.id] if known.get(event.id) == event else event for event in kept)
             self._wake()
+        elif len(kept) < len(known):
+            self._kept = kept
         return fresh
 
     def _append(self, page: EventsPage) -> None:
         # Some of it is in the log now; the look that reaches its end says what is kept behind that.
         self._kept = ()
-        if page.total - self.end - len(page.events) > _KEPT_EVENTS:
+        if page.total - self.end - len(page.events) > _MOST_EVENTS:
             # The rest is for pages of their own: it would not be kept.
             self._start, self._events, self._sizes = page.total, [], []
             self._wake()
@@ -134,7 +136,7 @@ class Feed:
         self._events += page.events
         self._sizes += (len(event.to_json()) for event in page.events)
         dropped, size = 0, sum(self._sizes)
-        while dropped < len(self._events) - 1 and (size > _KEPT_BYTES or len(self._events) - dropped > _KEPT_EVENTS):
+        while dropped < len(self._events) - 1 and (size > _MOST_BYTES or len(self._events) - dropped > _MOST_EVENTS):
             size -= self._sizes[dropped]
             dropped += 1
         del self._events[:dropped], self._sizes[:dropped]

@@ -15,10 +15,10 @@ from perdure.errors import InvocationFailed
 from perdure.journal.events import Event
 from perdure.messages.keys import SessionKey
 from perdure.messages.session import EVENTS, JOURNAL, EventsPage, PageInput
+from perdure.sessions.event_batches import EventBatch, ShownKept
 from perdure.sessions.feeds import Feeds
-from perdure.sessions.history_poll import Follower
+from perdure.sessions.follower import Follower
 from perdure.sessions.kept_entries import events_of
-from perdure.sessions.kept_events import EventBatch, ShownKept
 from perdure.sessions.requests import SessionClosed, WorkflowRequests
 from perdure.streams.hub import Subscription, TokenHub
 from perdure.streams.partials import Partials
@@ -111,16 +111,15 @@ class LogReader:
             ) from error
         return looked.answer.model_copy(update={"kept": events_of(looked.kept), "more_within": looked.within})
 
-    async def _journal_length(self, key: SessionKey, *, closed: bool) -> tuple[int, float | None]:
-        """Return the number of entries in a session's journal and of those kept beside it, and when there may be more.
-
-        Raises:
-            SessionClosed: The workflow is closed, and `closed` is false.
-        """
+    async def _journal_length(self, key: SessionKey) -> tuple[int, float | None, bool]:
+        """Return the number of entries, kept ones, too, when more may be kept, and whether the workflow is closed."""
         # Of the journal nothing is wanted: a page from beyond its end.
         request = PageInput(since=sys.maxsize)
-        looked = await self._requests.look_kept(key, JOURNAL, request, closed=closed)
-        return looked.answer.total + len(looked.kept), looked.within
+        try:
+            looked = await self._requests.look_kept(key, JOURNAL, request, closed=False)
+        except SessionClosed:
+            return (await self._requests.look(key, JOURNAL, request)).total, None, True
+        return looked.answer.total + len(looked.kept), looked.within, False
 
     async def events(
         self, key: SessionKey, since: int, *, follow: bool, streaming: bool = False
@@ -201,26 +200,22 @@ class LogReader:
     async def grown(self, key: SessionKey, length: int) -> int:
         """Wait until a session's journal, with what is kept beside it, has another length than `length`; returns it."""
         # Who asks has just seen something.
-        begins, shorter = True, False
+        found = True
         with self._follower(key) as follower:
             while True:
-                try:
-                    found, within = await self._journal_length(key, closed=False)
-                except SessionClosed:
-                    found, within = await self._journal_length(key, closed=True)
-                    if found == length:
-                        # Only another run, which brings it back, lets it grow.
-                        await asyncio.sleep(_CLOSED_PAUSE)
-                        continue
-                if found > length or (found < length and shorter):
-                    return found
-                if found < length:
+                now, within, is_closed = await self._journal_length(key)
+                if now < length:
                     # What was kept is neither here nor there until the workflow has taken it in.
-                    shorter = True
                     await asyncio.sleep(_TAKEN_WITHIN)
+                    now, within, is_closed = await self._journal_length(key)
+                if now != length:
+                    return now
+                if is_closed:
+                    # Only another run, which brings it back, lets it grow.
+                    await asyncio.sleep(_CLOSED_PAUSE)
                     continue
-                await follower.news(found=begins, more_within=within)
-                begins = shorter = False
+                await follower.news(found=found, more_within=within)
+                found = False
 
     async def follow(
         self,

@@ -62,8 +62,8 @@ from perdure.messages.shared_state import (
 from perdure.plan.contents import types
 from perdure.plan.nodes import CallLimit, Plan
 from perdure.rules.intake import check_ids, response_part
+from perdure.sessions.event_batches import EventBatch
 from perdure.sessions.kept_entries import events_of
-from perdure.sessions.kept_events import EventBatch
 from perdure.sessions.lifecycle import Lifecycle, missing
 from perdure.sessions.listing import ListedSession, listed
 from perdure.sessions.log_reader import LogReader

@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from perdure.api.v1 import events as v1_events
 from perdure.journal.events import Event
-from perdure.sessions.history_poll import Follower as LogFollower
+from perdure.sessions.follower import Follower as LogFollower
 from tests.api.support import Api, Obedient, call_of, obedient_app, served, texts
 from tests.workflows.support import serving
 

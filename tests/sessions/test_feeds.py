@@ -14,9 +14,9 @@ from perdure.errors import SessionNotFound
 from perdure.journal.events import Event
 from perdure.messages.session import EventsPage
 from perdure.sessions import feeds
+from perdure.sessions.event_batches import EventBatch
 from perdure.sessions.feeds import Feeds
-from perdure.sessions.history_poll import Follower
-from perdure.sessions.kept_events import EventBatch
+from perdure.sessions.follower import Follower
 from perdure.sessions.log_reader import LogReader
 from tests.workflows.support import Gate, User, agent, calls, make_app, serving, text
 
@@ -79,8 +79,8 @@ async def test_a_follower_that_is_far_behind_reads_for_itself(
         await user.run("a")
         events = await user.events()
         for kept, size in ((2, 4_000_000), (1000, 1)):
-            monkeypatch.setattr(feeds, "_KEPT_EVENTS", kept)
-            monkeypatch.setattr(feeds, "_KEPT_BYTES", size)
+            monkeypatch.setattr(feeds, "_MOST_EVENTS", kept)
+            monkeypatch.setattr(feeds, "_MOST_BYTES", size)
             late = asyncio.create_task(taken(user, 3, 5))
             assert (await taken(user, 0, 4))[:4] == events[:4]
             await user.run("b")
@@ -141,8 +141,11 @@ async def test_what_is_kept_comes_once_and_not_behind_another_offset_than_the_lo
         follower.asked.put_nowait(None)
         assert await anext(first) == EventBatch(events=tuple(events[1:3]), shown=frozenset("12"), kept=tuple(kept))
         assert await anext(beyond) == EventBatch(kept=tuple(kept))
-        # Done again, behind a reset, it came to something else.
-        log, kept = [*events[:3], events[3].model_copy(update={"author": "cook"})], []
+        # Done again, behind a reset, it came to something else; and once more.
+        kept = [events[3].model_copy(update={"author": "cook"})]
+        follower.asked.put_nowait(None)
+        assert [await anext(first), await anext(beyond)] == [EventBatch(kept=tuple(kept))] * 2
+        log, kept = [*events[:3], events[3].model_copy(update={"author": "waiter"})], []
         follower.asked.put_nowait(None)
         assert [await anext(first), await anext(beyond)] == [EventBatch(events=tuple(log[3:]))] * 2
         await first.aclose()

@@ -20,8 +20,11 @@ from perdure.messages.stretches import Stretch
 from perdure.sessions.kept_entries import kept_entries
 from perdure.temporal.payloads import data_converter
 from tests.api.support import Obedient, served
+from tests.cli.support import Perdure, perdure
 from tests.workflows.support import Counted, Gate, agent, calls, serving, short, text
 from tests.workflows.test_stretches import activities, app_of
+
+__all__ = ["perdure"]
 
 pytestmark = pytest.mark.server
 
@@ -30,7 +33,9 @@ def said(event: Event) -> str:
     return ", ".join(short(event))
 
 
-async def test_who_follows_sees_a_step_as_soon_as_it_is_kept_and_once(client: Client, app_name: str) -> None:
+async def test_who_follows_sees_a_step_as_soon_as_it_is_kept_and_once(
+    client: Client, app_name: str, temporal_server: str, perdure: Perdure
+) -> None:
     """Beside one that takes long: by turn and by log, alone and with pieces of what models write."""
     gate = Gate()
     clerk = agent("clerk", [calls("look"), calls("slow"), text("done")], [Counted("look").fn, gate.tool("slow")])
@@ -47,6 +52,10 @@ async def test_who_follows_sees_a_step_as_soon_as_it_is_kept_and_once(client: Cl
         # The log itself does not have them, which any number of looks tells apart.
         assert await user.log() == before[:1]
         assert [said(event) for event in (await user.view()).kept] == before[1:]
+        printed = ("events", app_name, "--user", "u", "--session", "s", "--address", temporal_server)
+        assert "slow" in (await perdure(*printed)).out
+        # Of lines that are counted none is beyond the log.
+        assert len((await perdure(*printed, "--json")).json_lines) == 1
         told = await user.runner.explain(**user.who)
         assert (told.event_count, len(told.kept)) == (1, 3)
         # A page that is open is told when there is more.
