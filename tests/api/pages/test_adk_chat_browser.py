@@ -77,6 +77,7 @@ async def test_a_call_is_answered_in_place_and_words_come_as_they_are_written(
         await page.get_by_label("App").select_option(pages.app)
         await page.get_by_label("Name").fill("trip")
         await page.get_by_role("button", name="Begin").click()
+        await expect(page.locator("#message")).to_be_focused()
         await page.locator("#message").fill("To Oslo")
         await page.locator("#message").press("Enter")
         card = page.locator("#waiting > li")

@@ -285,6 +285,34 @@ async def test_what_is_refused_is_said_and_kept_over_a_reload(pages: Pages, brow
         await expect(message(page)).to_have_value("")
 
 
+async def test_what_is_written_before_the_scripts_have_come_stays(pages: Pages, browser: Browser) -> None:
+    """On a slow line a page can be written in before its scripts run."""
+    session = fresh()
+    person = await pages.start("hello", session)
+    written = asyncio.Event()
+    async with opened(browser, pages, ANN) as page:
+
+        async def late(route: Any) -> None:
+            await written.wait()
+            await route.continue_()
+
+        await page.route("**/static/files.js*", late)
+        await page.route("**/static/chat.js*", late)
+        await page.goto(pages.chat(session), wait_until="commit")
+        await message(page).fill("early")
+        note = {"name": "note.txt", "mimeType": "text/plain", "buffer": b"seven"}
+        await page.get_by_label("Attach files").set_input_files([note])
+        written.set()
+        await expect(page.locator("#chosen")).to_contain_text("note.txt")
+        await expect(message(page)).to_have_value("early")
+        await message(page).press("Enter")
+        await expect(page.locator("#timeline")).to_contain_text("You said: early")
+        await expect(page.locator("#timeline")).to_contain_text("note.txt")
+        await page.reload()
+        await expect(message(page)).to_have_value("")
+    assert [line for line in await person.log() if line.startswith("user")] == ["user: hello", "user: early"]
+
+
 async def test_an_invocation_is_stopped_and_resumed(pages: Pages, browser: Browser) -> None:
     session = fresh()
     person = await pages.start(f"trip {session}", session)

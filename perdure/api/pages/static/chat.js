@@ -190,7 +190,9 @@ async function pollSessions(url) {
 }
 
 if (box) {
-  box.value = sessionStorage.getItem(draft) || "";
+  // Who was faster than this script has begun already.
+  box.value ||= sessionStorage.getItem(draft) || "";
+  keepDraft();
   // Another text, or other files, are another message, whatever became of the one before.
   const isAnother = () => {
     if (!unsent.hidden) composer.elements.request_id.value = freshId();
@@ -208,6 +210,7 @@ if (box) {
     }
     if (!matchMedia("(pointer: coarse)").matches) box.focus();
   });
+  if (picker.files.length) addFiles([...picker.files]);
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
