@@ -21,7 +21,7 @@ from perdure.plan.nodes import ADK_OPTIONS, SET_MODEL_RESPONSE, LlmNode, Plan, T
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import tool_ran
 from perdure.rules.llm_turns import find_turn
-from perdure.rules.model_answers import derived_id
+from perdure.rules.model_answers import OWN_IDS, derived_id
 from perdure.rules.model_calls import why_no_call
 from perdure.rules.next_call import Facts, Runs, next_of_call
 from perdure.rules.next_step import AskModel, RunCalls, step_ahead
@@ -161,19 +161,26 @@ class StretchLog:
         self._rebuilder.model_answered(call, self._with_ids(call, output), time)
 
     def _with_ids(self, call: ModelInput, output: ModelOutput) -> ModelOutput:
-        """Give ids to calls that have none: by what is called, so that no other call gets an idempotency key again."""
+        """Give ids to calls that have none of their model: by what is called, so that another call is never taken for it.
+
+        google.adk has given random ones to those.
+        """
         event = output.answer
         if event.content is None:
             return output
         parts: list[types.Part] = []
+        ids: dict[str, str] = {}
         for place, part in enumerate(event.content.parts or []):
             made = part.function_call
-            if made is not None and not made.id:
+            if made is not None and (not made.id or (self.plan.adk is not None and made.id.startswith(OWN_IDS))):
                 args = json.dumps(made.args or {}, sort_keys=True, default=repr)
-                id = f"adk-{derived_id(self._seed, 'call', call.call_index, place, made.name, args)}"
+                id = f"{OWN_IDS}{derived_id(self._seed, 'call', call.call_index, place, made.name, args)}"
+                ids[made.id or ""] = id
                 part = part.model_copy(update={"function_call": made.model_copy(update={"id": id})})
             parts.append(part)
-        event = event.model_copy(update={"content": event.content.model_copy(update={"parts": parts})})
+        waiting = event.long_running_tool_ids and frozenset(ids.get(one, one) for one in event.long_running_tool_ids)
+        content = event.content.model_copy(update={"parts": parts})
+        event = event.model_copy(update={"content": content, "long_running_tool_ids": waiting})
         if output.step is None:
             return output.model_copy(update={"event": event})
         return output.model_copy(update={"step": output.step.model_copy(update={"events": (event,)})})

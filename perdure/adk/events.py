@@ -22,7 +22,7 @@ class AdkEvents:
     """Makes google.adk's events of logged ones, which never change, and keeps them."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], AdkEvent] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[Event, AdkEvent]] = OrderedDict()
 
     def of(self, events: Iterable[Event], session: str) -> list[AdkEvent]:
         """Return the events of a session as google.adk's."""
@@ -30,9 +30,11 @@ class AdkEvents:
 
     def _one(self, event: Event, session: str) -> AdkEvent:
         key = (session, event.id)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = to_adk(event)
+        made, known = self._known.get(key) or (None, None)
+        # What was never logged, as of a step that a dead worker did not keep, comes with the same id again.
+        if known is None or (made is not event and made != event):
+            known = to_adk(event)
+            self._known[key] = (event, known)
             if len(self._known) > _MOST_KEPT:
                 self._known.popitem(last=False)
         else:

@@ -17,6 +17,9 @@ from perdure.plan.contents import types
 from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
 from perdure.rules.tool_responses import error_output, told_beside
 
+OWN_IDS = "adk-"
+"""How ids start that the session, or google.adk, gave, and not a model."""
+
 _ENVELOPE_BYTES = 1_000
 """What the log adds to an event: ids, time."""
 
@@ -31,7 +34,7 @@ def call_ids(seed: str, *parts: object) -> Iterator[str]:
     """Yield ids for function calls, in ADK's form, without an end."""
     number = 0
     while True:
-        yield f"adk-{derived_id(seed, *parts, number)}"
+        yield f"{OWN_IDS}{derived_id(seed, *parts, number)}"
         number += 1
 
 

@@ -16,10 +16,7 @@ from typing import cast
 from google.genai import types
 
 from perdure.journal.events import USER, Event
-from perdure.rules.model_answers import derived_id
-
-OWN_IDS = "adk-"
-"""How ids start that the session gave, and not a model."""
+from perdure.rules.model_answers import OWN_IDS, derived_id
 
 PAYLOADS = ("inline_data", "file_data", "executable_code", "code_execution_result")
 ECHOED = (*PAYLOADS, "tool_call", "tool_response")

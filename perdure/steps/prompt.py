@@ -15,9 +15,9 @@ from google.genai import types
 from perdure.journal.events import QUESTIONS, USER, Event, is_on_branch
 from perdure.journal.live_events import told_events
 from perdure.plan.nodes import SET_MODEL_RESPONSE, TRANSFER, LlmNode, Node, Plan
+from perdure.rules.model_answers import OWN_IDS
 from perdure.steps.pairing import (
     ECHOED,
-    OWN_IDS,
     PAYLOADS,
     Ids,
     Key,

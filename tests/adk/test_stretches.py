@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.genai import types
 from temporalio.client import Client
 
 from perdure.activities.kept_steps import KeptSteps
 from perdure.messages.stretches import Stretch
 from tests.adk.support import Script, call, make_app, say
-from tests.workflows.support import serving
-from tests.workflows.test_stretches import activities
+from tests.sessions.test_lifetime import start, terminated, timed_out
+from tests.workflows.support import User, serving
+from tests.workflows.test_stretches import activities, taken_back
 
 pytestmark = pytest.mark.server
 
@@ -174,3 +180,49 @@ async def test_the_next_worker_goes_on_behind_what_was_kept(
         assert (await user.settled(invocation)).status == "finished"
     assert ran == [*["look"] * 3, "slow", "slow"]
     assert len(model.requests) == 4
+
+
+@pytest.mark.parametrize("end", [terminated, timed_out, taken_back])
+async def test_what_history_has_lost_is_done_again_by_the_same_keys(
+    client: Client, app_name: str, end: Callable[[User], Awaitable[None]]
+) -> None:
+    """google.adk names the calls of a model that names none at random."""
+    looked: list[str] = []
+    begun = threading.Event()
+    is_open = threading.Event()
+
+    def look(place: str, tool_context: Any) -> str:
+        """Look."""
+        looked.append(tool_context.function_call_id)
+        return "seen"
+
+    async def slow() -> str:
+        """Take long."""
+        begun.set()
+        while not is_open.is_set():  # noqa: ASYNC110 -- the tools have a loop of their own
+            await asyncio.sleep(0.02)
+        return "done"
+
+    class ByResponses(Script):
+        """Answers equal requests equally."""
+
+        async def generate_content_async(
+            self, llm_request: LlmRequest, stream: bool = False
+        ) -> AsyncGenerator[LlmResponse, None]:
+            parts = [part for content in llm_request.contents for part in content.parts or []]
+            number = sum(part.function_response is not None for part in parts)
+            yield LlmResponse(content=types.Content(role="model", parts=deepcopy(self.answers[number])))
+
+    model = ByResponses(call("look", place="Oslo"), call("slow"), say("done"))
+    app = make_app(app_name, LlmAgent(name="clerk", model=model, tools=[look, slow]), resumable=True)
+    async with serving(client, app, steps_per_activity=20) as user:
+        await start(user, end)
+        invocation = await user.send("go")
+        await asyncio.to_thread(begun.wait)
+        await end(user)
+        is_open.set()
+        if end is not taken_back:
+            await user.resume(invocation)
+        assert (await user.settled(invocation)).status == "finished"
+        assert len(looked) == 2
+        assert len(set(looked)) == 1

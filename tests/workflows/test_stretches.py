@@ -191,12 +191,12 @@ async def test_branches_do_their_steps_each_by_itself(client: Client, app_name: 
             assert {event.branch for event in own} == {f"both.{name}"}
 
 
-async def _reset(user: User) -> None:
+async def taken_back(user: User) -> None:
     run_id, found = await points(user)
     await reset(user, run_id, found[-1])
 
 
-@pytest.mark.parametrize("end", [terminated, timed_out, _reset])
+@pytest.mark.parametrize("end", [terminated, timed_out, taken_back])
 async def test_what_history_has_lost_is_done_again_by_the_same_keys(
     client: Client, app_name: str, end: Callable[[User], Awaitable[None]]
 ) -> None:
@@ -209,7 +209,7 @@ async def test_what_history_has_lost_is_done_again_by_the_same_keys(
         await gate.reached()
         await end(user)
         gate.open()
-        if end is not _reset:
+        if end is not taken_back:
             await user.resume(invocation)
         assert (await user.settled(invocation)).status == "finished"
         check_log(await user.events())
