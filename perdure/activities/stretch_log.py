@@ -161,7 +161,7 @@ class StretchLog:
         self._rebuilder.model_answered(call, self._with_ids(call, output), time)
 
     def _with_ids(self, call: ModelInput, output: ModelOutput) -> ModelOutput:
-        """Give ids to calls that have none of their model: by what is called, so that another call is never taken for it.
+        """Give ids to calls that have none of their model's, by what is called: so no other call gets one again.
 
         google.adk has given random ones to those.
         """

@@ -150,9 +150,13 @@ def _uncovered(live: Iterable[tuple[int, Event]], summaries: Sequence[_Summary])
 def _with_calls(live: Sequence[tuple[int, Event]], kept: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
     """Add the calls of responses that are told, and the responses to calls made with these."""
     places = {index for index, _ in kept}
-    calls = {call.id: item for item in live for call in item[1].get_function_calls()}
-    asked = {response.id for _, event in kept for response in event.get_function_responses()}
-    missing = {calls[id][0] for id in asked if id in calls} - places
+    calls: dict[str | None, int] = {}
+    missing: set[int] = set()
+    for index, event in live:
+        if index in places:
+            missing.update(calls[response.id] for response in event.get_function_responses() if response.id in calls)
+        calls |= {call.id: index for call in event.get_function_calls()}
+    missing -= places
     if not missing:
         return kept
     together = {call.id for index, event in live if index in missing for call in event.get_function_calls()}

@@ -86,6 +86,12 @@ class Ids:
         """Take note that a call has this id."""
         self._own.add(call_id)
 
+    def copy(self) -> Ids:
+        """Return the same, to which others are added."""
+        ids = Ids(self._before)
+        ids._own |= self._own
+        return ids
+
 
 def pair(shown: Sequence[Shown], memo: PairMemo, used: Ids | None = None, *, ends: bool = True) -> list[Turn]:
     """Return a model's contents of a log: one for each item, and one for all responses to an item's calls.

@@ -13,7 +13,7 @@ from typing import Literal
 from google.genai import types
 
 from perdure.journal.events import QUESTIONS, USER, Event, is_on_branch
-from perdure.journal.live_events import told_events
+from perdure.journal.live_events import live_indexes, told_events
 from perdure.plan.nodes import SET_MODEL_RESPONSE, TRANSFER, LlmNode, Node, Plan
 from perdure.rules.model_answers import OWN_IDS
 from perdure.steps.pairing import (
@@ -44,30 +44,76 @@ _DATA = (*ECHOED, "function_call", "function_response", "thought_signature")
 
 
 @dataclass
+class _Items:
+    """What some events of a log show to an agent."""
+
+    places: list[int] = field(default_factory=list[int])
+    """Of the events, in the log."""
+    shown: list[Shown] = field(default_factory=list[Shown])
+
+
+@dataclass
+class _Contents:
+    """What a model sees, and where turns start in it."""
+
+    contents: list[types.Content] = field(default_factory=list[types.Content])
+    starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Places in the log, and in the contents, of what starts a turn."""
+
+    def add(self, turns: Iterable[Turn], places: Sequence[int]) -> _Contents:
+        """Add contents of items that stand at these places in the log; returns itself."""
+        for turn in turns:
+            if turn.starts_turn:
+                self.starts.append((places[turn.at], len(self.contents)))
+            self.contents.append(turn.content)
+        return self
+
+    def copy(self) -> _Contents:
+        """Return the same, that grows by itself."""
+        return _Contents(list(self.contents), list(self.starts))
+
+
+@dataclass
 class Beginning:
-    """The contents of a log's beginning, which are the same whatever comes, unless it answers a call in them."""
+    """The contents of a log so far: those that are the same whatever comes, unless that concerns something in them."""
 
     length: int = 0
     """Events of the log that are in it."""
     last: Event | None = None
     """The last of them."""
-    contents: list[types.Content] = field(default_factory=list[types.Content])
+    made: _Contents = field(default_factory=_Contents)
     ids: Ids = field(default_factory=Ids)
     calls: set[Key] = field(default_factory=set[Key])
+    rest: _Items = field(default_factory=_Items)
+    """What lies behind the contents, and may still become others."""
+    hidden: set[str | None] = field(default_factory=set[str | None])
+    """Ids of calls for which summaries stand; a response brings its call back."""
 
     def copy(self) -> Beginning:
         """Return the same, that grows by itself."""
-        return Beginning(self.length, self.last, list(self.contents), Ids(self.ids), set(self.calls))
+        made, calls, rest = self.made.copy(), set(self.calls), _Items(self.rest.places, self.rest.shown)
+        return Beginning(self.length, self.last, made, self.ids.copy(), calls, rest, self.hidden)
 
     def is_of(self, events: Sequence[Event]) -> bool:
         """Return whether a log has this beginning."""
         return not self.length or (len(events) >= self.length and events[self.length - 1] is self.last)
 
-    def take(self, events: Sequence[Event], length: int, shown: Sequence[Shown], memo: PairMemo) -> None:
-        """Take more of the log in: up to a length, what is shown of that."""
-        self.contents += [turn.content for turn in pair(shown, memo, self.ids, ends=False)]
-        self.calls.update(key for item in shown for key in call_keys(item))
-        self.length, self.last = length, events[length - 1] if length else None
+    def is_answered(self, events: Iterable[Event], items: _Items) -> bool:
+        """Return whether events, and what they show, answer calls in it."""
+        responses = (response for event in events for response in event.get_function_responses())
+        return any(answers_any(item, self.calls) for item in items.shown) or (
+            bool(self.hidden) and any(response.id in self.hidden for response in responses)
+        )
+
+    def go_on(self, events: Sequence[Event], items: _Items, memo: PairMemo) -> _Contents:
+        """Take in what the rest of a log shows; returns the contents of all of it."""
+        places, shown = [*self.rest.places, *items.places], [*self.rest.shown, *items.shown]
+        edge = settled(shown)
+        self.made.add(pair(shown[:edge], memo, self.ids, ends=False), places)
+        self.calls.update(key for item in shown[:edge] for key in call_keys(item))
+        self.rest = _Items(places[edge:], shown[edge:])
+        self.length, self.last = len(events), events[-1] if events else None
+        return self.made.copy().add(pair(self.rest.shown, memo, Ids(self.ids)), self.rest.places)
 
 
 @dataclass
@@ -86,15 +132,6 @@ class PromptMemo:
         """Return a memo for a log that goes on from this one's, and of which this one will not hear."""
         begun = {whose: beginning.copy() for whose, beginning in self.begun.items()}
         return PromptMemo(self.shown, self.paired, begun)
-
-
-@dataclass
-class _Items:
-    """What some events of a log show to an agent."""
-
-    places: list[int]
-    """Of the events, in the log."""
-    shown: list[Shown]
 
 
 def build_contents(
@@ -117,35 +154,40 @@ def build_contents(
             Default: the newest of all.
         memo: Kept from one call to the next for the same log.
     """
-    contents = None
-    if memo is not None and include_contents == "default":
-        contents = _gone_on_with(events, agent, branch, memo)
-    if contents is None:
+    made = _gone_on_with(events, agent, branch, memo) if memo is not None else None
+    if made is None:
         memo = memo or PromptMemo()
         items = _items(events, told_events(events, agent=agent, branch=branch), agent, memo)
-        turns = pair(items.shown, memo.paired)
-        if include_contents == "none":
-            turns = turns[_start(turns, items.places, events, begun_after) :]
-        contents = [turn.content for turn in turns]
+        made = _Contents().add(pair(items.shown, memo.paired), items.places)
+    contents = made.contents
+    if include_contents == "none":
+        contents = contents[_start(made.starts, events, begun_after) :]
     return contents if contents and contents[0].role == USER else [_OPENING, *contents]
 
 
-def _gone_on_with(
-    events: Sequence[Event], agent: str, branch: str | None, memo: PromptMemo
-) -> list[types.Content] | None:
-    """Return the contents of the log, of which most were made before; `None` if it has to be read as a whole."""
+def _gone_on_with(events: Sequence[Event], agent: str, branch: str | None, memo: PromptMemo) -> _Contents | None:
+    """Return the contents of the log, of which most were made before; `None` if they are of another log."""
     begun = memo.begun.setdefault((agent, branch), Beginning())
-    if not begun.is_of(events) or any(map(_is_about_others, events[begun.length :])):
+    if not begun.is_of(events):
         return None
-    items = _behind(events, begun.length, agent, branch, memo)
-    if any(answers_any(item, begun.calls) for item in items.shown):
-        begun = memo.begun[agent, branch] = Beginning()
-        items = _behind(events, 0, agent, branch, memo)
-    edge = settled(items.shown)
-    length = items.places[edge] if edge < len(items.places) else len(events)
-    begun.take(events, length, items.shown[:edge], memo.paired)
-    rest = pair(items.shown[edge:], memo.paired, Ids(begun.ids))
-    return [*begun.contents, *(turn.content for turn in rest)]
+    new = events[begun.length :]
+    items = None
+    if not any(map(_is_about_others, new)):
+        told = [(at, event) for at, event in enumerate(new, begun.length) if is_on_branch(branch, event.branch)]
+        items = _items(events, told, agent, memo)
+        if begun.is_answered((event for _, event in told), items):
+            items = None
+    if items is None:
+        told = list(told_events(events, agent=agent, branch=branch))
+        begun = memo.begun[agent, branch] = Beginning(hidden=_hidden_calls(events, told, branch))
+        items = _items(events, told, agent, memo)
+    return begun.go_on(events, items, memo.paired)
+
+
+def _hidden_calls(events: Sequence[Event], told: Iterable[tuple[int, Event]], branch: str | None) -> set[str | None]:
+    places = {at for at, _ in told}
+    hidden = (events[at] for at in live_indexes(events) if at not in places)
+    return {call.id for event in hidden if is_on_branch(branch, event.branch) for call in event.get_function_calls()}
 
 
 def _is_about_others(event: Event) -> bool:
@@ -153,13 +195,8 @@ def _is_about_others(event: Event) -> bool:
     return bool(event.actions.rewind_before_invocation_id) or event.actions.compaction is not None
 
 
-def _behind(events: Sequence[Event], start: int, agent: str, branch: str | None, memo: PromptMemo) -> _Items:
-    told = ((at, event) for at, event in enumerate(events[start:], start) if is_on_branch(branch, event.branch))
-    return _items(events, told, agent, memo)
-
-
 def _items(events: Sequence[Event], told: Iterable[tuple[int, Event]], agent: str, memo: PromptMemo) -> _Items:
-    items = _Items([], [])
+    items = _Items()
     for index, event in told:
         if item := _remembered(events[index], event, agent, memo):
             items.places.append(index)
@@ -167,17 +204,16 @@ def _items(events: Sequence[Event], told: Iterable[tuple[int, Event]], agent: st
     return items
 
 
-def _start(turns: Sequence[Turn], places: Sequence[int], events: Sequence[Event], begun_after: str | None) -> int:
+def _start(starts: Iterable[tuple[int, int]], events: Sequence[Event], begun_after: str | None) -> int:
     """Return where the agent's current turn starts: with what a user, or another agent, said before it began.
 
-    `places` are those of the shown items in the log.
+    `starts` has the place in the log, and in the contents, of each turn's start.
     """
-    starts = [index for index, turn in enumerate(turns) if turn.starts_turn]
+    last = len(events)
     if begun_after is not None:
-        last = next((at for at in range(len(events) - 1, -1, -1) if events[at].id == begun_after), len(events))
         # Others may be at work beside the agent: what they say then starts nothing.
-        starts = [index for index in starts if places[turns[index].at] <= last]
-    return starts[-1] if starts else 0
+        last = next((at for at in range(len(events) - 1, -1, -1) if events[at].id == begun_after), last)
+    return next((index for place, index in reversed([*starts]) if place <= last), 0)
 
 
 def _remembered(logged: Event, event: Event, agent: str, memo: PromptMemo) -> Shown | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import pytest
@@ -9,9 +11,10 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.journal.events import USER, Event, EventActions
+from perdure.journal.events import USER, Event, EventActions, is_on_branch
 from perdure.prove.conversations import refusals
-from perdure.steps.pairing import Key, Shown, call_keys
+from perdure.steps import prompt
+from perdure.steps.pairing import Shown, Turn, pair
 from perdure.steps.prompt import PromptMemo, build_contents, without_session_ids
 
 AGENTS = ("a", "b")
@@ -105,32 +108,52 @@ def _rounds(draw: st.DrawFn) -> list[Event]:
 
 @st.composite
 def _grown(draw: st.DrawFn) -> list[Event]:
-    """Logs of several kinds, one behind the other; some with a rewind or a summary in them."""
+    """Logs of several kinds, one behind the other; some with rewinds or summaries in them."""
     log = [event for part in draw(st.lists(_logs | _rounds(), max_size=3)) for event in part]
-    summary: dict[str, Any] = {
-        "start_timestamp": 0.0,
-        "end_timestamp": 5.0,
-        "compacted_content": {"role": "model", "parts": []},
-    }
-    rare = [EventActions(rewind_before_invocation_id="i"), EventActions(compaction=summary)]
-    for actions in draw(st.lists(st.sampled_from(rare), max_size=1)):
+    rewind = EventActions(rewind_before_invocation_id="i")
+    for actions in draw(st.lists(st.just(rewind) | _summaries(), max_size=2)):
         log.insert(draw(st.integers(0, len(log))), Event(author=USER, invocation_id="j", actions=actions))
     return [event.model_copy(update={"timestamp": float(at)}) for at, event in enumerate(numbered(log))]
 
 
-@settings(max_examples=150, deadline=None)
+@st.composite
+def _summaries(draw: st.DrawFn) -> EventActions:
+    start = draw(st.integers(0, 8))
+    return EventActions(
+        compaction={
+            "start_timestamp": float(start),
+            "end_timestamp": float(start + draw(st.integers(0, 12))),
+            "compacted_content": {"role": "model", "parts": draw(st.sampled_from([[], [{"text": "in short"}]]))},
+        }
+    )
+
+
+_looks = st.tuples(st.integers(0, 30), st.sampled_from(AGENTS), st.sampled_from(BRANCHES))
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     log=_grown(),
-    looks=st.lists(st.tuples(st.integers(0, 30), st.sampled_from(AGENTS), st.sampled_from(BRANCHES)), max_size=10),
+    looks=st.lists(_looks, max_size=10),
+    include=st.sampled_from(["default", "none"]),
+    after=st.none() | st.integers(0, 11).map("e{}".format),
+    parts=st.sampled_from([1, 2]),
 )
-def test_what_was_made_before_makes_no_difference(log: list[Event], looks: list[tuple[int, str, str | None]]) -> None:
-    """Step by step as the log grows; and for others on other branches, some of whom look at less of it."""
-    memo = PromptMemo()
-    steps: list[tuple[int, str, str | None]] = [(length, "a", None) for length in range(len(log) + 1)]
+def test_what_was_made_before_makes_no_difference(
+    log: list[Event], looks: list[tuple[int, str, str | None]], include: Include, after: str | None, parts: int
+) -> None:
+    """Step by step as the log grows, or not with each event; and for others, some of whom look at less of it."""
+    memo, beside = PromptMemo(), PromptMemo()
+    steps: list[tuple[int, str, str | None]] = [(length, "a", None) for length in range(0, len(log) + 1, parts)]
     for length, agent, branch in [*sorted([*steps, *looks], key=lambda look: look[0]), *looks]:
-        plain = build_contents(log[:length], agent=agent, branch=branch, include_contents="default")
-        found = build_contents(log[:length], agent=agent, branch=branch, include_contents="default", memo=memo)
-        assert found == plain
+        build = partial(build_contents, agent=agent, branch=branch, include_contents=include, begun_after=after)
+        plain = build(log[:length])
+        assert build(log[:length], memo=memo) == plain
+        assert build(log[:length], memo=beside) == plain
+        # Steps that are lost, whose log no other step sees.
+        lost = [*log[:length], _event(agent, types.Part(text="lost")).model_copy(update={"id": "lost"})]
+        assert build(lost, memo=memo.beside()) == build(lost)
+        beside = memo.beside()
 
 
 def _calls(*ids: str) -> Event:
@@ -143,6 +166,17 @@ def _answers(*ids: str) -> Event:
 
 _ASIDE = _event("b", types.Part(text="aside"))
 _SAID = _event("a", types.Part(text="said"))
+_SUMMARY = Event(
+    author=USER,
+    invocation_id="j",
+    actions=EventActions(
+        compaction={
+            "start_timestamp": 0.0,
+            "end_timestamp": 3.0,
+            "compacted_content": {"role": "model", "parts": [{"text": "in short"}]},
+        }
+    ),
+)
 _REWIND = Event(author=USER, invocation_id="j", actions=EventActions(rewind_before_invocation_id="i"))
 
 
@@ -155,6 +189,10 @@ _REWIND = Event(author=USER, invocation_id="j", actions=EventActions(rewind_befo
         pytest.param([_calls("1"), _calls("2"), _answers("2", "1"), _SAID], id="both at once"),
         pytest.param([_calls("1"), _answers("1"), _calls("2"), _answers("2"), _answers("1"), _SAID], id="progress"),
         pytest.param([_calls("1"), _answers("1"), _SAID, _REWIND, _SAID, _calls("2"), _answers("2")], id="rewind"),
+        pytest.param(
+            [_calls("1", "2"), _answers("1"), _SAID, _SUMMARY, _SAID, _answers("2"), _SAID, _calls("3"), _answers("3")],
+            id="behind a summary",
+        ),
     ],
 )
 def test_what_comes_later_changes_what_came_before(log: list[Event]) -> None:
@@ -173,24 +211,38 @@ def test_a_log_with_another_beginning_is_read_as_a_whole() -> None:
         assert build_contents(log, agent="a", branch=None, include_contents="default", memo=memo) == plain
 
 
-def test_a_step_costs_the_same_however_long_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a log that grew round by round, only what is new is read."""
-    read: list[Shown] = []
+@pytest.mark.parametrize("include", ["default", "none"])
+@pytest.mark.parametrize("between", [None, _SUMMARY, _REWIND])
+def test_a_step_costs_the_same_however_long_the_log_is(
+    monkeypatch: pytest.MonkeyPatch, include: Include, between: Event | None
+) -> None:
+    """Of a log that grew round by round, only what is new is read, but once behind a summary or a rewind."""
+    read: list[str | None] = []
 
-    def counted(item: Shown) -> list[Key]:
-        read.append(item)
-        return call_keys(item)
+    def counted(branch: str | None, of: str | None) -> bool:
+        read.append(of)
+        return is_on_branch(branch, of)
 
-    monkeypatch.setattr("perdure.steps.prompt.call_keys", counted)
+    monkeypatch.setattr(prompt, "is_on_branch", counted)
+    paired: list[int] = []
+
+    def pairing(shown: Sequence[Shown], *args: Any, **options: Any) -> list[Turn]:
+        paired.append(len(shown))
+        return pair(shown, *args, **options)
+
+    monkeypatch.setattr(prompt, "pair", pairing)
     memo, log, costs = PromptMemo(), [_event(USER, types.Part(text="go"))], list[int]()
     for number in range(100):
         call = types.FunctionCall(id=f"c{number}", name="look")
         log += [_event("a", types.Part(function_call=call)), _event("a", _answer(call, number))]
+        if number == 10 and between is not None:
+            log += [between, _event(USER, types.Part(text="and?"))]
         read.clear()
-        contents = build_contents(log, agent="a", branch=None, include_contents="default", memo=memo)
-        assert len(contents) == 2 * number + 3
-        costs.append(len(read))
-    assert max(costs) <= 2
+        paired.clear()
+        contents = build_contents(log, agent="a", branch=None, include_contents=include, memo=memo)
+        assert len(contents) >= 2 * (number - 11)
+        costs.append(len(read) + sum(paired))
+    assert max(costs[:10] + costs[12:]) <= 6
 
 
 @settings(max_examples=100, deadline=None)
