@@ -34,12 +34,15 @@ __all__ = ["KeptSteps", "keeping", "kept_before"]
 class KeptSteps:
     """The heartbeats of one activity, each with all that is kept: one detail for each time that there was more."""
 
-    def __init__(self, client: Client, *kept: Stretch) -> None:
-        """Begin with what an earlier attempt has kept."""
+    def __init__(self, client: Client) -> None:
         self._activity = client.get_async_activity_handle(task_token=activity.info().task_token)
         self._converter = client.data_converter
-        self._kept = self._details = self._taken = tuple(map(self._written, kept))
-        """What no heartbeat replaces any more, what the next one has, and what the last one had that was taken."""
+        self._kept: tuple[RawValue, ...] = ()
+        """What no heartbeat replaces any more."""
+        self._details: tuple[RawValue, ...] = ()
+        """What the next one has."""
+        self._taken = (self._kept, self._details)
+        """Both as of the last one that was taken."""
         self._sending = asyncio.Lock()
         self._sdk_sent = time.monotonic()
         self.ends = asyncio.Event()
@@ -64,9 +67,10 @@ class KeptSteps:
         """Heartbeat once."""
         # One after the other: what is sent first must not come last.
         async with self._sending:
+            sent = (self._kept, self._details)
             try:
                 await self._activity.heartbeat(*self._details)
-                self._taken = self._details
+                self._taken = sent
             except AsyncActivityCancelledError:
                 self.ends.set()
                 # The SDK is to know it, too: it cancels what the activity is at.
@@ -79,7 +83,7 @@ class KeptSteps:
         _log.warning("a heartbeat was not taken", error=type(error).__name__, why=str(error)[:300])
         self.ends.set()
         # What is at work goes on, and is to be heard of.
-        self._kept = self._details = self._taken
+        self._kept, self._details = self._taken
 
     async def go_on(self, timeout: float) -> None:
         """Heartbeat for ever, as often as this timeout needs."""
@@ -114,18 +118,14 @@ def kept_before() -> Stretch | None:
     kept = [Stretch.model_validate(detail) for detail in activity.info().heartbeat_details]
     if not kept:
         return None
-    return Stretch(entries=tuple(entry for part in kept for entry in part.entries), steps=kept[-1].steps)
+    entries = tuple(entry for part in kept for entry in part.entries)
+    return Stretch(entries=entries, steps=kept[-1].steps, failed=kept[-1].failed)
 
 
 @asynccontextmanager
-async def keeping(client: Client, *kept: Stretch) -> AsyncGenerator[KeptSteps]:
-    """Heartbeat inside of the block, with what is kept.
-
-    Args:
-        client: A client of the server.
-        kept: What an earlier attempt has kept.
-    """
-    steps, timeout = KeptSteps(client, *kept), activity.info().heartbeat_timeout
+async def keeping(client: Client) -> AsyncGenerator[KeptSteps]:
+    """Heartbeat inside of the block, with what is kept, by a client of the server."""
+    steps, timeout = KeptSteps(client), activity.info().heartbeat_timeout
     if timeout is None:
         yield steps
         return

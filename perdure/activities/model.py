@@ -17,7 +17,7 @@ from perdure.activities.heartbeats import beating
 from perdure.activities.journal_cache import JournalCache
 from perdure.activities.kept_steps import keeping, kept_before
 from perdure.activities.payload_checks import check_bytes, check_size, not_registered, step_log, told
-from perdure.activities.stretches import RunsTools, Stretches
+from perdure.activities.stretches import RunsTools, Stretches, answer_id
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import ArtifactError, CredentialError, DefinitionError, ModelError, message_of
 from perdure.journal.entries import MAX_EVENT_BYTES
@@ -27,8 +27,9 @@ from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
-from perdure.plan.nodes import LlmNode
-from perdure.rules.model_answers import derived_id, logged_size
+from perdure.plan.nodes import MODEL_OPTIONS, LlmNode
+from perdure.rules.failures import timeout_text
+from perdure.rules.model_answers import logged_size
 from perdure.steps.base import ATTEMPTS_OF_DEFECTS, ModelCall, ModelFailed, Place, Snapshot, Steps, llm_node
 from perdure.steps.debug_lines import log_answer
 from perdure.steps.model_call import NoResponse
@@ -67,16 +68,27 @@ class ModelActivity:
         """
         at = _place(call)
         names = {"invocation": call.invocation_id, "agent": call.agent}
-        if call.steps == 1:
+        with bound(**asdict(at.key), **names):
+            if call.steps > 1:
+                return await self._several(at, call)
             snapshot = await self._snapshot(call)
-            with bound(**asdict(at.key), **names), telling("model"), beating():
-                return await self._ask(call, snapshot, activity.info().attempt)
+            with telling("model"), beating():
+                return await self._ask(call, snapshot, _attempt(call))
+
+    async def _several(self, at: Place, call: ModelInput) -> ModelOutput:
+        """Take several steps; or hand over what an earlier attempt has kept: each has its own attempts."""
         kept = kept_before()
-        async with keeping(self._client, *filter(None, [kept])) as steps:
-            snapshot = await self._snapshot(call, beats=False)
-            with bound(**asdict(at.key), **names):
-                stretches = Stretches(at, self._ask_in_time, self._tools, steps)
-                return await stretches.run(call, snapshot, kept)
+        if kept is not None:
+            return ModelOutput(before=kept)
+        try:
+            async with keeping(self._client) as steps:
+                snapshot = await self._snapshot(call, beats=False)
+                return await Stretches(at, self._ask_in_time, self._tools, steps).run(call, snapshot, _attempt(call))
+        except ApplicationError:
+            raise
+        except Exception as error:
+            # The server counts no attempts of it.
+            raise told(error, non_retryable=_attempt(call) >= MODEL_OPTIONS.max_attempts) from error
 
     async def _snapshot(self, call: ModelInput, *, beats: bool = True) -> Snapshot:
         info = activity.info()
@@ -84,19 +96,28 @@ class ModelActivity:
         return (await self._journals.at(id, run_id, call.journal, beats=beats)).within(call.scope)
 
     async def _ask_in_time(self, call: ModelInput, session: Snapshot, attempt: int) -> ModelOutput:
-        seconds = llm_node(session.projection, _place(call), call.plan)[1].model_options.timeout.total_seconds()
+        """Ask an agent's model, within its time, and no more often than it may be asked."""
+        options = llm_node(session.projection, _place(call), call.plan)[1].model_options
+        seconds, most = options.timeout.total_seconds(), options.max_attempts
+        if 0 < most < attempt:
+            raise ApplicationError(timeout_text("HEARTBEAT"), type="TimeoutError", non_retryable=True)
         with telling("model"):
             try:
                 async with asyncio.timeout(seconds):
                     return await self._ask(call, session, attempt)
             except TimeoutError as error:
-                raise ApplicationError(f"the model has taken more than {seconds:g} s", type="TimeoutError") from error
+                late = f"the model has taken more than {seconds:g} s"
+                raise ApplicationError(late, type="TimeoutError", non_retryable=attempt == most) from error
+            except ApplicationError as error:
+                if attempt != most or error.non_retryable:
+                    raise
+                raise ApplicationError(error.message, *error.details, type=error.type, non_retryable=True) from error
 
     async def _ask(self, call: ModelInput, snapshot: Snapshot, attempt: int) -> ModelOutput:
         info, at = activity.info(), _place(call)
         try:
             node = llm_node(snapshot.projection, at, call.plan)[1]
-            output = await self._answer(call, at, node, snapshot)
+            output = await self._answer(call, at, node, snapshot, attempt)
         except ModelError as error:
             final = isinstance(error, NoResponse | ModelFailed) and attempt >= ATTEMPTS_OF_DEFECTS
             raise ApplicationError(
@@ -121,12 +142,12 @@ class ModelActivity:
         tell_result(output)
         return output
 
-    async def _answer(self, call: ModelInput, at: Place, node: LlmNode, session: Snapshot) -> ModelOutput:
+    async def _answer(self, call: ModelInput, at: Place, node: LlmNode, session: Snapshot, attempt: int) -> ModelOutput:
         tell("model", node.name, "model", invocation_id=call.invocation_id, model=node.model)
         step = ModelCall(
             plan=call.plan, index=call.call_index, begun_after=call.begun_after, begun_with=call.begun_with
         )
-        with self._writing(call, session) as (writer, event_id):
+        with self._writing(call, session, attempt) as (writer, event_id):
             output = await self._steps.call_model(at, session, step, writer)
         events = list(output.events)
         log_answer(events)
@@ -138,15 +159,15 @@ class ModelActivity:
         return ModelOutput(event=event)
 
     @contextmanager
-    def _writing(self, call: ModelInput, snapshot: Snapshot) -> Generator[tuple[Writer | None, str | None]]:
+    def _writing(
+        self, call: ModelInput, snapshot: Snapshot, attempt: int
+    ) -> Generator[tuple[Writer | None, str | None]]:
         """Write for those who follow the session, if anybody does; under the id that the event gets in the log."""
-        info = activity.info()
-        # The workflow would draw an id, but only when the answer is complete; one that is proposed it takes.
-        event_id = derived_id(info.workflow_run_id or "", "answer", info.activity_id, call.call_index)
+        event_id = answer_id(call)
         draft = Draft(
-            session=info.workflow_id or "",
+            session=activity.info().workflow_id or "",
             id=event_id,
-            attempt=info.attempt,
+            attempt=attempt,
             offset=len(snapshot.projection.events),
             author=call.agent,
             invocation_id=call.invocation_id,
@@ -155,12 +176,17 @@ class ModelActivity:
         # What an agent says that a tool runs is the tool's result, not the session's answer.
         writer = self._streams.begin(draft) if self._streams is not None and not call.scope else None
         # An earlier attempt may have been streamed by another worker.
-        retried = self._streams is not None and info.attempt > 1
+        retried = self._streams is not None and attempt > 1
         try:
             yield writer, event_id if writer is not None or retried else None
         finally:
             if writer is not None:
                 writer.end()
+
+
+def _attempt(call: ModelInput) -> int:
+    """Return which attempt of a call the activity makes first."""
+    return activity.info().attempt + call.tried
 
 
 def _place(call: ModelInput) -> Place:

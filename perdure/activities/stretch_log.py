@@ -14,6 +14,7 @@ from perdure.journal.entries import Entry, EventLogged, ToolKept, payload_size
 from perdure.journal.events import Event
 from perdure.journal.projection import SHARED, Invocation, Projection
 from perdure.journal.run_tree import build_runs
+from perdure.journal.runs import Standing
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import ModelInput, ModelOutput, ToolInput
 from perdure.plan.contents import types
@@ -21,14 +22,14 @@ from perdure.plan.nodes import ADK_OPTIONS, SET_MODEL_RESPONSE, LlmNode, Plan, T
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import tool_ran
 from perdure.rules.llm_turns import find_turn
-from perdure.rules.model_answers import OWN_IDS, derived_id
+from perdure.rules.model_answers import OWN_IDS, derived_id, refused_transfer
 from perdure.rules.model_calls import why_no_call
 from perdure.rules.next_call import Facts, Runs, next_of_call
 from perdure.rules.next_step import AskModel, RunCalls, step_ahead
 from perdure.rules.tool_responses import is_plain
 
 _SMALL_BYTES = 100_000
-"""Up to here what tools returned is logged here: kept, and in the response, it takes its place twice."""
+"""Up to here what tools returned is logged here; what is more is kept, and its workflow logs it."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,18 @@ class CallRun:
 class StretchLog:
     """Knows what an agent does next, and logs what came of it as its workflow would."""
 
-    def __init__(self, call: ModelInput, projection: Projection) -> None:
-        """Begin with the session as it was when the activity was scheduled, which stays as it is."""
+    def __init__(self, call: ModelInput, projection: Projection, attempt: str) -> None:
+        """Begin with the session as it was when the activity was scheduled, which stays as it is.
+
+        Args:
+            call: The model call with which it begins.
+            projection: The session.
+            attempt: The attempt of the activity: no event of another one has an id of this one's.
+        """
         self._call = call
+        self._rebuilder = Rebuilder(projection.entries, attempt)
         # The same in each attempt, and behind a reset, so that tools that run again get the same idempotency keys.
         self._seed = f"{call.invocation_id}/{call.run}/{call.call_index}"
-        self._rebuilder = Rebuilder(projection.entries, self._seed)
         self._begin = self._measured = len(projection.entries)
         self._bytes = 0
 
@@ -91,11 +98,6 @@ class StretchLog:
     def _invocation(self) -> Invocation:
         return self.projection.invocations[self._call.invocation_id]
 
-    def take(self, entries: Sequence[Entry]) -> None:
-        """Go on behind what an earlier attempt has kept."""
-        for entry in entries:
-            self._rebuilder.take(entry)
-
     # What comes next.
 
     def ahead(self) -> ModelInput | tuple[CallRun, ...]:
@@ -107,19 +109,25 @@ class StretchLog:
             case AskModel() if why_no_call(self.plan, self.node, self._invocation, Counter()) is None:
                 return self._model_call()
             case RunCalls(calls):
-                found = [(call, next_of_call(facts, self.node, turn.step, call)) for call in calls]
-                several = self.plan.adk is not None and len(calls) > 1
-                if all(isinstance(what, Runs) and self._is_usual(what, several) for _, what in found):
-                    return tuple(self._run_of(call, what.tool) for call, what in found if isinstance(what, Runs))
-                return ()
+                return self._runs(facts, turn.step, calls)
             case _:
                 return ()
+
+    def _runs(self, facts: Facts, step: Standing, calls: Sequence[types.FunctionCall]) -> tuple[CallRun, ...]:
+        """Return the runs of an answer's calls, if there is nothing but those to do."""
+        waiting = step.calling.long_running_tool_ids if step.calling is not None else None
+        found = [(call, next_of_call(facts, self.node, step, call)) for call in calls]
+        several = self.plan.adk is not None and len(calls) > 1
+        runs = [(call, what.tool) for call, what in found if isinstance(what, Runs) and self._is_usual(what, several)]
+        if waiting or len(runs) < len(calls):
+            return ()
+        return tuple(self._run_of(call, tool) for call, tool in runs)
 
     def _model_call(self) -> ModelInput:
         logged = (entry.event.id for entry in self.entries if isinstance(entry, EventLogged))
         first = self._call.begun_with or (next(logged, None) if self.plan.adk is not None else None)
         number = self.projection.model_calls[self._call.agent]
-        return self._call.model_copy(update={"call_index": number, "begun_with": first})
+        return self._call.model_copy(update={"call_index": number, "begun_with": first, "tried": 0, "answer_id": None})
 
     def begun_together(self, runs: Sequence[CallRun]) -> Sequence[Sequence[CallRun]]:
         """Return the calls of an answer in the groups that begin one after the other."""
@@ -199,13 +207,21 @@ class StretchLog:
             usual = usual and not any(map(writes, outputs.values()))
         written = [key for output in outputs.values() for key in (*output.actions.state_delta, *output.state)]
         usual = usual and not read_by_others(self._call, written)
+        calling = self.projection.event_of_call(runs[0].id)
+        if usual and calling is not None:
+            return self._rebuilder.all_returned(calling, outputs, time)
         for run in runs:
-            output = outputs.get(run.id)
-            if output is not None and usual:
-                self._rebuilder.tool_returned(run.request, output, time)
-            elif output is not None:
-                self.take(self.kept(run.id, output))
-        return usual
+            if run.id in outputs:
+                for entry in self.kept(run.id, outputs[run.id]):
+                    self._rebuilder.take(entry)
+        return False
+
+    def settled(self, run: CallRun, output: ToolOutput) -> ToolOutput:
+        """Return a tool's output as the session takes it: one that hands over to nobody says so."""
+        target = output.actions.transfer_to_agent
+        if target is None or target in self.plan.nodes or self.plan.adk is not None:
+            return output
+        return refused_transfer(self.plan, run.tool.name, output)
 
     def kept(self, call_id: str, output: ToolOutput) -> list[Entry]:
         """Return the entries by which a tool that returned does not run again, while its response is not logged."""
@@ -234,3 +250,14 @@ def read_by_others(call: ModelInput, keys: Iterable[str]) -> bool:
 def writes(output: ToolOutput) -> bool:
     """Return whether a tool has written into the state, or what it did says more than its response."""
     return not is_plain(output) or bool(output.actions.state_delta or output.state)
+
+
+def calls_again(call: ModelInput, answer: Event, projection: Projection) -> bool:
+    """Return whether an answer of a google.adk agent's model names a call as it named another.
+
+    Perdure's own agents give such calls other ids.
+    """
+    if not projection.is_adk(call.invocation_id, call.plan):
+        return False
+    named = [made.id for made in answer.get_function_calls() if made.id and not made.id.startswith(OWN_IDS)]
+    return len(set(named)) < len(named) or not projection.call_ids.isdisjoint(named)

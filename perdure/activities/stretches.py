@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -19,14 +19,17 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.kept_steps import KeptSteps
-from perdure.activities.stretch_log import CallRun, StretchLog, read_by_others, writes
+from perdure.activities.stretch_log import CallRun, StretchLog, calls_again, read_by_others, writes
 from perdure.journal.entries import Entry, payload_size
+from perdure.journal.projection import Projection
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
 from perdure.messages.step_log import StepLog
 from perdure.messages.stretches import BEGIN_WITHIN, FailedStep, Stretch
 from perdure.plan.contents import types
 from perdure.rules.large_results import fit
+from perdure.rules.model_answers import derived_id
+from perdure.rules.step_retries import is_final, pause_behind
 from perdure.steps.base import Place, Snapshot
 from perdure.telemetry.step import behind
 
@@ -35,6 +38,9 @@ _Output = TypeVar("_Output", ModelOutput, ToolOutput)
 
 _MAX_BYTES = 100_000
 """No step begins behind so much that history does not hold."""
+
+_MOST_HELD = 1_000_000
+"""So many bytes a heartbeat has of what calls returned whose siblings are at work; Temporal takes two million."""
 
 _MOST_ENTRIES = 3_000
 """In a longer journal each step is by itself: to fold it once more would take as long as some activities."""
@@ -57,8 +63,10 @@ watching: ContextVar[StepWatch | None] = ContextVar("watches the steps of an act
 class RunsTools(Protocol):
     """Runs tools, and makes what they return fit into the log."""
 
-    async def run_beside(self, at: Place, call: ToolInput, session: Snapshot, seconds: float) -> ToolOutput:
-        """Run a tool within so many seconds. Raises `ApplicationError`, as the tool's activity does."""
+    async def run_beside(
+        self, at: Place, call: ToolInput, session: Snapshot, seconds: float, attempt: int
+    ) -> ToolOutput:
+        """Run a tool within so many seconds, for the n-th time. Raises `ApplicationError`, as its activity does."""
         ...
 
     async def shorten(self, at: Place, call: ToolInput, output: ToolOutput, length: int) -> ToolOutput:
@@ -77,40 +85,37 @@ class Stretches:
         self._kept = kept
         self._goes_on = False
         """What the first step came to is kept, or was to be."""
-        self._failed: tuple[FailedStep, ...] = ()
-        self._steps = 0
+        self._failed: dict[str | None, FailedStep] = {}
+        """Steps that failed, by the tool's call; `None` is the model's."""
+        self._held: list[Entry] = []
+        """Of calls that have returned, and whose siblings are at work."""
+        self._steps = 1
         self._entries_kept = 0
         """Of what the stretch has added."""
         self._until = math.inf
         """When no step begins any more, by `time.monotonic`."""
 
-    async def run(self, call: ModelInput, session: Snapshot, kept: Stretch | None) -> ModelOutput:
+    async def run(self, call: ModelInput, session: Snapshot, attempt: int) -> ModelOutput:
         """Ask the agent's model, and go on as long as there is nothing for the workflow to decide.
 
         Args:
             call: The model call with which it begins.
             session: The session as it was when the activity was scheduled.
-            kept: What an earlier attempt has done.
+            attempt: Which attempt of the call it is.
 
         Raises:
             ApplicationError: The first model call failed. What fails behind it is handed to the workflow.
         """
-        first = None
-        if kept is None:
-            first = await _watched(call, partial(self._ask, session=session, attempt=activity.info().attempt))
-            if not _may_go_on(call, first) or len(session.projection.entries) > _MOST_ENTRIES:
-                return first
-        log = StretchLog(call, session.projection)
-        if first is not None:
-            log.answered(call, first, time.time())
-        elif kept is not None:
-            log.take(kept.entries)
-            self._entries_kept = len(kept.entries)
-        self._steps = kept.steps if kept is not None else 1
-        last = await self._go_on(log, session, call.steps)
-        if first is not None and not self._goes_on:
+        first = await _watched(call, partial(self._ask, session=session, attempt=attempt))
+        if not _may_go_on(call, first, session.projection) or len(session.projection.entries) > _MOST_ENTRIES:
             return first
-        done = Stretch(entries=log.entries, steps=self._steps, failed=self._failed)
+        info = activity.info()
+        log = StretchLog(call, session.projection, f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}")
+        log.answered(call, first, time.time())
+        last = await self._go_on(log, session, call.steps)
+        if not self._goes_on:
+            return first
+        done = Stretch(entries=log.entries, steps=self._steps, failed=tuple(self._failed.values()))
         return (last or ModelOutput()).model_copy(update={"before": done})
 
     async def _keep(self, log: StretchLog) -> None:
@@ -134,76 +139,110 @@ class Stretches:
                     return None
                 if isinstance(ahead, ModelInput):
                     answer = await self._ask_again(ahead, snapshot)
-                    if answer is None or not _may_go_on(ahead, answer):
+                    if answer is None or not _may_go_on(ahead, answer, log.projection):
                         return answer
                     log.answered(ahead, answer, time.time())
                 elif not await self._run_tools(log, ahead, snapshot):
                     return None
             except asyncio.CancelledError:
-                if not _is_stopped():
-                    # The worker ends, and another one goes on.
+                if not _hands_over():
                     raise
                 return None
         return None
 
+    def _ends(self) -> bool:
+        """Return whether nothing may begin: the activity or its worker ends, or nothing more can be kept."""
+        return self._kept.ends.is_set() or activity.is_cancelled() or activity.is_worker_shutdown()
+
     def _is_over(self) -> bool:
-        """Return whether no step may begin: the activity, its worker or its time ends."""
-        ends = self._kept.ends.is_set() or activity.is_cancelled() or activity.is_worker_shutdown()
-        return ends or time.monotonic() >= self._until
+        """Return whether no step may begin: for the same reasons, or since its time is over."""
+        return self._ends() or time.monotonic() >= self._until
 
     async def _ask_again(self, call: ModelInput, session: Snapshot) -> ModelOutput | None:
         try:
             with behind():
                 answer = await _watched(call, partial(self._ask, session=session, attempt=1))
         except ApplicationError as error:
-            self._fail(error, None)
+            self._fail(error, None, 1, answer_id(call))
             return None
         self._steps += 1
         return answer
 
     async def _run_tools(self, log: StretchLog, runs: Sequence[CallRun], session: Snapshot) -> bool:
         """Run the tools of an answer's calls; returns whether the workflow need decide nothing."""
-        kept: list[Entry] = []
         tasks: dict[str, asyncio.Task[ToolOutput]] = {}
-
-        async def run_one(run: CallRun) -> ToolOutput:
-            output = await self._run_tool(run, session)
-            new = log.kept(run.id, output) if len(runs) > 1 else []
-            if new and sum(map(payload_size, (*kept, *new))) <= _MAX_BYTES:
-                # Others may be at work for longer.
-                kept.extend(new)
-                await self._kept.keep_for_now(Stretch(entries=tuple(kept), steps=self._steps))
-            return output
-
+        self._held = []
         with suppress(asyncio.CancelledError):
             # A stop cancels what runs, yet what finishes all the same must not be lost.
             for group in log.begun_together(runs):
-                new = {run.id: asyncio.create_task(run_one(run)) for run in group}
-                tasks |= new
-                await asyncio.gather(*new.values(), return_exceptions=True)
+                for run in group:
+                    one = self._run_one(log, run, session, tasks, is_only=len(runs) == 1)
+                    tasks[run.id] = asyncio.create_task(one)
+                await asyncio.gather(*tasks.values(), return_exceptions=True)
                 if self._is_over() or not _may_go_on_behind(tasks.values()):
                     # What begins behind it, and sees what of it, the workflow knows.
                     break
         outputs: dict[str, ToolOutput] = {}
         for call_id, task in tasks.items():
             error = None if task.cancelled() else task.exception()
-            if isinstance(error, ApplicationError):
-                self._fail(error, call_id)
-            elif error is not None:
+            if error is not None and not isinstance(error, ApplicationError):
                 raise error
-            elif not task.cancelled():
+            if error is None and not task.cancelled():
                 outputs[call_id] = task.result()
         self._steps += len(outputs)
         await self._fit(log, runs, outputs)
         usual = log.returned(runs, outputs, time.time())
-        if activity.is_cancelled() and not _is_stopped():
+        if activity.is_cancelled() and not _hands_over() and not outputs:
             raise asyncio.CancelledError
         return usual and not activity.is_cancelled()
 
-    async def _run_tool(self, run: CallRun, session: Snapshot) -> ToolOutput:
+    async def _run_one(
+        self,
+        log: StretchLog,
+        run: CallRun,
+        session: Snapshot,
+        tasks: Mapping[str, asyncio.Task[ToolOutput]],
+        *,
+        is_only: bool,
+    ) -> ToolOutput:
+        """Run a call's tool, again if it fails while others are at work; what comes of it is kept at once beside them.
+
+        Raises:
+            ApplicationError: It failed, and is not tried again, or it is the workflow that does so.
+        """
+        options, attempt = run.tool.options, 1
+        while True:
+            try:
+                output = log.settled(run, await self._run_tool(run, session, attempt))
+            except ApplicationError as error:
+                failed = self._fail(error, run.id, attempt)
+                others = [task for task in tasks.values() if task is not asyncio.current_task() and not task.done()]
+                if not others:
+                    raise
+                await self._keep_for_now()
+                if failed is None or is_final(failed, options) or self._ends():
+                    raise
+                await asyncio.wait(others, timeout=pause_behind(failed, options))
+                if all(task.done() for task in others) or self._ends():
+                    raise
+                attempt += 1
+                continue
+            self._failed.pop(run.id, None)
+            new = [] if is_only else log.kept(run.id, output)
+            if new and sum(map(payload_size, (*self._held, *new))) <= _MOST_HELD:
+                self._held.extend(new)
+                await self._keep_for_now()
+            return output
+
+    async def _keep_for_now(self) -> None:
+        """Keep what has come of some calls of an answer, until all of it is logged."""
+        held = Stretch(entries=tuple(self._held), steps=self._steps, failed=tuple(self._failed.values()))
+        await self._kept.keep_for_now(held)
+
+    async def _run_tool(self, run: CallRun, session: Snapshot, attempt: int) -> ToolOutput:
         seconds = run.tool.options.timeout.total_seconds()
         with behind():
-            take = partial(self._tools.run_beside, self._at, session=session, seconds=seconds)
+            take = partial(self._tools.run_beside, self._at, session=session, seconds=seconds, attempt=attempt)
             return await _watched(run.request, take)
 
     async def _fit(self, log: StretchLog, runs: Sequence[CallRun], outputs: dict[str, ToolOutput]) -> None:
@@ -220,13 +259,18 @@ class Stretches:
         await fit(calls, outputs, frozenset(), log.blank, shorten, keep)
         outputs.update({id: output.model_copy(update={"times": times[id]}) for id, output in outputs.items()})
 
-    def _fail(self, error: ApplicationError, call_id: str | None) -> None:
+    def _fail(
+        self, error: ApplicationError, call_id: str | None, attempts: int, answer_id: str | None = None
+    ) -> FailedStep | None:
         if error.type == NOT_REGISTERED:
             # Another worker may have the code: the workflow looks for one.
-            return
+            self._failed.pop(call_id, None)
+            return None
         pause = error.next_retry_delay
-        failed = FailedStep(
+        failed = self._failed[call_id] = FailedStep(
             call_id=call_id,
+            attempts=attempts,
+            answer_id=answer_id,
             error_type=error.type,
             message=error.message,
             left=next((detail for detail in error.details if isinstance(detail, StepLog)), None),
@@ -234,13 +278,20 @@ class Stretches:
             non_retryable=error.non_retryable,
             pause=pause.total_seconds() if pause is not None else None,
         )
-        self._failed = (*self._failed, failed)
+        return failed
 
 
-def _is_stopped() -> bool:
-    """Return whether the activity is cancelled since its workflow, or an operator, wants it to end."""
+def answer_id(call: ModelInput) -> str:
+    """Return the id of the event of a model call's answer where it is streamed: the same in each attempt of it."""
+    # The workflow would draw an id, but only when the answer is complete; one that is proposed it takes.
+    info = activity.info()
+    return call.answer_id or derived_id(info.workflow_run_id or "", "answer", info.activity_id, call.call_index)
+
+
+def _hands_over() -> bool:
+    """Return whether a cancelled activity is to give what it has: its workflow goes on without it, or on elsewhere."""
     details = activity.cancellation_details()
-    return details is not None and details.cancel_requested
+    return details is not None and (details.cancel_requested or details.worker_shutdown)
 
 
 def _may_go_on_behind(ended: Collection[asyncio.Task[ToolOutput]]) -> bool:
@@ -256,8 +307,9 @@ async def _watched(call: _Input, take: Callable[[_Input], Awaitable[_Output]]) -
     return await (watch(call, take) if watch is not None else take(call))
 
 
-def _may_go_on(call: ModelInput, output: ModelOutput) -> bool:
+def _may_go_on(call: ModelInput, output: ModelOutput, projection: Projection) -> bool:
     """Return whether steps may be taken behind a model's answer: it calls, ends nothing, concerns nobody else."""
     ends = output.step is not None and (output.step.ended or len(output.step.events) != 1)
     answer = output.answer
-    return bool(answer.get_function_calls()) and not ends and not read_by_others(call, answer.actions.state_delta)
+    concerns = read_by_others(call, answer.actions.state_delta) or calls_again(call, answer, projection)
+    return bool(answer.get_function_calls()) and not ends and not concerns

@@ -52,8 +52,8 @@ def _is_final(error: StepRefused, attempt: int) -> bool:
 class _Timer:
     """When the function of a call was started."""
 
-    def __init__(self, attempt: int | None = None) -> None:
-        """Begin. `attempt`: which attempt of the call it is, if not the activity's."""
+    def __init__(self, attempt: int) -> None:
+        """Begin. `attempt`: which attempt of the call it is."""
         self.started = time.time()
         self._attempt = attempt
 
@@ -63,10 +63,8 @@ class _Timer:
     @property
     def times(self) -> RunTimes:
         """When the function ran; a first start that another attempt made is known by its schedule only."""
-        info = activity.info()
-        attempt = self._attempt or info.attempt
-        first = self.started if attempt == 1 else info.scheduled_time.timestamp()
-        return RunTimes(attempt=attempt, started=first, ended=time.time())
+        first = self.started if self._attempt == 1 else activity.info().scheduled_time.timestamp()
+        return RunTimes(attempt=self._attempt, started=first, ended=time.time())
 
 
 class ToolActivity:
@@ -100,7 +98,8 @@ class ToolActivity:
             call = activity.payload_converter().from_payload(args[0].payload, _AnyInput).root
         except (IndexError, ValidationError, RuntimeError) as error:
             raise ApplicationError(f"activity {kind!r} got no call of Perdure's", non_retryable=True) from error
-        timer = _Timer()
+        attempt = activity.info().attempt + (call.tried if isinstance(call, ToolInput) else 0)
+        timer = _Timer(attempt)
         try:
             with beating():
                 if isinstance(call, ToolInput):
@@ -109,7 +108,7 @@ class ToolActivity:
                 output = await self._function(call)
         except Exception as error:
             times = [] if isinstance(call, CodeInput) else [timer.times]
-            self._raise(error, times, attempt=activity.info().attempt)
+            self._raise(error, times, attempt=attempt)
         check_size(output, f"the result of {kind!r}")
         return output
 
@@ -124,13 +123,15 @@ class ToolActivity:
             ) from error
         raise told(error, *times, non_retryable=isinstance(error, CredentialError)) from error.__cause__
 
-    async def run_beside(self, at: Place, call: ToolInput, session: Snapshot, seconds: float) -> ToolOutput:
-        """Run a tool behind a model call, in the activity of that, within so many seconds.
+    async def run_beside(
+        self, at: Place, call: ToolInput, session: Snapshot, seconds: float, attempt: int
+    ) -> ToolOutput:
+        """Run a tool behind a model call, in the activity of that, within so many seconds, for the n-th time.
 
         Raises:
             ApplicationError: It raised, is not registered here, or has taken too long.
         """
-        timer, limit = _Timer(attempt=1), asyncio.timeout(seconds)
+        timer, limit = _Timer(attempt), asyncio.timeout(seconds)
         try:
             async with limit:
                 reads = session if call.reads else None
@@ -139,7 +140,7 @@ class ToolActivity:
             if limit.expired():
                 late = f"the tool has taken more than {seconds:g} s"
                 raise ApplicationError(late, timer.times, type="TimeoutError") from error
-            self._raise(error, [timer.times], attempt=1)
+            self._raise(error, [timer.times], attempt=attempt)
         check_size(output, f"the result of {call.tool!r}")
         return output
 

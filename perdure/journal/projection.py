@@ -143,6 +143,17 @@ class Projection:
             and self.takes_answers(call.pending.invocation_id)
         ]
 
+    def overdue(self, time: float) -> list[Call]:
+        """Return the open calls whose deadline has passed by this time, in seconds since the epoch."""
+        return [
+            call
+            for call in self.timed.values()
+            if call.answer == "open"
+            and call.pending.deadline is not None
+            and call.pending.deadline <= time
+            and self.takes_answers(call.pending.invocation_id)
+        ]
+
     def takes_answers(self, invocation_id: str) -> bool:
         """Return whether open calls of the invocation can be answered: not when a resumable one has finished."""
         invocation = self.invocations.get(invocation_id)

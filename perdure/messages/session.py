@@ -326,6 +326,10 @@ class ModelInput(_Message):
     """The calls of tools that run the agent, outermost first."""
     steps: int = Field(default=1, exclude_if=unsaid_one)
     """How many steps of the agent the activity may take: this call, its tools, and so on."""
+    tried: int = Field(default=0, exclude_if=unsaid)
+    """Attempts of this call that failed in the activity of an earlier one."""
+    answer_id: str | None = Field(default=None, exclude_if=unsaid)
+    """The event under which these were streamed, by id."""
     journal: JournalSlice
 
 
@@ -383,6 +387,8 @@ class ToolInput(_Message):
     """Of an at-most-once tool: the answer by which a person lets the call start again."""
     authorized: bool = Field(default=False, exclude_if=unsaid)
     """The call runs again, since a person has given the credential that it needed."""
+    tried: int = Field(default=0, exclude_if=unsaid)
+    """Attempts of this call that failed in the activity of the model that made it."""
 
     @property
     def idempotency_key(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perdure.journal.compact_json import unsaid, unsaid_none
+from perdure.journal.compact_json import unsaid, unsaid_none, unsaid_one
 from perdure.journal.entries import Entry
 from perdure.journal.tool_output import RunTimes
 from perdure.messages.step_log import StepLog
@@ -15,12 +15,15 @@ is lost where the workflow is terminated or reset."""
 
 
 class FailedStep(BaseModel):
-    """A step that failed behind others: the first attempt of it, which its session counts as that of an activity."""
+    """A step that failed behind others, whose attempts its session counts as those of an activity."""
 
     model_config = ConfigDict(frozen=True)
 
     call_id: str | None = None
     """The tool's call; `None`: the model."""
+    attempts: int = Field(default=1, exclude_if=unsaid_one)
+    answer_id: str | None = Field(default=None, exclude_if=unsaid_none)
+    """Of the model: the event under which it was streamed, by id."""
     error_type: str | None = None
     message: str
     left: StepLog | None = Field(default=None, exclude_if=unsaid_none)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from perdure.errors import RequestRefused
@@ -87,7 +87,7 @@ class Rebuilder:
         self._seed = seed
         self._writes = writes
         self._outputs: dict[str, ToolOutput] = {}
-        """Outputs of tools that only asked for a confirmation, by call id."""
+        """Outputs of tools that only asked for a confirmation, or are logged with their response, by call id."""
 
     def _apply(self, entry: Entry) -> None:
         apply_entry(self.projection, entry)
@@ -148,7 +148,7 @@ class Rebuilder:
 
     def expired(self, time: float) -> None:
         """Answer for the person, or fail, where a deadline had passed by this time, unless that was done."""
-        for call in _overdue(self.projection, time):
+        for call in self.projection.overdue(time):
             answer = expired_answer(call)
             if answer is None:
                 self._apply(CallExpired(call_id=call.pending.id))
@@ -284,6 +284,17 @@ class Rebuilder:
             return
         invocation = self.projection.invocations[call.invocation_id]
         self._returned(invocation, call.function_call_id, output, time, confirmed=call.confirmation is not None)
+
+    def all_returned(self, calling: Event, outputs: Mapping[str, ToolOutput], time: float) -> bool:
+        """Log what the tools of all calls of an answer returned, by call id; returns whether that is their response."""
+        projection, before = self.projection, len(self.projection.events)
+        for call_id, output in outputs.items():
+            if output.times is not None:
+                invocation = projection.invocations[calling.invocation_id]
+                self._apply(tool_ran(projection, invocation, calling, call_id, output.times))
+            self._outputs[call_id] = output.model_copy(update={"times": None, "call": None})
+        self._respond(calling, time)
+        return len(projection.events) > before
 
     def take(self, entry: Entry) -> None:
         """Take in an entry that no slice tells of."""
@@ -427,15 +438,3 @@ def run_of(invocation: Invocation, event: Event) -> str:
     """Return the path of the agent run that an event of an invocation is of."""
     logged = (entry for entry in reversed(invocation.entries) if isinstance(entry, EventLogged))
     return next((entry.run for entry in logged if entry.event.id == event.id), "")
-
-
-def _overdue(projection: Projection, time: float) -> list[Call]:
-    """Return the open calls whose deadline had passed by this time."""
-    return [
-        call
-        for call in projection.timed.values()
-        if call.answer == "open"
-        and call.pending.deadline is not None
-        and call.pending.deadline <= time
-        and projection.takes_answers(call.pending.invocation_id)
-    ]

@@ -46,7 +46,7 @@ class CallRuns:
     """The runs of one agent run's calls."""
 
     def __init__(self, scope: Scope, node: LlmNode, run: AgentRun, failed: dict[str | None, FailedStep]) -> None:
-        """Run them; `failed` are first attempts that failed in the activity of the model, by their calls."""
+        """Run them; `failed` are those that failed in the activity of the model, by their calls."""
         self._scope = scope
         self._failed = failed
         self._node = node

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from perdure.errors import EffectFailed
 from perdure.journal.credential_questions import is_credential_request
-from perdure.journal.entries import EventLogged, ModelCalled
+from perdure.journal.entries import ModelCalled
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun, Standing, last_step
 from perdure.journal.tasks import ends_task
@@ -65,7 +65,7 @@ class _LlmRun:
         take_place(scope, node, run)
         self._turn = find_turn(scope.facts, node, run)
         self._failed: dict[str | None, FailedStep] = {}
-        """First attempts that failed behind other steps, by the tool's call; `None` is the model's."""
+        """Steps that failed behind others, by the tool's call; `None` is the model's."""
         self._tools = ToolCalls(scope, node, run, self._turn, self._failed)
         if node.include_contents == "none" and run.begun_after is None:
             self._take_note_of_begin()
@@ -201,15 +201,13 @@ class _LlmRun:
 
     async def _take(self, done: Stretch) -> None:
         """Take over what an activity has done behind its model call, and go on behind that."""
-        self._scope.log.take(done.entries)
-        events = [entry.event for entry in done.entries if isinstance(entry, EventLogged)]
+        events = await self._scope.take(done.entries, self._run)
         if events and self._first is None:
             self._first = events[0].id
         self._escalated |= any(event.actions.escalate for event in events)
         self._turn.step = last_step(events, self._scope.projection.events)
+        self._turn.long_running += [id for event in events for id in sorted(event.long_running_tool_ids or ())]
         self._failed.update({step.call_id: step for step in done.failed})
-        for event in events:
-            await self._scope.share(event)
 
     async def _hand_over(self, target: str) -> None:
         run = self._run.resume(target, self._run.branch)
@@ -259,6 +257,7 @@ class _LlmRun:
     async def _step_of_model(self, number: int, steps: int) -> ModelOutput:
         scope, name = self._scope, self._node.name
         scope.progress.check_stopped()
+        failed = self._failed.pop(None, None)
         call = ModelInput(
             agent=name,
             invocation_id=scope.invocation.id,
@@ -270,9 +269,10 @@ class _LlmRun:
             run=self._run.path,
             scope=scope.calls,
             steps=steps,
+            tried=failed.attempts if failed is not None else 0,
+            answer_id=failed.answer_id if failed is not None else None,
             journal=scope.slice(),
         )
-        failed = self._failed.pop(None, None)
         try:
             with scope.slice_under_way(call.journal) as witness:
                 return await scope.activities.model(

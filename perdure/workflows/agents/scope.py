@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -12,6 +12,8 @@ from perdure.errors import EffectFailed, LogError
 from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     CallbackRan,
+    Entry,
+    EventLogged,
     Failure,
     RunBegan,
     TempStateSet,
@@ -206,6 +208,19 @@ class Scope:
             await self.share(event)
         return logged
 
+    async def take(self, entries: Sequence[Entry], run: AgentRun) -> list[Event]:
+        """Take over what an activity has logged of steps, and share its `user:` and `app:` keys; returns the events.
+
+        Raises:
+            EffectFailed: As `share`.
+        """
+        self.log.take(entries)
+        events = [entry.event for entry in entries if isinstance(entry, EventLogged)]
+        for event in events:
+            _take_note(event, run)
+            await self.share(event)
+        return events
+
     async def log_beside(self, step: StepLog) -> None:
         """Log what a step adds that is no agent's, whole or not at all, and share its `user:` and `app:` keys.
 
@@ -279,9 +294,7 @@ class Scope:
             event = event.model_copy(update={"node_info": node_info, "isolation_scope": node.scope})
         logged = self.log.log_event(event, hidden=hidden, run=run.path)
         run.checkpoints += is_state(logged)
-        if logged.long_running_tool_ids:
-            for up in upwards(run):
-                up.asked = True
+        _take_note(logged, run)
         return logged
 
     def node_of(self, run: AgentRun) -> NodeRun | None:
@@ -325,3 +338,10 @@ class Scope:
         expired = self.waits.expired(call_ids)
         if expired is not None:
             raise EffectFailed(expired.pending.agent, expired.pending.name, expired_cause(expired))
+
+
+def _take_note(logged: Event, run: AgentRun) -> None:
+    """Take note of long-running calls in an event of an agent's run."""
+    if logged.long_running_tool_ids:
+        for up in upwards(run):
+            up.asked = True

@@ -31,12 +31,14 @@ _ROOM_BYTES = 200_000
 
 
 async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput, failed: FailedStep | None = None) -> ToolOutput:
-    """Run a tool, and journal when it started and ended; a first attempt may have `failed` elsewhere.
+    """Run a tool, and journal when it started and ended; attempts may have `failed` elsewhere.
 
     Raises:
         EffectFailed: It failed, and retrying did not help.
     """
-    witness = _Journalist(scope, tool, call, before=int(failed is not None))
+    if failed is not None:
+        call = call.model_copy(update={"tried": failed.attempts})
+    witness = _Journalist(scope, tool, call)
     # A local tool cannot ask for the state: its session is busy with it.
     local = tool.local and call.length is None
     call = with_journal(scope, call, local=local)
@@ -69,10 +71,8 @@ def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tup
 class _Journalist:
     """Journals the attempts of one call."""
 
-    def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput, *, before: int = 0) -> None:
-        """Journal a call; `before`: attempts that were made elsewhere."""
+    def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput) -> None:
         self._scope = scope
-        self._before = before
         self._tool = tool
         self._call = call
         self._since = 0.0
@@ -117,7 +117,7 @@ class _Journalist:
     def _attempts(self, error: FailureError) -> int:
         """Return how many attempts were made at least: what did not come back could not count them."""
         exhausted = isinstance(error, ActivityError) and error.retry_state == RetryState.MAXIMUM_ATTEMPTS_REACHED
-        return max(self._tool.options.max_attempts, 1) if exhausted else 1
+        return max(self._tool.options.max_attempts, 1) if exhausted else 1 + self._call.tried
 
     def _not_started(self) -> None:
         if self._tool.at_most_once:
@@ -132,7 +132,7 @@ class _Journalist:
                 call_id=call.function_call_id,
                 key_salt=call.key_salt,
                 invocation_id=call.invocation_id if elsewhere else None,
-                attempts=times.attempt + self._before,
+                attempts=times.attempt,
                 started=round(times.started, 3),
                 ended=round(times.ended, 3),
                 **fields,

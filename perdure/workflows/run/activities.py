@@ -41,10 +41,11 @@ from perdure.messages.shared_state import (
 from perdure.messages.step_log import StepLog
 from perdure.messages.stretches import BEGIN_WITHIN, FailedStep
 from perdure.plan.nodes import ToolOptions
+from perdure.rules.step_retries import is_final, options_left, pause_behind
 from perdure.temporal.any_worker import any_worker
 from perdure.workflows.run.limits import RunLimits
 from perdure.workflows.run.progress import RunProgress
-from perdure.workflows.run.step_failures import cause_of, first_failure, options_left, rollout_of, step_failed
+from perdure.workflows.run.step_failures import cause_of, last_failure, rollout_of, step_failed
 from perdure.workflows.run.task_budget import LocalPlaces, Outbox
 
 _T = TypeVar("_T")
@@ -103,17 +104,19 @@ class Activities:
         *,
         failed: FailedStep | None = None,
     ) -> ModelOutput:
-        """Call an agent's model; the first attempt may have `failed` elsewhere.
+        """Call an agent's model; attempts may have `failed` elsewhere.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
         if failed is not None:
-            options = await self._tried_once(failed, call.agent, "model", options, witness)
+            options = await self._tried(failed, call.agent, "model", options, witness)
         if call.steps > 1:
-            # Each step has its own limit; beside that the last may begin late.
+            # Each step has its own time, and the last may begin late. And its own attempts: the activity counts those
+            # of its first step, and hands over what it has kept where it is itself tried again.
             longest = max(options.timeout, ToolOptions().timeout)
-            options = options.model_copy(update={"timeout": options.timeout + longest + _STEPS_BEGIN_WITHIN})
+            whole = options.timeout + longest + _STEPS_BEGIN_WITHIN
+            options = options.model_copy(update={"timeout": whole, "max_attempts": 0})
         output = await self._activity(
             CALL_MODEL, call, ModelOutput, call.agent, "model", options, f"{call.agent}: {model}", witness
         )
@@ -131,13 +134,13 @@ class Activities:
     ) -> ToolOutput:
         """Run a tool, or another function of it; as a local activity if `local`, and if there is a place for one.
 
-        The first attempt may have `failed` elsewhere.
+        Attempts may have `failed` elsewhere.
 
         Raises:
             EffectFailed: It failed, and retrying did not help.
         """
         if failed is not None:
-            options = await self._tried_once(failed, call.agent, call.tool, options, witness)
+            options = await self._tried(failed, call.agent, call.tool, options, witness)
         name = call.tool if call.kind == "tool" else f"{call.tool}:{call.kind}"
         local = local and self._places.take(call.agent, call.branch)
         return await self._activity(
@@ -302,18 +305,18 @@ class Activities:
             with self._at_work():
                 await asyncio.sleep(rollout.pause.total_seconds())
 
-    async def _tried_once(
+    async def _tried(
         self, failed: FailedStep, agent: str, step: str, options: ToolOptions, witness: Witness | None
     ) -> ToolOptions:
-        """Wait until the second attempt of a step is due; returns the options of what attempts are left."""
-        error = first_failure(failed, options)
-        if error is not None:
+        """Wait until the next attempt of a step is due; returns the options of what attempts are left."""
+        if is_final(failed, options):
+            error = last_failure(failed)
             if witness is not None:
                 witness.failed(error)
             raise step_failed(agent, step, error)
         with self._at_work():
-            await asyncio.sleep(failed.pause if failed.pause is not None else options.initial_interval.total_seconds())
-        return options_left(options)
+            await asyncio.sleep(pause_behind(failed, options))
+        return options_left(options, failed.attempts)
 
     async def _attempt(
         self, name: str, arg: Any, result: type[_T], options: ToolOptions, summary: str, *, again: bool, counts: bool

@@ -13,7 +13,6 @@ from perdure.messages.rollout import Rollout
 from perdure.messages.session import NOT_REGISTERED
 from perdure.messages.step_log import StepLog
 from perdure.messages.stretches import FailedStep
-from perdure.plan.nodes import ToolOptions
 from perdure.rules.failures import error_text, timeout_text
 from perdure.rules.in_doubt import NOT_STARTED, is_silent
 
@@ -76,16 +75,7 @@ def cause_of(error: FailureError) -> str:
     return str(cause or error)
 
 
-def first_failure(failed: FailedStep, options: ToolOptions) -> ApplicationError | None:
-    """Return the error of a step whose first attempt failed behind others, if that was the only one."""
-    if not (failed.non_retryable or options.max_attempts == 1 or failed.error_type in options.non_retryable):
-        return None
+def last_failure(failed: FailedStep) -> ApplicationError:
+    """Return the error of a step that failed behind others, and is not tried again."""
     details = [told.model_dump(mode="json", by_alias=True) for told in (failed.left, failed.times) if told is not None]
     return ApplicationError(failed.message, *details, type=failed.error_type, non_retryable=True)
-
-
-def options_left(options: ToolOptions) -> ToolOptions:
-    """Return options for the attempts behind the first one."""
-    attempts = max(options.max_attempts - 1, 0)
-    pause = min(options.initial_interval * options.backoff, options.max_interval)
-    return options.model_copy(update={"max_attempts": attempts, "initial_interval": pause})
