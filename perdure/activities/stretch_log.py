@@ -5,7 +5,6 @@ What an agent does next is decided as in its workflow, by `perdure.rules.next_st
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from perdure.plan.nodes import ADK_OPTIONS, SET_MODEL_RESPONSE, LlmNode, Plan, T
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import tool_ran
 from perdure.rules.llm_turns import find_turn
-from perdure.rules.model_answers import OWN_IDS, derived_id, refused_transfer
+from perdure.rules.model_answers import OWN_IDS, call_ids, called, refused_transfer
 from perdure.rules.model_calls import why_no_call
 from perdure.rules.next_call import Facts, Runs, next_of_call
 from perdure.rules.next_step import AskModel, RunCalls, step_ahead
@@ -181,8 +180,7 @@ class StretchLog:
         for place, part in enumerate(event.content.parts or []):
             made = part.function_call
             if made is not None and (not made.id or (self.plan.adk is not None and made.id.startswith(OWN_IDS))):
-                args = json.dumps(made.args or {}, sort_keys=True, default=repr)
-                id = f"{OWN_IDS}{derived_id(self._seed, 'call', call.call_index, place, made.name, args)}"
+                id = next(call_ids(self._seed, "model", call.call_index, called(place, made)))
                 ids[made.id or ""] = id
                 part = part.model_copy(update={"function_call": made.model_copy(update={"id": id})})
             parts.append(part)

@@ -90,6 +90,8 @@ class Stretches:
         self._held: list[Entry] = []
         """Of calls that have returned, and whose siblings are at work."""
         self._steps = 1
+        self._took = ["model"]
+        """What was done since the last step that is kept, by its name."""
         self._entries_kept = 0
         """Of what the stretch has added."""
         self._until = math.inf
@@ -115,14 +117,15 @@ class Stretches:
         last = await self._go_on(log, session, call.steps)
         if not self._goes_on:
             return first
-        done = Stretch(entries=log.entries, steps=self._steps, failed=tuple(self._failed.values()))
+        done = Stretch(steps=self._steps, entries=log.entries, failed=tuple(self._failed.values()))
         return (last or ModelOutput()).model_copy(update={"before": done})
 
     async def _keep(self, log: StretchLog) -> None:
         """Return when all is kept that was done so far, or the activity is to end."""
         entries = log.entries
         new, self._entries_kept = entries[self._entries_kept :], len(entries)
-        await self._kept.keep(Stretch(entries=new, steps=self._steps))
+        took, self._took = tuple(self._took), []
+        await self._kept.keep(Stretch(steps=self._steps, took=took, entries=new))
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""
@@ -166,6 +169,7 @@ class Stretches:
             self._fail(error, None, 1, answer_id(call))
             return None
         self._steps += 1
+        self._took.append("model")
         return answer
 
     async def _run_tools(self, log: StretchLog, runs: Sequence[CallRun], session: Snapshot) -> bool:
@@ -190,6 +194,7 @@ class Stretches:
             if error is None and not task.cancelled():
                 outputs[call_id] = task.result()
         self._steps += len(outputs)
+        self._took += [run.tool.name for run in runs if run.id in outputs]
         await self._fit(log, runs, outputs)
         usual = log.returned(runs, outputs, time.time())
         if activity.is_cancelled() and not _hands_over() and not outputs:
@@ -236,7 +241,7 @@ class Stretches:
 
     async def _keep_for_now(self) -> None:
         """Keep what has come of some calls of an answer, until all of it is logged."""
-        held = Stretch(entries=tuple(self._held), steps=self._steps, failed=tuple(self._failed.values()))
+        held = Stretch(steps=self._steps, entries=tuple(self._held), failed=tuple(self._failed.values()))
         await self._kept.keep_for_now(held)
 
     async def _run_tool(self, run: CallRun, session: Snapshot, attempt: int) -> ToolOutput:

@@ -40,8 +40,10 @@ class Stretch(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    entries: tuple[Entry, ...] = ()
     steps: int = 0
-    """Model calls and tool runs."""
+    """Model calls and tool runs, all before these included."""
+    took: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
+    """What these are, for whoever looks at the activity in Temporal's UI: `model`, or a tool's name."""
+    entries: tuple[Entry, ...] = ()
     failed: tuple[FailedStep, ...] = Field(default=(), exclude_if=unsaid)
     """Steps behind them that failed."""

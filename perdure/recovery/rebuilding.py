@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from perdure.errors import RequestRefused
@@ -178,7 +179,7 @@ class Rebuilder:
         node = self._node(call.invocation_id, call.agent)
         if node is None or judgment.again is not None:
             return
-        ids = call_ids(self._seed, "model", call.agent, call.call_index)
+        ids = partial(call_ids, self._seed, "model", call.agent, call.call_index)
         event = model_event(node, call.branch, judgment.event, taken_ids(projection, judgment.event), ids)
         logged = [self.log(part, call.invocation_id, time, call.run) for part in logged_events(event)]
         self._respond(next((part for part in logged if part.content is not None), logged[0]), time)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
@@ -38,7 +39,23 @@ def call_ids(seed: str, *parts: object) -> Iterator[str]:
         number += 1
 
 
-def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collection[str], ids: Iterator[str]) -> Event:
+def called(place: int, call: types.FunctionCall) -> str:
+    """Return what an id is derived from that a call is given: no other call gets it, nor its idempotency key, again.
+
+    A model that is asked once more, as behind a reset, may call something else.
+    """
+    return f"{place}/{call.name}/{json.dumps(call.args or {}, sort_keys=True, default=repr)}"
+
+
+class FreshIds(Protocol):
+    """Yields ids for a call, without an end."""
+
+    def __call__(self, call: str, /) -> Iterator[str]:
+        """Yield those of a call, by `called`."""
+        ...
+
+
+def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collection[str], ids: FreshIds) -> Event:
     """Give a model's answer its author, call ids, long-running calls and output key.
 
     Args:
@@ -46,7 +63,7 @@ def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collect
         branch: The agent's branch.
         answer: What the model's activity returned.
         taken: Ids of all function calls of the session.
-        ids: Where ids come from for calls that have none of their own.
+        ids: Where ids come from for calls that have none of their own, or one that is taken.
     """
     update: dict[str, object] = {"author": node.name, "branch": branch}
     if answer.content is not None:
@@ -110,19 +127,19 @@ def logged_size(node: LlmNode, branch: str | None, answer: Event) -> int:
     """Return the bytes, at the most, of the largest event by which the log takes a model's answer."""
     own = [call.id for call in answer.get_function_calls() if call.id]
     # Its calls keep their ids, or get new ones.
-    events = (model_event(node, branch, answer, taken, call_ids("size")) for taken in ((), own))
+    events = (model_event(node, branch, answer, taken, partial(call_ids, "size")) for taken in ((), own))
     parts = (part for event in events for part in logged_events(event))
     return _ENVELOPE_BYTES + max(map(payload_size, parts))
 
 
-def _with_call_ids(content: types.Content, taken: set[str], ids: Iterator[str]) -> types.Content:
+def _with_call_ids(content: types.Content, taken: set[str], ids: FreshIds) -> types.Content:
     """Give an id to each call that has none of its own; what a model sends is not to be trusted with ids."""
     parts: list[types.Part] = []
-    for part in content.parts or []:
+    for place, part in enumerate(content.parts or []):
         call = part.function_call
         if call is not None:
             if not call.id or call.id in taken:
-                fresh = next(id for id in ids if id not in taken)
+                fresh = next(id for id in ids(called(place, call)) if id not in taken)
                 call = call.model_copy(update={"id": fresh})
             taken.add(call.id or "")
             part = part.model_copy(update={"function_call": call})

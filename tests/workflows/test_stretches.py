@@ -230,6 +230,11 @@ async def test_each_step_is_kept_once_and_the_next_worker_goes_on_behind_all_of_
         [pending] = (await user.workflow.describe()).raw_description.pending_activities
         kept = await client.data_converter.decode(pending.heartbeat_details.payloads)
         assert [part["steps"] for part in kept] == list(range(1, 8))
+        # What Temporal's UI shows of the activity.
+        assert [name for part in kept for name in part["took"]] == [*["model", "look"] * 3, "model"]
+        history = await user.workflow.fetch_history()
+        told = [event.user_metadata.summary for event in history.events if event.user_metadata.HasField("summary")]
+        assert "clerk: scripted, up to 20 steps" in await client.data_converter.decode(told)
         events = [entry["event"]["id"] for part in kept for entry in part["entries"] if entry["kind"] == "event"]
         assert len(set(events)) == len(events) == 7
     gate.open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import assert_never
 
 from perdure.errors import EffectFailed
@@ -227,7 +228,7 @@ class _LlmRun:
             EffectFailed: It is none.
         """
         scope, name = self._scope, self._node.name
-        ids = scope.log.call_ids("model", name, number)
+        ids = partial(scope.log.call_ids, "model", name, number)
         taken = taken_ids(scope.projection, judgment.event)
         event = model_event(self._node, self._run.branch, judgment.event, taken, ids)
         event = await scope.log_answer(event, self._run)

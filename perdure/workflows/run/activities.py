@@ -117,9 +117,8 @@ class Activities:
             longest = max(options.timeout, ToolOptions().timeout)
             whole = options.timeout + longest + _STEPS_BEGIN_WITHIN
             options = options.model_copy(update={"timeout": whole, "max_attempts": 0})
-        output = await self._activity(
-            CALL_MODEL, call, ModelOutput, call.agent, "model", options, f"{call.agent}: {model}", witness
-        )
+        summary = f"{call.agent}: {model}" + (f", up to {call.steps} steps" if call.steps > 1 else "")
+        output = await self._activity(CALL_MODEL, call, ModelOutput, call.agent, "model", options, summary, witness)
         self._places.model_returned(call.agent, call.branch)
         return output
 
