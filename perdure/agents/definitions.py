@@ -136,7 +136,8 @@ class App(Definition):
     steps_per_activity: int = Field(default=1, ge=1, le=MAX_STEPS)
     """How many steps of an LLM agent one activity may take: a model call, its tools, the next model call, and so on; at
     most 100. Each is kept before the next begins, but in no history yet: a session that is terminated, reset or over
-    a time limit meanwhile loses what the activity had done. Default: 1, each step an activity of its own (docs/performance.md)."""
+    a time limit meanwhile loses what the activity had done. Default: 1, each step an activity of its own
+    (docs/performance.md)."""
 
     errors: Literal["hidden", "shown"] = "hidden"
     """What end users are told of a failure by an HTTP API that asks for credentials: `hidden`, type and reference;

@@ -34,8 +34,21 @@ _MODES = ("prefix", "kill", "continue-as-new", "replay")
 )
 @click.option("--mode", "modes", type=click.Choice(_MODES), multiple=True, help="How to cut.  [default: all ways]")
 @click.option("--at-once", type=click.IntRange(min=1), default=6, show_default=True, help="Runs at a time.")
+@click.option(
+    "--steps-per-activity",
+    "steps",
+    type=click.IntRange(min=1, max=100),
+    help="Steps of an agent that one activity may take.  [default: as the app says]",
+)
 @json_option
-def prove(target: str, scenarios: tuple[Path, ...], modes: tuple[Mode, ...], at_once: int, as_json: bool) -> int:
+def prove(
+    target: str,
+    scenarios: tuple[Path, ...],
+    modes: tuple[Mode, ...],
+    at_once: int,
+    steps: int | None,
+    as_json: bool,
+) -> int:
     """Prove that an app's runs can be cut anywhere: same log, same state, no tool run twice without need.
 
     A TARGET is MODULE:APP, a .py file, or a folder that holds an `app` or a `root_agent`. Each scenario runs once
@@ -46,10 +59,12 @@ def prove(target: str, scenarios: tuple[Path, ...], modes: tuple[Mode, ...], at_
     Example:
       perdure prove travel.agent:app --scenario tests/booking.json --mode kill
     """
-    return asyncio.run(_prove(target, scenarios, modes or _MODES, at_once, as_json=as_json))
+    return asyncio.run(_prove(target, scenarios, modes or _MODES, at_once, steps, as_json=as_json))
 
 
-async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_once: int, *, as_json: bool) -> int:
+async def _prove(
+    target: str, paths: Sequence[Path], modes: Sequence[Mode], at_once: int, steps: int | None, *, as_json: bool
+) -> int:
     from perdure.compiler.loading import load_app
     from perdure.compiler.registry import register
     from perdure.prove.proof import ProofConfig, Prover, proof_server
@@ -69,7 +84,7 @@ async def _prove(target: str, paths: Sequence[Path], modes: Sequence[Mode], at_o
             )
     verdicts: list[Verdict] = []
     async with proof_server() as client:
-        prover = Prover(client, ProofConfig(at_once=at_once))
+        prover = Prover(client, ProofConfig(at_once=at_once, steps_per_activity=steps))
         for scenario in scenarios:
             report = await prover.prove(TargetSource.of(target, app, scenario.script), scenario, modes)
             for verdict in report.verdicts:

@@ -59,8 +59,8 @@ def worker_options(command: Command) -> Command:
             "--steps-per-activity",
             envvar="PERDURE_STEPS_PER_ACTIVITY",
             type=click.IntRange(min=1, max=100),
-            help="Steps of an agent that one activity may take: quicker, but less in Temporal's UI, and a terminate or a "
-            "reset meanwhile loses them.  [default: 1]",
+            help="Steps of an agent that one activity may take: quicker, but less in Temporal's UI, and a terminate "
+            "or reset meanwhile loses them.  [default: 1]",
         ),
         click.option(
             "--notify",

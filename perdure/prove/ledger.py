@@ -38,7 +38,7 @@ class Step:
     """The activity's type; of a tool, its name."""
     workflow: str
     activity: str
-    """Which activity of which run of the workflow: equal in all of its attempts."""
+    """Which activity of which run of the workflow, and which step of it, if it takes several: equal in all attempts."""
     attempt: int
     process: int
     key: str | None = None
@@ -74,6 +74,8 @@ class Ledger:
         self._steps: dict[int, Step] = {}
         self._activities: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._before: dict[tuple[str, str], int] = {}
+        self._last_ended: dict[int, int] = {}
+        """The step that ended last, by process."""
         self._notes: list[dict[str, Any]] = []
 
     @property
@@ -106,9 +108,22 @@ class Ledger:
         """Write that a step starts, under the next number."""
         self._catch_up()
         started = step(len(self._steps) + 1)
+        started.activity = self._activity_of(started)
         self._append({"line": "start", **{key: value for key, value in vars(started).items() if value is not None}})
         self._catch_up()
         return started
+
+    def _activity_of(self, step: Step) -> str:
+        """Return whose attempt a step is: its activity's, or one's of which another activity makes the next.
+
+        Of an activity that takes several steps the one goes on that the process was at as it died, or had just ended.
+        """
+        same = (before for before in reversed(self._steps.values()) if _call_of(before) == _call_of(step))
+        before = next(same, None)
+        if before is None or before.process == step.process or before.activity.count("/") < _PARTS_OF_SEVERAL:
+            return step.activity
+        was_at_work = not before.ended or self._last_ended.get(before.process) == before.number
+        return before.activity if was_at_work else step.activity
 
     def end(self, step: Step) -> None:
         """Write how a step ended."""
@@ -151,6 +166,7 @@ class Ledger:
                 case "end":
                     step = self._steps[line["number"]]
                     step.ended, step.error, step.asked = True, line["error"], line["asked"]
+                    self._last_ended[step.process] = step.number
                 case "before":
                     self._before[(line["workflow"], line["name"])] = line["count"]
                 case _:
@@ -228,6 +244,14 @@ class _Watched(ActivityInboundInterceptor):
         if self._kill == Kill(number, when):
             # No handler runs, no buffer is flushed, the server hears nothing.
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+_PARTS_OF_SEVERAL = 2
+"""Slashes in the name of a step of an activity that takes several: run, activity, and call."""
+
+
+def _call_of(step: Step) -> tuple[object, ...]:
+    return step.kind, step.name, step.workflow, step.key, step.agent, step.call_index
 
 
 def _asks(output: ToolOutput) -> bool:

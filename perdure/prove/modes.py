@@ -83,6 +83,8 @@ class Stage:
     """Seconds after which a killed worker counts as dead."""
     most_cuts: int | None = None
     """Cut points that are tried; `None` is all."""
+    steps: int | None = None
+    """Steps an activity may take; `None` is as the app says."""
     check: Check | None = None
     reference: Outcome = field(default_factory=Outcome)
 
@@ -119,6 +121,7 @@ class Stage:
             ledger=self.folder / f"{app_name}.jsonl",
             cached=cached,
             kill=kill,
+            steps=self.steps,
         )
 
     async def run(

@@ -60,6 +60,8 @@ class Work:
     cached: bool = True
     """Keep workflows in memory; if not, each of their tasks replays the whole history."""
     kill: Kill | None = None
+    steps: int | None = None
+    """Steps an activity may take; `None` is as the app says."""
 
 
 class WorkerProcess:
@@ -165,6 +167,7 @@ async def _serve(work: Work) -> None:
             graceful_shutdown_timeout=timedelta(0),
             fail_workflows_on_defects=True,
             max_cached_workflows=_CACHED if work.cached else 0,
+            steps_per_activity=work.steps,
         )
         await run_workers(Client(**config), [app], settings)
 

@@ -43,6 +43,8 @@ class ProofConfig:
     """How soon the server notices that a worker was killed. Default: 1.5 s."""
     most_cuts: int | None = None
     """Cut points of a mode that are tried, spread evenly over the run. Default: all."""
+    steps_per_activity: int | None = None
+    """How many steps of an agent one activity may take, from 1 to 100. Default: as the app says."""
 
 
 @asynccontextmanager
@@ -90,6 +92,7 @@ class Prover:
                 timeout=self._config.timeout.total_seconds(),
                 dead_after=self._config.dead_after.total_seconds(),
                 most_cuts=self._config.most_cuts,
+                steps=self._config.steps_per_activity,
                 check=check,
             )
             error = await self._reference(stage)

@@ -59,11 +59,10 @@ def order() -> dict[str, Any]:
 @pytest.mark.server
 @pytest.mark.process
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", ALL_MODES)
-async def test_an_app_can_be_cut_anywhere(mode: Mode, proof_client: Client) -> None:
-    report = await prove(
-        proved_shop.app, order(), [mode], client=proof_client, config=ProofConfig(at_once=4, most_cuts=9)
-    )
+@pytest.mark.parametrize(("mode", "steps"), [*((mode, 1) for mode in ALL_MODES), ("kill", 20)])
+async def test_an_app_can_be_cut_anywhere(mode: Mode, steps: int, proof_client: Client) -> None:
+    config = ProofConfig(at_once=4, most_cuts=9, steps_per_activity=steps)
+    report = await prove(proved_shop.app, order(), [mode], client=proof_client, config=config)
     assert report.ok, str(report)
     assert len(report.verdicts[0].cuts) > 4
 

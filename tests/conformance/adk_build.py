@@ -95,6 +95,10 @@ class AdkScenarioApp(ScenarioParts[AdkApp]):
         assert app is not None, "google.adk's App is one"
         return replace(app, steps_per_activity=steps_per_activity())
 
+    def _failure(self, message: str) -> Exception:
+        # google.adk tries nothing again.
+        return RuntimeError(message)
+
     def _agent(self, spec: AgentSpec) -> BaseAgent:
         fields: dict[str, Any] = {
             "name": spec.name,

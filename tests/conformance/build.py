@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
 
 from perdure.agents.adk_app import AdkApp
 from perdure.agents.custom import BaseAgent
@@ -137,6 +138,9 @@ class ScenarioParts(ABC, Generic[MadeApp]):
         self._lock = threading.Lock()
         self._ledger = ledger
         self._retry = _NO_RETRY if ledger is None else _RETRY_DEATHS
+        if steps_per_activity() > 1:
+            # A tool with options of its own is an activity of its own.
+            self._retry = None
         self._specs = scenario.tools
         self.app: MadeApp = self._app(scenario, app_name)
 
@@ -166,6 +170,12 @@ class ScenarioParts(ABC, Generic[MadeApp]):
             raise ScenarioError(f"tool {name!r} is long_running and has confirm, which ADK does not offer together")
         return self._made(spec, self._function(name, spec))
 
+    def _failure(self, message: str) -> Exception:
+        """Return what a tool raises: final, whatever its options say."""
+        if self._retry is not None:
+            return RuntimeError(message)
+        return ApplicationError(message, type="RuntimeError", non_retryable=True)
+
     def _function(self, name: str, spec: ToolSpec) -> Callable[..., Any]:
         """Return a function that does what the scenario says, with the signature that it says."""
 
@@ -175,7 +185,7 @@ class ScenarioParts(ABC, Generic[MadeApp]):
                 # In a proof a run that is repeated after a kill is the same run.
                 run = self.tool_runs[name] if self._ledger is None else run_number.get()
             if run <= spec.fail_first:
-                raise RuntimeError(f"run {run} of {name} fails, as the scenario says")
+                raise self._failure(f"run {run} of {name} fails, as the scenario says")
             context = kwargs.get("tool_context")
             if isinstance(context, self._context):
                 _act(spec, context)

@@ -108,6 +108,19 @@ async def test_an_agent_that_a_tool_runs_can_be_cut_anywhere(mode: Mode, prover:
     assert len(report.verdicts[0].cuts) > 6
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
+async def test_several_steps_of_one_activity_can_be_cut_anywhere(mode: Mode, prover: Prover) -> None:
+    """Killed as a step begins, and as it has ended and is not kept yet."""
+    client = getattr(prover, "_client")  # noqa: B009 -- the module's one server
+    stock = {"calls": [{"name": "stock", "args": {"item": "tea"}}]}
+    scenario = ORDER | {"script": {"clerk": [stock, stock, *ORDER["script"]["clerk"]]}}
+    config = ProofConfig(at_once=4, steps_per_activity=20)
+    report = await prove("tests.prove.shop:app", scenario, [mode], client=client, config=config)
+    assert report.ok, str(report)
+    # Each of the steps is a cut point, whatever activity took it.
+    assert len(report.verdicts[0].cuts) > (10 if mode == "kill" else 2)
+
+
 async def test_a_tool_that_says_something_else_each_time_is_found(prover: Prover) -> None:
     """Killed as it is done, it runs again in another process, where its counter starts anew."""
     scenario: dict[str, Any] = {
@@ -154,7 +167,7 @@ async def test_an_app_that_cannot_be_built_is_told(prover: Prover) -> None:
 def test_the_command_proves_a_users_own_app(tmp_path: Path) -> None:
     (tmp_path / "order.json").write_text(json.dumps(ORDER))
     command = [sys.executable, "-m", "perdure", "prove", "tests.prove.shop:app", "--scenario"]
-    options = ["--mode", "replay", "--mode", "prefix"]
+    options = ["--mode", "replay", "--mode", "prefix", "--steps-per-activity", "5"]
     done = subprocess.run(
         [*command, str(tmp_path / "order.json"), *options], capture_output=True, text=True, check=False, timeout=200
     )
