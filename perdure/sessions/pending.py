@@ -218,15 +218,23 @@ class _Lister:
         await runs.fetch_next_page()
         return list(runs.current_page or ()), runs.next_page_token or b""
 
-    def _query(self) -> str:
+    def counted(self) -> str:
+        """Return the query of those that are known to wait."""
+        return " AND ".join([*self._terms(), self._published_term()])
+
+    def _terms(self) -> list[str]:
         wanted = self._wanted
         terms = ["ExecutionStatus != 'ContinuedAsNew'"]
         if wanted.app is not None:
             terms.append(f"WorkflowType = '{wanted.app}'")
         if wanted.app is not None and wanted.user_id is not None:
-            # A listing may be a moment behind, so one user's sessions are all asked.
             terms.append(f"WorkflowId STARTS_WITH '{SessionKey(wanted.app, wanted.user_id, '').workflow_id}'")
-        elif self._published:
+        return terms
+
+    def _query(self) -> str:
+        wanted, terms = self._wanted, self._terms()
+        # A listing may be a moment behind, so one user's sessions are all asked.
+        if (wanted.app is None or wanted.user_id is None) and self._published:
             # A session that has not run yet may have published nothing.
             terms.append(f"(({self._published_term()}) OR ({STATUS.name} IS NULL AND ExecutionStatus = 'Running'))")
         return " AND ".join(terms)
@@ -342,6 +350,22 @@ class _Asker:
             # Its history cannot be read, or not in time; the others are none the worse for it.
             return None
         return view.calls
+
+
+async def count_waiting(client: Client, wanted: Wanted) -> int | None:
+    """Return in how many sessions such calls wait, whatever their age, by the listing, which may be a moment behind.
+
+    `None` if no query tells: the namespace lacks Perdure's search attributes, or a name is none that one can hold.
+    """
+    names = [wanted.tool, wanted.user_id if wanted.app is None else None]
+    if any(name is not None and not _PLAIN.fullmatch(name) for name in names):
+        return None
+    try:
+        return (await adapt(client).count_workflows(_Lister(client, wanted).counted())).count
+    except RPCError as error:
+        if error.status != RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        return None
 
 
 def _encoded(token: bytes, wanted: Wanted) -> str | None:

@@ -231,6 +231,12 @@ async def test_everybody_sees_what_waits_for_them(api: Api) -> None:
         return call_id in await found("ann")
 
     await eventually(listed)
+
+    async def counted(sender: str) -> int:
+        answer = await api.http.get("/v1/pending", params={"app": api.app}, headers=sent_by(sender))
+        return answer.json()["sessions"]
+
+    assert (await counted("ann"), await counted("bob"), await counted("olga operator")) == (1, 0, 1)
     assert await found("bob") == []
     assert call_id in await found("carl approver", userId="ann")
     assert call_id in await found("olga operator")

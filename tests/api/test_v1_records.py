@@ -173,7 +173,7 @@ async def test_an_age_is_seconds_or_a_duration(api: Api, older_than: str) -> Non
     assert refused.status_code == 422, refused.text
     for age in ("3600", "0.5", "PT1H", "P2D"):
         page = await get(api, f"/v1/apps/{api.app}/pending", olderThan=age, userId="nobody")
-        assert page == {"calls": [], "next": None, "unanswered": 0}
+        assert page == {"calls": [], "next": None, "unanswered": 0, "sessions": 0}
 
 
 async def test_every_route_says_what_it_refuses(api: Api) -> None:

@@ -15,7 +15,7 @@ from perdure.errors import InvalidMessage
 from perdure.journal.open_calls import PendingCall
 from perdure.messages.keys import SessionKey
 from perdure.sessions.listing import ListedSession
-from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, find_waiting
+from perdure.sessions.pending import Silence, Wanted, all_waiting, ask_waiting, count_waiting, find_waiting
 from perdure.sessions.requests import WorkflowRequests
 from tests.workflows.support import User, agent, calls, eventually, long_running, make_app, serving, text
 
@@ -93,6 +93,19 @@ async def test_calls_are_found_by_app_user_tool_and_age(client: Client, app_name
         await finds(client, {(mine, "s")}, tool="pay", user_id=mine)
         assert await waiting(client, app=app_name, older_than=timedelta(hours=1)) == set()
         await finds(client, everywhere, app=app_name, older_than=timedelta(0))
+        counts: list[tuple[dict[str, Any], int | None]] = [
+            ({"app": app_name}, 4),
+            ({"app": app_name, "user_id": strange}, 1),
+            ({"app": app_name, "user_id": "nobody"}, 0),
+            ({"app": app_name, "tool": "pick"}, 4),
+            ({"app": app_name, "tool": "pay"}, 0),
+            ({"user_id": mine}, 2),
+            # Nothing that a query can hold.
+            ({"app": app_name, "tool": "p'"}, None),
+            ({"user_id": strange}, None),
+        ]
+        for wanted, count in counts:
+            assert await count_waiting(client, Wanted(**wanted)) == count, wanted
         [page] = [page async for page in all_waiting(client, Wanted(app=app_name))]
         assert [call.since for _, call in page.calls] == sorted(call.since for _, call in page.calls)
 
@@ -284,6 +297,7 @@ async def test_all_of_it_without_search_attributes(small_client: Client, app_nam
         await user.other("v").create()
         for wanted in ({"app": app_name, "tool": "pick"}, {"user_id": f"u-{app_name}"}, {"app": app_name}):
             await finds(small_client, {(f"u-{app_name}", "s")}, **wanted)
+            assert await count_waiting(small_client, Wanted(**wanted)) is None
 
 
 async def test_a_cursor_is_one_of_before(client: Client) -> None:

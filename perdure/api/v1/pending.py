@@ -15,7 +15,7 @@ from perdure.api.base.bodies import CheckedRoute
 from perdure.api.v1.addressing import SESSION, IdempotencyKey, Where, WhereOf
 from perdure.api.v1.schemas import AnswerBody, Pending, PendingList, PendingPage, Taken
 from perdure.rules.intake import decision
-from perdure.sessions.pending import Duration, Wanted, find_waiting
+from perdure.sessions.pending import Duration, Wanted, count_waiting, find_waiting
 
 _PATIENCE_SHARE = 0.5
 """Of the request's patience, what the sessions have to answer; a page comes rather without some than not at all."""
@@ -70,8 +70,9 @@ async def _page(wanted: Wanted, backend: Backend, limit: int, cursor: str | None
     patience = backend.config.patience * _PATIENCE_SHARE
     async with backend.patience():
         page = await find_waiting(backend.client, wanted, limit=limit, cursor=cursor, patience=patience)
+        sessions = await count_waiting(backend.client, wanted) if cursor is None else None
     calls = [Pending.of(backend.told(session.app_name, call), session.key) for session, call in page.calls]
-    return PendingPage(calls=calls, next=page.next, unanswered=len(page.unanswered))
+    return PendingPage(calls=calls, next=page.next, unanswered=len(page.unanswered), sessions=sessions)
 
 
 @router.get(SESSION + "/pending")

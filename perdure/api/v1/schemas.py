@@ -129,6 +129,9 @@ class PendingPage(Resource):
     """The `cursor` of the next page; not set behind the last one. A page may be empty and not the last one."""
     unanswered: int = 0
     """Sessions that could not be read in time, so that their calls are missing."""
+    sessions: int | None = None
+    """On the first page: in how many sessions such calls wait, whatever their age, by Temporal's listing, which may be
+    a moment late."""
 
 
 class EventPage(Resource):
