@@ -295,7 +295,12 @@ async def test_all_of_it_without_search_attributes(small_client: Client, app_nam
         await mine.create()
         await mine.run("a")
         await user.other("v").create()
-        for wanted in ({"app": app_name, "tool": "pick"}, {"user_id": f"u-{app_name}"}, {"app": app_name}):
+        filters: list[dict[str, Any]] = [
+            {"app": app_name, "tool": "pick"},
+            {"user_id": f"u-{app_name}"},
+            {"app": app_name},
+        ]
+        for wanted in filters:
             await finds(small_client, {(f"u-{app_name}", "s")}, **wanted)
             assert await count_waiting(small_client, Wanted(**wanted)) is None
 
