@@ -93,7 +93,7 @@ async def test_recovery() -> None:
     """A turn goes on after each kind of kill, and before the timeouts that other systems have."""
     small = ("--sessions", "3", "--tool-seconds", "1", "--many", "3", "--rounds", "2")
     report = await run("bench.recovery", "--repeat", "1", *small)
-    kills = {f"{step}_{how}" for step in ("model", "tool", "local") for how in ("standby", "restart")}
+    kills = {f"{step}_{how}" for step in ("model", "tool", "local", "several") for how in ("standby", "restart")}
     assert set(report) == kills | {"false_alarms", "many", "many_local", "worst"}
     assert all(0 < report[kill]["step_worst"] <= report[kill]["turn_worst"] for kill in kills)
     assert report["false_alarms"]["ran_again"] == 0
