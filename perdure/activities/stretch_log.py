@@ -21,7 +21,7 @@ from perdure.plan.nodes import ADK_OPTIONS, SET_MODEL_RESPONSE, LlmNode, Plan, T
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import tool_ran
 from perdure.rules.llm_turns import find_turn
-from perdure.rules.model_answers import OWN_IDS, call_ids, called, refused_transfer
+from perdure.rules.model_answers import OWN_IDS, another_id, call_ids, called, refused_transfer, with_call_ids
 from perdure.rules.model_calls import why_no_call
 from perdure.rules.next_call import Facts, Runs, next_of_call
 from perdure.rules.next_step import AskModel, RunCalls, step_ahead
@@ -170,23 +170,17 @@ class StretchLog:
     def _with_ids(self, call: ModelInput, output: ModelOutput) -> ModelOutput:
         """Give ids to calls that have none of their model's, by what is called: so no other call gets one again.
 
-        google.adk has given random ones to those.
+        google.adk has given random ones to those. In a branch the others have ids that no other branch's calls have.
         """
-        event = output.answer
-        if event.content is None:
-            return output
-        parts: list[types.Part] = []
-        ids: dict[str, str] = {}
-        for place, part in enumerate(event.content.parts or []):
-            made = part.function_call
-            if made is not None and (not made.id or (self.plan.adk is not None and made.id.startswith(OWN_IDS))):
-                id = next(call_ids(self._seed, "model", call.call_index, called(place, made)))
-                ids[made.id or ""] = id
-                part = part.model_copy(update={"function_call": made.model_copy(update={"id": id})})
-            parts.append(part)
-        waiting = event.long_running_tool_ids and frozenset(ids.get(one, one) for one in event.long_running_tool_ids)
-        content = event.content.model_copy(update={"parts": parts})
-        event = event.model_copy(update={"content": content, "long_running_tool_ids": waiting})
+        adk = self.plan.adk is not None
+
+        def id_of(place: int, made: types.FunctionCall) -> str:
+            id = next(call_ids(self._seed, "model", call.call_index, called(place, made)))
+            if not made.id or (adk and made.id.startswith(OWN_IDS)):
+                return id
+            return another_id(made.id, id) if call.branch is not None else made.id
+
+        event = with_call_ids(output.answer, id_of)
         if output.step is None:
             return output.model_copy(update={"event": event})
         return output.model_copy(update={"step": output.step.model_copy(update={"events": (event,)})})
@@ -248,14 +242,3 @@ def read_by_others(call: ModelInput, keys: Iterable[str]) -> bool:
 def writes(output: ToolOutput) -> bool:
     """Return whether a tool has written into the state, or what it did says more than its response."""
     return not is_plain(output) or bool(output.actions.state_delta or output.state)
-
-
-def calls_again(call: ModelInput, answer: Event, projection: Projection) -> bool:
-    """Return whether an answer of a google.adk agent's model names a call as it named another.
-
-    Perdure's own agents give such calls other ids.
-    """
-    if not projection.is_adk(call.invocation_id, call.plan):
-        return False
-    named = [made.id for made in answer.get_function_calls() if made.id and not made.id.startswith(OWN_IDS)]
-    return len(set(named)) < len(named) or not projection.call_ids.isdisjoint(named)

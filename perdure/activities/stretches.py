@@ -19,9 +19,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from perdure.activities.kept_steps import KeptSteps
-from perdure.activities.stretch_log import CallRun, StretchLog, calls_again, read_by_others, writes
+from perdure.activities.stretch_log import CallRun, StretchLog, read_by_others, writes
 from perdure.journal.entries import Entry, payload_size
-from perdure.journal.projection import Projection
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
 from perdure.messages.step_log import StepLog
@@ -109,7 +108,7 @@ class Stretches:
             ApplicationError: The first model call failed. What fails behind it is handed to the workflow.
         """
         first = await _watched(call, partial(self._ask, session=session, attempt=attempt))
-        if not _may_go_on(call, first, session.projection) or len(session.projection.entries) > _MOST_ENTRIES:
+        if not _may_go_on(call, first) or len(session.projection.entries) > _MOST_ENTRIES:
             return first
         info = activity.info()
         log = StretchLog(call, session.projection, f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}")
@@ -142,7 +141,7 @@ class Stretches:
                     return None
                 if isinstance(ahead, ModelInput):
                     answer = await self._ask_again(ahead, snapshot)
-                    if answer is None or not _may_go_on(ahead, answer, log.projection):
+                    if answer is None or not _may_go_on(ahead, answer):
                         return answer
                     log.answered(ahead, answer, time.time())
                 elif not await self._run_tools(log, ahead, snapshot):
@@ -312,9 +311,8 @@ async def _watched(call: _Input, take: Callable[[_Input], Awaitable[_Output]]) -
     return await (watch(call, take) if watch is not None else take(call))
 
 
-def _may_go_on(call: ModelInput, output: ModelOutput, projection: Projection) -> bool:
+def _may_go_on(call: ModelInput, output: ModelOutput) -> bool:
     """Return whether steps may be taken behind a model's answer: it calls, ends nothing, concerns nobody else."""
     ends = output.step is not None and (output.step.ended or len(output.step.events) != 1)
     answer = output.answer
-    concerns = read_by_others(call, answer.actions.state_delta) or calls_again(call, answer, projection)
-    return bool(answer.get_function_calls()) and not ends and not concerns
+    return bool(answer.get_function_calls()) and not ends and not read_by_others(call, answer.actions.state_delta)

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,12 @@ from temporalio import activity, client, worker
 from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
+from perdure.activities.kept_steps import kept_before
 from perdure.activities.stretches import watching
+from perdure.journal.entries import EventLogged, ToolKept
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import CALL_MODEL, CodeInput, ModelInput, ToolInput
+from perdure.messages.stretches import Stretch
 
 When = Literal["start", "end"]
 """`start`: as a step is about to start; `end`: as it is done, before the server hears of it."""
@@ -49,6 +52,8 @@ class Step:
     ended: bool = False
     error: str | None = None
     """The type of the error with which it ended."""
+    kept: bool = False
+    """Of an activity that takes several: what came of it was kept, and is not to be done again."""
     asked: bool = False
     """It only found that a confirmation is needed, or that an agent runs first: the tool has not run."""
 
@@ -74,8 +79,8 @@ class Ledger:
         self._steps: dict[int, Step] = {}
         self._activities: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._before: dict[tuple[str, str], int] = {}
-        self._last_ended: dict[int, int] = {}
-        """The step that ended last, by process."""
+        self._killed: dict[int, Step] = {}
+        """The step at whose start, or end, a process was killed."""
         self._notes: list[dict[str, Any]] = []
 
     @property
@@ -113,17 +118,28 @@ class Ledger:
         self._catch_up()
         return started
 
-    def _activity_of(self, step: Step) -> str:
-        """Return whose attempt a step is: its activity's, or one's of which another activity makes the next.
+    def kill(self, step: Step) -> None:
+        """Write that the process is killed at a step."""
+        self._append({"line": "killed", **{key: value for key, value in vars(step).items() if value is not None}})
 
-        Of an activity that takes several steps the one goes on that the process was at as it died, or had just ended.
-        """
+    def _activity_of(self, step: Step) -> str:
+        """Return whose attempt a step is: its activity's, or that of one which had not kept it as its process died."""
         same = (before for before in reversed(self._steps.values()) if _call_of(before) == _call_of(step))
         before = next(same, None)
-        if before is None or before.process == step.process or before.activity.count("/") < _PARTS_OF_SEVERAL:
+        if before is None or before.process == step.process or not self._is_cut_off(before):
             return step.activity
-        was_at_work = not before.ended or self._last_ended.get(before.process) == before.number
-        return before.activity if was_at_work else step.activity
+        return before.activity
+
+    def _is_cut_off(self, step: Step) -> bool:
+        """Return whether a process died that had not kept a step, in an activity that takes several."""
+        if "/" not in _several(step.activity) or step.kept:
+            return False
+        killed = self._killed.get(step.process)
+        return not step.ended or (killed is not None and (step.kind == "tool" or killed.number == step.number))
+
+    def keep(self, activity_name: str, calls: Sequence[str] | None = None) -> None:
+        """Write what is kept of an activity that takes several steps: calls by id; or all that this process took."""
+        self._append({"line": "kept", "process": os.getpid(), "activity": activity_name, "calls": calls})
 
     def end(self, step: Step) -> None:
         """Write how a step ended."""
@@ -166,11 +182,21 @@ class Ledger:
                 case "end":
                     step = self._steps[line["number"]]
                     step.ended, step.error, step.asked = True, line["error"], line["asked"]
-                    self._last_ended[step.process] = step.number
+                case "kept":
+                    self._mark_kept(**line)
+                case "killed":
+                    step = Step(**line)
+                    self._killed[step.process] = step
                 case "before":
                     self._before[(line["workflow"], line["name"])] = line["count"]
                 case _:
                     self._notes.append(line)
+
+    def _mark_kept(self, process: int, activity: str, calls: Sequence[str] | None) -> None:
+        for step in self._steps.values():
+            several, _, call = step.activity.rpartition("/")
+            if several == activity and (step.process == process if calls is None else call in calls):
+                step.kept = True
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         if not self._path.exists():
@@ -197,6 +223,20 @@ class StepInterceptor(client.Interceptor, worker.Interceptor):
         return _Watched(next, self._ledger, self._kill)
 
 
+def _several(name: str) -> str:
+    """Return the activity that took a step of several: its run and its id."""
+    return name.rpartition("/")[0]
+
+
+def _kept_calls(part: Stretch) -> Iterator[str]:
+    yield from (failed.call_id for failed in part.failed if failed.call_id is not None)
+    for entry in part.entries:
+        if isinstance(entry, ToolKept):
+            yield entry.call_id
+        elif isinstance(entry, EventLogged):
+            yield from (response.id or "" for response in entry.event.get_function_responses())
+
+
 class _Watched(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, ledger: Ledger, kill: Kill | None) -> None:
         super().__init__(next)
@@ -207,7 +247,12 @@ class _Watched(ActivityInboundInterceptor):
         call = _call(input)
         if isinstance(call, ModelInput) and call.steps > 1:
             watching.set(self._step)
-            return await super().execute_activity(input)
+            name = f"{activity.info().workflow_run_id}/{activity.info().activity_id}"
+            if (kept := kept_before()) is not None:
+                self._ledger.keep(name, list(_kept_calls(kept)))
+            result = await super().execute_activity(input)
+            self._ledger.keep(name)
+            return result
 
         async def run(given: Any) -> Any:
             if isinstance(given, ModelInput):
@@ -218,7 +263,7 @@ class _Watched(ActivityInboundInterceptor):
 
     async def _step(self, call: Any, run: Callable[[Any], Awaitable[Any]]) -> Any:
         """Take a step: of an activity, or of one that takes several."""
-        self._maybe_die(self._ledger.next_number, "start")
+        self._maybe_die(_describe(call)(self._ledger.next_number), "start")
         step = self._ledger.start(_describe(call))
         if step.kind == "tool":
             run_number.set(self._ledger.number_of(step))
@@ -231,7 +276,7 @@ class _Watched(ActivityInboundInterceptor):
             raise
         finally:
             self._ledger.end(step)
-            self._maybe_die(step.number, "end")
+            self._maybe_die(step, "end")
 
     def _skip_failed(self, call: Any) -> Any:
         """Let a script go on behind the failed calls that a bare log does not hold."""
@@ -240,14 +285,11 @@ class _Watched(ActivityInboundInterceptor):
         index = call.call_index + self._ledger.left_out(activity.info().workflow_id or "", call.agent)
         return call.model_copy(update={"call_index": index})
 
-    def _maybe_die(self, number: int, when: When) -> None:
-        if self._kill == Kill(number, when):
+    def _maybe_die(self, step: Step, when: When) -> None:
+        if self._kill == Kill(step.number, when):
+            self._ledger.kill(step)
             # No handler runs, no buffer is flushed, the server hears nothing.
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-_PARTS_OF_SEVERAL = 2
-"""Slashes in the name of a step of an activity that takes several: run, activity, and call."""
 
 
 def _call_of(step: Step) -> tuple[object, ...]:

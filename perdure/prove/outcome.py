@@ -180,7 +180,9 @@ def repeats(steps: Sequence[Step], *, killed: bool) -> tuple[list[Repeated], lis
     for tries in attempts.values():
         again = 0
         for before, after in itertools.pairwise(tries):
-            if before.process != after.process and killed:
+            if before.kept:
+                problems.append(f"tool {after.name} ran again, and what it returned was kept, key {after.key}")
+            elif before.process != after.process and killed:
                 again += 1
             elif before.error is None:
                 problems.append(f"tool {after.name} ran again without a reason, key {after.key}")

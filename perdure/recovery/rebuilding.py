@@ -68,6 +68,7 @@ from perdure.rules.model_answers import (
     model_event,
     structured_answer,
     taken_ids,
+    with_unique_ids,
 )
 from perdure.rules.tool_responses import confirmation_request, response_event, silent_calls
 from perdure.views.pages import expired_cause
@@ -172,7 +173,7 @@ class Rebuilder:
         asked = invocation.asked_again if invocation is not None else {}
         if output.step is not None:
             self._apply(model_called(call))
-            self._log_step(call.invocation_id, output.step, time, call.run)
+            self._log_step(call.invocation_id, with_unique_ids(output.step, projection), time, call.run)
             return
         judgment = judge(output.answer, asked.get(call.run, ()))
         self._apply(model_called(call, judgment.again))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, Protocol
 
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
 from perdure.journal.projection import Projection, stored_part
+from perdure.messages.step_log import StepLog
 from perdure.plan.contents import types
 from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
 from perdure.rules.tool_responses import error_output, told_beside
@@ -145,6 +146,49 @@ def _with_call_ids(content: types.Content, taken: set[str], ids: FreshIds) -> ty
             part = part.model_copy(update={"function_call": call})
         parts.append(part)
     return content.model_copy(update={"role": "model", "parts": parts})
+
+
+def with_unique_ids(step: StepLog, projection: Projection) -> StepLog:
+    """Return what the step of a google.adk agent's model logs, its calls under ids that no other call has.
+
+    A model may name calls alike in each turn, or twice in an answer.
+    """
+    taken = set(projection.call_ids)
+    events = tuple(_with_unique_ids(event, taken, taken_ids(projection, event)) for event in step.events)
+    return step.model_copy(update={"events": events})
+
+
+def _with_unique_ids(event: Event, taken: set[str], reserved: Collection[str]) -> Event:
+    def id_of(place: int, call: types.FunctionCall) -> str:
+        id = call.id or ""
+        if id in taken or (id in reserved and not id.startswith(OWN_IDS)):
+            more = call_ids(id, called(place, call))
+            id = next(one for one in (another_id(id, one) for one in more) if one not in taken)
+        taken.add(id)
+        return id
+
+    return with_call_ids(event, id_of)
+
+
+def another_id(given: str, fresh: str) -> str:
+    """Return an id for a call that its model has named, as it has named another: that name, and what is its own."""
+    return f"{given}-{fresh.removeprefix(OWN_IDS)[:8]}"
+
+
+def with_call_ids(event: Event, id_of: Callable[[int, types.FunctionCall], str]) -> Event:
+    """Return an event with ids for its calls, by their places among its parts."""
+    if event.content is None or not event.get_function_calls():
+        return event
+    parts: list[types.Part] = []
+    names: list[tuple[str | None, str]] = []
+    for place, part in enumerate(event.content.parts or []):
+        if (call := part.function_call) is not None:
+            names.append((call.id, id_of(place, call)))
+            part = part.model_copy(update={"function_call": call.model_copy(update={"id": names[-1][1]})})
+        parts.append(part)
+    waiting = event.long_running_tool_ids and frozenset(id for was, id in names if was in event.long_running_tool_ids)
+    content = event.content.model_copy(update={"parts": parts})
+    return event.model_copy(update={"content": content, "long_running_tool_ids": waiting})
 
 
 def instant_output(plan: Plan, node: LlmNode, call: types.FunctionCall, *, decided: bool) -> ToolOutput | None:

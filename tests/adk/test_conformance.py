@@ -101,7 +101,7 @@ DIFFERENT = {name: reason for reason, names in _TABLE.items() for name in names}
 Verdicts = dict[str, asyncio.Task[list[str]]]
 
 
-async def _differences(scenario: Scenario, client: Client) -> list[str]:
+async def differences(scenario: Scenario, client: Client) -> list[str]:
     try:
         outcome = await play(scenario, client, build=AdkScenarioApp)
     except ScenarioError as error:
@@ -125,7 +125,7 @@ async def verdicts(request: pytest.FixtureRequest, client: Client) -> AsyncGener
 
     async def judge(name: str) -> list[str]:
         async with slots:
-            return await _differences(SCENARIOS[name], client)
+            return await differences(SCENARIOS[name], client)
 
     selected = {item.name for item in request.session.items}
     tasks = {name: asyncio.create_task(judge(name)) for name in SCENARIOS if f"test_scenario[{name}]" in selected}

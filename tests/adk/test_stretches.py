@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent, SequentialAgent
+from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.models.llm_request import LlmRequest
@@ -331,15 +331,15 @@ def _looks(*places: int, id: str = "call_0") -> list[types.Part]:
 @pytest.mark.parametrize(
     ("turns", "runs", "kinds"),
     [
-        ([[_looks(1), _looks(2), say("done")]], [1, 2], ["model", "look", "model"]),
-        ([[_looks(1), say("one")], [_looks(2), say("two")]], [1, 2], ["model", "model", "look", "model"]),
-        ([[_looks(1, 2), say("done")]], None, ["model", "look", "look", "model"]),
+        ([[_looks(1), _looks(2), say("done")]], [1, 2], ["model"]),
+        ([[_looks(1), say("one")], [_looks(2), say("two")]], [1, 2], ["model", "model"]),
+        ([[_looks(1, 2), say("done")]], [1, 2], ["model"]),
         ([[_looks(1, id="a"), _looks(2, id="b"), say("done")]], [1, 2], ["model"]),
     ],
     ids=["in two rounds", "in two turns", "twice in one answer", "never"],
 )
 async def test_a_model_may_name_a_call_as_it_named_another(
-    client: Client, app_name: str, turns: list[list[list[types.Part]]], runs: list[int] | None, kinds: list[str]
+    client: Client, app_name: str, turns: list[list[list[types.Part]]], runs: list[int], kinds: list[str]
 ) -> None:
     ran: list[int] = []
 
@@ -356,16 +356,39 @@ async def test_a_model_may_name_a_call_as_it_named_another(
             await user.create()
             for _ in turns:
                 assert (await user.run("go")).status == "finished"
-            # A log in which a call responds more than once is not one that `user.events` takes.
-            events = [event async for event in user.runner.events(**user.who)]
+            events = await user.events()
             told = [_told(request) for request in model.requests]
             found.append((tuple(ran), responses(events, "look"), told))
             ran.clear()
             if steps > 1:
                 assert await activities(user) == kinds
     assert found[0] == found[1]
-    if runs is not None:
-        assert found[1][:2] == (tuple(runs), [{"result": f"seen {place}"} for place in runs])
+    assert found[1][:2] == (tuple(runs), [{"result": f"seen {place}"} for place in runs])
+
+
+@pytest.mark.parametrize("steps", BY)
+async def test_branches_may_name_their_calls_alike(client: Client, app_name: str, steps: int) -> None:
+    """Each runs with its own arguments, and is answered in its own branch."""
+    ran: list[int] = []
+
+    def look(place: int) -> str:
+        """Look."""
+        ran.append(place)
+        return f"seen {place}"
+
+    branches = [
+        LlmAgent(name=f"branch_{number}", model=Script(_looks(number), _looks(number + 10), say("done")), tools=[look])
+        for number in (1, 2)
+    ]
+    app = make_app(app_name, ParallelAgent(name="both", sub_agents=[*branches]))
+    async with serving(client, app, steps_per_activity=steps) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        events = await user.events()
+        for number in (1, 2):
+            own = [event for event in events if event.author == f"branch_{number}"]
+            assert responses(own, "look") == [{"result": f"seen {number}"}, {"result": f"seen {number + 10}"}]
+    assert sorted(ran) == [1, 2, 11, 12]
 
 
 async def _to_its_begin(user: User) -> None:

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from perdure.errors import DefinitionError
 from perdure.prove.proof import ALL_MODES, ProofConfig, Prover, proof_server
 from tests.conformance import scenario
-from tests.conformance.build import STEPS, ScenarioError
+from tests.conformance.build import ScenarioError, taking
 from tests.conformance.proofs import prove_scenario
 from tests.conformance.runner import run_scenario
 
@@ -87,9 +87,8 @@ def main() -> None:
     # Failing activities are what many scenarios are about.
     logging.getLogger("temporalio.activity").setLevel(logging.CRITICAL)
     options = _parse(sys.argv[1:])
-    # Processes that proofs start build their apps, too.
-    os.environ[STEPS] = str(options.steps)
-    passed = asyncio.run(_run(options))
+    with taking(options.steps):
+        passed = asyncio.run(_run(options))
     sys.stdout.flush()
     sys.stderr.flush()
     # A process that used temporalio may abort at interpreter exit: https://github.com/temporalio/sdk-python/issues/300

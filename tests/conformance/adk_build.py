@@ -26,7 +26,7 @@ from perdure.agents.adk_app import AdkApp
 from perdure.models.base import LlmRequest as OwnRequest
 from perdure.plan.nodes import TRANSFER
 from tests.conformance.adk_agents import ProgramAgent, StepsAgent
-from tests.conformance.build import RecordingModel, ScenarioParts, steps_per_activity
+from tests.conformance.build import RecordingModel, ScenarioParts, steps_here
 from tests.conformance.scenario import (
     AgentSpec,
     CustomSpec,
@@ -93,7 +93,7 @@ class AdkScenarioApp(ScenarioParts[AdkApp]):
         root = self._agent(scenario.app.root)
         app = as_adk_app(App(name=app_name, root_agent=root, resumability_config=config), app_name)
         assert app is not None, "google.adk's App is one"
-        return replace(app, steps_per_activity=steps_per_activity())
+        return replace(app, steps_per_activity=steps_here.get())
 
     def _failure(self, message: str) -> Exception:
         # google.adk tries nothing again.

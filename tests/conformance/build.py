@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -41,10 +40,7 @@ from tests.conformance.scenario import (
 from tests.conformance.steps_agent import StepsAgent
 from tests.prove.program_agent import ProgramAgent, fail, succeed
 
-STEPS = "PERDURE_CONFORMANCE_STEPS"
-"""Environment variable: steps that an activity may take."""
-
-steps_here: ContextVar[int] = ContextVar("steps that an activity of this process may take", default=0)
+steps_here: ContextVar[int] = ContextVar("steps that an activity may take", default=1)
 
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -138,7 +134,7 @@ class ScenarioParts(ABC, Generic[MadeApp]):
         self._lock = threading.Lock()
         self._ledger = ledger
         self._retry = _NO_RETRY if ledger is None else _RETRY_DEATHS
-        if steps_per_activity() > 1:
+        if steps_here.get() > 1:
             # A tool with options of its own is an activity of its own.
             self._retry = None
         self._specs = scenario.tools
@@ -206,22 +202,14 @@ class ScenarioParts(ABC, Generic[MadeApp]):
         return tool
 
 
-def steps_per_activity() -> int:
-    """Return how many steps an activity may take: `--steps` of the command."""
-    return steps_here.get() or int(os.environ.get(STEPS, "1"))
-
-
 @contextmanager
 def taking(steps: int) -> Generator[None]:
-    """Have activities take so many steps inside of the block, in processes that begin there, too."""
-    before = os.environ.get(STEPS)
-    os.environ[STEPS] = str(steps)
+    """Have the activities of scenarios that are built, or proved, inside of the block take so many steps."""
+    before = steps_here.set(steps)
     try:
         yield
     finally:
-        os.environ.pop(STEPS)
-        if before is not None:
-            os.environ[STEPS] = before
+        steps_here.reset(before)
 
 
 class ScenarioApp(ScenarioParts[App]):
@@ -239,7 +227,7 @@ class ScenarioApp(ScenarioParts[App]):
             root_agent=root,
             resumability_config=config,
             activities=activities,
-            steps_per_activity=steps_per_activity(),
+            steps_per_activity=steps_here.get(),
         )
 
     def _agent(self, spec: AgentSpec) -> BaseAgent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perdure.agents.adk_app import AnyApp
 from perdure.prove.ledger import Ledger
@@ -16,7 +16,7 @@ from perdure.prove.report import Report
 from perdure.prove.scenario import ProofScenario
 from tests.conformance import runner
 from tests.conformance.adk_build import AdkScenarioApp
-from tests.conformance.build import ScenarioApp
+from tests.conformance.build import ScenarioApp, steps_here
 from tests.conformance.normal_form import Item
 from tests.conformance.scenario import LlmSpec, Scenario
 
@@ -28,11 +28,14 @@ class ScenarioSource:
     scenario: Scenario
     adk: bool = False
     """Of google.adk's agents."""
+    steps: int = field(default_factory=steps_here.get)
+    """How many its activities may take."""
     modules: Sequence[str] = ("tests.conformance.proofs", "tests.conformance.steps_agent")
 
     def build(self, app_name: str, ledger: Ledger) -> AnyApp:
         """Return the app."""
         make = AdkScenarioApp if self.adk else ScenarioApp
+        steps_here.set(self.steps)
         return make(self.scenario, app_name, ledger).app
 
 

@@ -17,7 +17,7 @@ from perdure.messages.step_log import StepLog
 from perdure.messages.stretches import FailedStep, Stretch
 from perdure.plan.nodes import TRANSFER, LlmNode
 from perdure.rules.llm_turns import find_turn
-from perdure.rules.model_answers import model_event, taken_ids
+from perdure.rules.model_answers import model_event, taken_ids, with_unique_ids
 from perdure.rules.next_step import (
     AskForThem,
     AskModel,
@@ -238,7 +238,7 @@ class _LlmRun:
 
     async def _log_step(self, output: ModelOutput) -> Event | None:
         """Log what a google.adk agent's model step gives; returns the event with calls, if there is one."""
-        left, step = output.step or StepLog(), self._turn.step
+        left, step = with_unique_ids(output.step or StepLog(), self._scope.projection), self._turn.step
         logged = await self._scope.log_step(left, self._run)
         if logged and self._first is None:
             self._first = logged[0].id
