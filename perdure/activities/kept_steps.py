@@ -17,7 +17,7 @@ from temporalio.common import RawValue
 
 from perdure.activities.heartbeats import beat_seconds
 from perdure.logs import get_logger
-from perdure.messages.stretches import Stretch
+from perdure.messages.stretches import Stretch, cut_off
 
 _log = get_logger("perdure.worker")
 
@@ -119,7 +119,8 @@ def kept_before() -> Stretch | None:
     if not kept:
         return None
     entries = tuple(entry for part in kept for entry in part.entries)
-    return Stretch(entries=entries, steps=kept[-1].steps, failed=kept[-1].failed)
+    failed = kept[-1].failed if kept[-1].asks is None else (*kept[-1].failed, cut_off(kept[-1].asks))
+    return Stretch(entries=entries, steps=kept[-1].steps, failed=failed)
 
 
 @asynccontextmanager

@@ -28,7 +28,6 @@ from perdure.messages.rollout import Rollout
 from perdure.messages.session import CALL_MODEL, ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
 from perdure.plan.nodes import MODEL_OPTIONS, LlmNode
-from perdure.rules.failures import timeout_text
 from perdure.rules.model_answers import logged_size
 from perdure.steps.base import ATTEMPTS_OF_DEFECTS, ModelCall, ModelFailed, Place, Snapshot, Steps, llm_node
 from perdure.steps.debug_lines import log_answer
@@ -77,10 +76,10 @@ class ModelActivity:
 
     async def _several(self, at: Place, call: ModelInput) -> ModelOutput:
         """Take several steps; or hand over what an earlier attempt has kept: each has its own attempts."""
-        kept = kept_before()
-        if kept is not None:
-            return ModelOutput(before=kept)
         try:
+            kept = kept_before()
+            if kept is not None:
+                return ModelOutput(before=kept)
             async with keeping(self._client) as steps:
                 snapshot = await self._snapshot(call, beats=False)
                 return await Stretches(at, self._ask_in_time, self._tools, steps).run(call, snapshot, _attempt(call))
@@ -100,7 +99,8 @@ class ModelActivity:
         options = llm_node(session.projection, _place(call), call.plan)[1].model_options
         seconds, most = options.timeout.total_seconds(), options.max_attempts
         if 0 < most < attempt:
-            raise ApplicationError(timeout_text("HEARTBEAT"), type="TimeoutError", non_retryable=True)
+            told_all = "each attempt was cut off: its worker was lost, or could not begin"
+            raise ApplicationError(told_all, type="TimeoutError", non_retryable=True)
         with telling("model"):
             try:
                 async with asyncio.timeout(seconds):

@@ -170,15 +170,17 @@ class StretchLog:
     def _with_ids(self, call: ModelInput, output: ModelOutput) -> ModelOutput:
         """Give ids to calls that have none of their model's, by what is called: so no other call gets one again.
 
-        google.adk has given random ones to those. In a branch the others have ids that no other branch's calls have.
+        google.adk has given random ones to those. What another call has already, or may have in a branch, is changed.
         """
-        adk = self.plan.adk is not None
+        adk, taken = self.plan.adk is not None, set(self.projection.call_ids)
 
         def id_of(place: int, made: types.FunctionCall) -> str:
             id = next(call_ids(self._seed, "model", call.call_index, called(place, made)))
             if not made.id or (adk and made.id.startswith(OWN_IDS)):
                 return id
-            return another_id(made.id, id) if call.branch is not None else made.id
+            found = another_id(made.id, id) if call.branch is not None or made.id in taken else made.id
+            taken.add(found)
+            return found
 
         event = with_call_ids(output.answer, id_of)
         if output.step is None:

@@ -24,7 +24,7 @@ from perdure.journal.entries import Entry, payload_size
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
 from perdure.messages.step_log import StepLog
-from perdure.messages.stretches import BEGIN_WITHIN, FailedStep, Stretch
+from perdure.messages.stretches import BEGIN_WITHIN, FailedStep, Stretch, cut_off
 from perdure.plan.contents import types
 from perdure.rules.large_results import fit
 from perdure.rules.model_answers import derived_id
@@ -63,9 +63,9 @@ class RunsTools(Protocol):
     """Runs tools, and makes what they return fit into the log."""
 
     async def run_beside(
-        self, at: Place, call: ToolInput, session: Snapshot, seconds: float, attempt: int
+        self, at: Place, call: ToolInput, session: Snapshot, seconds: float, before: FailedStep | None
     ) -> ToolOutput:
-        """Run a tool within so many seconds, for the n-th time. Raises `ApplicationError`, as its activity does."""
+        """Run a tool within so many seconds; it may have failed before. Raises `ApplicationError`, as its activity."""
         ...
 
     async def shorten(self, at: Place, call: ToolInput, output: ToolOutput, length: int) -> ToolOutput:
@@ -88,6 +88,8 @@ class Stretches:
         """Steps that failed, by the tool's call; `None` is the model's."""
         self._held: list[Entry] = []
         """Of calls that have returned, and whose siblings are at work."""
+        self._at_work: set[str] = set()
+        """Calls whose tools run now, by id."""
         self._steps = 1
         self._took = ["model"]
         """What was done since the last step that is kept, by its name."""
@@ -119,12 +121,13 @@ class Stretches:
         done = Stretch(steps=self._steps, entries=log.entries, failed=tuple(self._failed.values()))
         return (last or ModelOutput()).model_copy(update={"before": done})
 
-    async def _keep(self, log: StretchLog) -> None:
-        """Return when all is kept that was done so far, or the activity is to end."""
+    async def _keep(self, log: StretchLog, ahead: ModelInput | Sequence[CallRun]) -> None:
+        """Return when all is kept that was done so far, and what comes then; or the activity is to end."""
+        asks = answer_id(ahead) if isinstance(ahead, ModelInput) else None
         entries = log.entries
         new, self._entries_kept = entries[self._entries_kept :], len(entries)
         took, self._took = tuple(self._took), []
-        await self._kept.keep(Stretch(steps=self._steps, took=took, entries=new))
+        await self._kept.keep(Stretch(steps=self._steps, took=took, entries=new, asks=asks))
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""
@@ -136,7 +139,7 @@ class Stretches:
             try:
                 # From here on it may be shown, under these ids.
                 self._goes_on = True
-                await self._keep(log)
+                await self._keep(log, ahead)
                 if self._is_over():
                     return None
                 if isinstance(ahead, ModelInput):
@@ -149,6 +152,8 @@ class Stretches:
             except asyncio.CancelledError:
                 if not _hands_over():
                     raise
+                if isinstance(ahead, ModelInput) and not _is_stopped():
+                    self._failed[None] = cut_off(answer_id(ahead))
                 return None
         return None
 
@@ -194,7 +199,9 @@ class Stretches:
                 outputs[call_id] = task.result()
         self._steps += len(outputs)
         self._took += [run.tool.name for run in runs if run.id in outputs]
-        await self._fit(log, runs, outputs)
+        with suppress(asyncio.CancelledError):
+            # As they are, their workflow can log them, too.
+            await self._fit(log, runs, outputs)
         usual = log.returned(runs, outputs, time.time())
         if activity.is_cancelled() and not _hands_over() and not outputs:
             raise asyncio.CancelledError
@@ -214,23 +221,27 @@ class Stretches:
         Raises:
             ApplicationError: It failed, and is not tried again, or it is the workflow that does so.
         """
-        options, attempt = run.tool.options, 1
+        options, failed = run.tool.options, None
         while True:
+            self._at_work.add(run.id)
             try:
-                output = log.settled(run, await self._run_tool(run, session, attempt))
+                output = log.settled(run, await self._run_tool(run, session, failed))
             except ApplicationError as error:
-                failed = self._fail(error, run.id, attempt)
-                others = [task for task in tasks.values() if task is not asyncio.current_task() and not task.done()]
-                if not others:
+                self._at_work.discard(run.id)
+                failed = self._fail(error, run.id, failed.attempts + 1 if failed is not None else 1)
+                others = [tasks[id] for id in self._at_work]
+                if others:
+                    await self._keep_for_now()
+                pause = pause_behind(failed, options) if failed is not None else 0.0
+                if failed is None or is_final(failed, options) or time.monotonic() + pause >= self._until:
                     raise
-                await self._keep_for_now()
-                if failed is None or is_final(failed, options) or self._ends():
+                if others:
+                    await asyncio.wait(others, timeout=pause)
+                if not self._at_work or self._is_over():
                     raise
-                await asyncio.wait(others, timeout=pause_behind(failed, options))
-                if all(task.done() for task in others) or self._ends():
-                    raise
-                attempt += 1
                 continue
+            finally:
+                self._at_work.discard(run.id)
             self._failed.pop(run.id, None)
             new = [] if is_only else log.kept(run.id, output)
             if new and sum(map(payload_size, (*self._held, *new))) <= _MOST_HELD:
@@ -243,10 +254,10 @@ class Stretches:
         held = Stretch(steps=self._steps, entries=tuple(self._held), failed=tuple(self._failed.values()))
         await self._kept.keep_for_now(held)
 
-    async def _run_tool(self, run: CallRun, session: Snapshot, attempt: int) -> ToolOutput:
+    async def _run_tool(self, run: CallRun, session: Snapshot, before: FailedStep | None) -> ToolOutput:
         seconds = run.tool.options.timeout.total_seconds()
         with behind():
-            take = partial(self._tools.run_beside, self._at, session=session, seconds=seconds, attempt=attempt)
+            take = partial(self._tools.run_beside, self._at, session=session, seconds=seconds, before=before)
             return await _watched(run.request, take)
 
     async def _fit(self, log: StretchLog, runs: Sequence[CallRun], outputs: dict[str, ToolOutput]) -> None:
@@ -292,8 +303,14 @@ def answer_id(call: ModelInput) -> str:
     return call.answer_id or derived_id(info.workflow_run_id or "", "answer", info.activity_id, call.call_index)
 
 
+def _is_stopped() -> bool:
+    """Return whether the activity is cancelled since its workflow, or an operator, wants it to end."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
+
+
 def _hands_over() -> bool:
-    """Return whether a cancelled activity is to give what it has: its workflow goes on without it, or on elsewhere."""
+    """Return whether a cancelled activity is to give what it has: it is to end, or its worker does."""
     details = activity.cancellation_details()
     return details is not None and (details.cancel_requested or details.worker_shutdown)
 

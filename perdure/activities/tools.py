@@ -26,6 +26,7 @@ from perdure.messages.kept_results import KEEP_RESULT, KeepResultInput
 from perdure.messages.keys import SessionKey
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import CodeInput, CodeOutput, JournalSlice, ToolInput
+from perdure.messages.stretches import FailedStep
 from perdure.rules.large_results import MAX_RESULT_BYTES
 from perdure.steps.base import Place, Snapshot, StepOutput, StepRefused, Steps, ToolCall, ToolFailed
 from perdure.steps.debug_lines import log_call, log_result
@@ -52,10 +53,11 @@ def _is_final(error: StepRefused, attempt: int) -> bool:
 class _Timer:
     """When the function of a call was started."""
 
-    def __init__(self, attempt: int) -> None:
-        """Begin. `attempt`: which attempt of the call it is."""
+    def __init__(self, attempt: int, since: float | None = None) -> None:
+        """Begin the n-th attempt of a call; `since`: when the first one began, if that is known."""
         self.started = time.time()
         self._attempt = attempt
+        self._since = since
 
     def start(self) -> None:
         self.started = time.time()
@@ -63,7 +65,8 @@ class _Timer:
     @property
     def times(self) -> RunTimes:
         """When the function ran; a first start that another attempt made is known by its schedule only."""
-        first = self.started if self._attempt == 1 else activity.info().scheduled_time.timestamp()
+        scheduled = activity.info().scheduled_time.timestamp()
+        first = self.started if self._attempt == 1 else self._since or scheduled
         return RunTimes(attempt=self._attempt, started=first, ended=time.time())
 
 
@@ -124,24 +127,26 @@ class ToolActivity:
         raise told(error, *times, non_retryable=isinstance(error, CredentialError)) from error.__cause__
 
     async def run_beside(
-        self, at: Place, call: ToolInput, session: Snapshot, seconds: float, attempt: int
+        self, at: Place, call: ToolInput, session: Snapshot, seconds: float, before: FailedStep | None
     ) -> ToolOutput:
-        """Run a tool behind a model call, in the activity of that, within so many seconds, for the n-th time.
+        """Run a tool behind a model call, in the activity of that, within so many seconds; it may have failed before.
 
         Raises:
             ApplicationError: It raised, is not registered here, or has taken too long.
         """
-        timer, limit = _Timer(attempt), asyncio.timeout(seconds)
+        attempt = before.attempts + 1 if before is not None else 1
+        since = before.times.started if before is not None and before.times is not None else None
+        timer, limit = _Timer(attempt, since), asyncio.timeout(seconds)
         try:
             async with limit:
                 reads = session if call.reads else None
                 output = await self._tool(at, call, reads, time.monotonic() + seconds, timer)
+            check_size(output, f"the result of {call.tool!r}")
         except Exception as error:
             if limit.expired():
                 late = f"the tool has taken more than {seconds:g} s"
                 raise ApplicationError(late, timer.times, type="TimeoutError") from error
             self._raise(error, [timer.times], attempt=attempt)
-        check_size(output, f"the result of {call.tool!r}")
         return output
 
     async def shorten(self, at: Place, call: ToolInput, output: ToolOutput, length: int) -> ToolOutput:

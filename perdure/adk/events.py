@@ -31,13 +31,14 @@ class AdkEvents:
     def _one(self, event: Event, session: str) -> AdkEvent:
         key = (session, event.id)
         made, known = self._known.get(key) or (None, None)
-        # What was never logged, as of a step that a dead worker did not keep, comes with the same id again.
+        # A streamed answer that a dead worker did not keep comes with the same id again.
         if known is None or (made is not event and made != event):
             known = to_adk(event)
             self._known[key] = (event, known)
             if len(self._known) > _MOST_KEPT:
                 self._known.popitem(last=False)
         else:
+            self._known[key] = (event, known)
             self._known.move_to_end(key)
         return known
 

@@ -35,6 +35,11 @@ class FailedStep(BaseModel):
     """Seconds until the next attempt, where the failure says."""
 
 
+def cut_off(answer_id: str) -> FailedStep:
+    """Return a model call whose worker was lost, or ended, before it was answered."""
+    return FailedStep(answer_id=answer_id, error_type="TimeoutError", message="the worker was lost, or ended")
+
+
 class Stretch(BaseModel):
     """Steps that were taken behind each other, and what the journal gains of them."""
 
@@ -45,5 +50,7 @@ class Stretch(BaseModel):
     took: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """What these are, for whoever looks at the activity in Temporal's UI: `model`, or a tool's name."""
     entries: tuple[Entry, ...] = ()
+    asks: str | None = Field(default=None, exclude_if=unsaid_none)
+    """What comes behind them is a model call: the event under which it would be streamed, by id."""
     failed: tuple[FailedStep, ...] = Field(default=(), exclude_if=unsaid)
     """Steps behind them that failed."""

@@ -126,9 +126,10 @@ class Ledger:
         """Return whose attempt a step is: its activity's, or that of one which had not kept it as its process died."""
         same = (before for before in reversed(self._steps.values()) if _call_of(before) == _call_of(step))
         before = next(same, None)
-        if before is None or before.process == step.process or not self._is_cut_off(before):
+        if before is None:
             return step.activity
-        return before.activity
+        is_cut_off = before.process != step.process and self._is_cut_off(before)
+        return before.activity if is_cut_off or (before.error is not None and step.attempt > 1) else step.activity
 
     def _is_cut_off(self, step: Step) -> bool:
         """Return whether a process died that had not kept a step, in an activity that takes several."""
@@ -323,7 +324,7 @@ def _describe(call: ToolInput | CodeInput | ModelInput | None) -> Callable[[int]
             name=name,
             workflow=info.workflow_id or "",
             activity=which,
-            attempt=info.attempt,
+            attempt=info.attempt + (call.tried if isinstance(call, ToolInput | ModelInput) else 0),
             process=os.getpid(),
             **values,
         )

@@ -180,7 +180,7 @@ def repeats(steps: Sequence[Step], *, killed: bool) -> tuple[list[Repeated], lis
     for tries in attempts.values():
         again = 0
         for before, after in itertools.pairwise(tries):
-            if before.kept:
+            if before.kept and before.error is None:
                 problems.append(f"tool {after.name} ran again, and what it returned was kept, key {after.key}")
             elif before.process != after.process and killed:
                 again += 1

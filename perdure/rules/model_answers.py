@@ -153,16 +153,16 @@ def with_unique_ids(step: StepLog, projection: Projection) -> StepLog:
 
     A model may name calls alike in each turn, or twice in an answer.
     """
-    taken = set(projection.call_ids)
-    events = tuple(_with_unique_ids(event, taken, taken_ids(projection, event)) for event in step.events)
+    taken, within = set(projection.call_ids), projection.began.call_id if projection.began is not None else ""
+    events = tuple(_with_unique_ids(event, taken, taken_ids(projection, event), within) for event in step.events)
     return step.model_copy(update={"events": events})
 
 
-def _with_unique_ids(event: Event, taken: set[str], reserved: Collection[str]) -> Event:
+def _with_unique_ids(event: Event, taken: set[str], reserved: Collection[str], within: str) -> Event:
     def id_of(place: int, call: types.FunctionCall) -> str:
         id = call.id or ""
         if id in taken or (id in reserved and not id.startswith(OWN_IDS)):
-            more = call_ids(id, called(place, call))
+            more = call_ids(id, within, called(place, call))
             id = next(one for one in (another_id(id, one) for one in more) if one not in taken)
         taken.add(id)
         return id

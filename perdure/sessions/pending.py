@@ -220,7 +220,8 @@ class _Lister:
 
     def counted(self) -> str:
         """Return the query of those that are known to wait."""
-        return " AND ".join([*self._terms(), self._published_term()])
+        # A closed run may have been brought back, and is that session's.
+        return " AND ".join([*self._terms(), "ExecutionStatus = 'Running'", self._published_term()])
 
     def _terms(self) -> list[str]:
         wanted = self._wanted
@@ -353,18 +354,17 @@ class _Asker:
 
 
 async def count_waiting(client: Client, wanted: Wanted) -> int | None:
-    """Return in how many sessions such calls wait, whatever their age, by the listing, which may be a moment behind.
+    """Return in how many open sessions such calls wait, whatever their age, by the listing, which may be a moment late.
 
-    `None` if no query tells: the namespace lacks Perdure's search attributes, or a name is none that one can hold.
+    `None` if no query tells: the namespace lacks Perdure's search attributes, a name is none that one can hold, or the
+    server does not answer it.
     """
     names = [wanted.tool, wanted.user_id if wanted.app is None else None]
     if any(name is not None and not _PLAIN.fullmatch(name) for name in names):
         return None
     try:
         return (await adapt(client).count_workflows(_Lister(client, wanted).counted())).count
-    except RPCError as error:
-        if error.status != RPCStatusCode.INVALID_ARGUMENT:
-            raise
+    except RPCError:
         return None
 
 

@@ -130,8 +130,8 @@ class PendingPage(Resource):
     unanswered: int = 0
     """Sessions that could not be read in time, so that their calls are missing."""
     sessions: int | None = None
-    """On the first page: in how many sessions such calls wait, whatever their age, by Temporal's listing, which may be
-    a moment late."""
+    """On the first page: in how many open sessions such calls wait, whatever their age. By Temporal's listing, which
+    may be a moment late."""
 
 
 class EventPage(Resource):

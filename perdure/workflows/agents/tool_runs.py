@@ -38,7 +38,8 @@ async def run_tool(scope: Scope, tool: ToolPlan, call: ToolInput, failed: Failed
     """
     if failed is not None:
         call = call.model_copy(update={"tried": failed.attempts})
-    witness = _Journalist(scope, tool, call)
+    since = failed.times.started if failed is not None and failed.times is not None else None
+    witness = _Journalist(scope, tool, call, since)
     # A local tool cannot ask for the state: its session is busy with it.
     local = tool.local and call.length is None
     call = with_journal(scope, call, local=local)
@@ -71,8 +72,10 @@ def state_for(projection: Projection, invocation_id: str, tool: ToolPlan) -> tup
 class _Journalist:
     """Journals the attempts of one call."""
 
-    def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput) -> None:
+    def __init__(self, scope: Scope, tool: ToolPlan, call: ToolInput, first: float | None = None) -> None:
+        """Journal a call; `first`: when it began first, if that was elsewhere."""
         self._scope = scope
+        self._first = first
         self._tool = tool
         self._call = call
         self._since = 0.0
@@ -133,7 +136,7 @@ class _Journalist:
                 key_salt=call.key_salt,
                 invocation_id=call.invocation_id if elsewhere else None,
                 attempts=times.attempt,
-                started=round(times.started, 3),
+                started=round(self._first or times.started, 3),
                 ended=round(times.ended, 3),
                 **fields,
             )

@@ -210,7 +210,7 @@ if (box) {
     }
     if (!matchMedia("(pointer: coarse)").matches) box.focus();
   });
-  if (picker.files.length) addFiles([...picker.files]);
+  if (picker.files.length && !held.length) addFiles([...picker.files]);
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
