@@ -13,6 +13,7 @@ from google.adk.agents.callback_context import CallbackContext
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
+from google.genai import types
 from temporalio.client import Client
 
 from perdure.agents.adk_app import AdkApp
@@ -303,3 +304,26 @@ async def test_it_goes_on_in_a_session_made_of_its_log(
         assert (done.id, done.status) == (asked.id, "finished"), done
         assert (await user.view()).state["wired"] == 7
     assert ledger.calls == ["rate", "wire 7"]
+
+
+async def test_two_agents_that_tools_run_may_name_their_calls_alike(client: Client, app_name: str) -> None:
+    """And call the same: each takes effect under an idempotency key of its own."""
+    keys: list[str] = []
+
+    def pay(amount: int, tool_context: ToolContext) -> str:
+        """Pay."""
+        keys.append(tool_context.function_call_id or "")
+        return "paid"
+
+    def payer(name: str) -> LlmAgent:
+        made = types.FunctionCall(id="call_0", name="pay", args={"amount": 5})
+        return agent(name, [types.Part(function_call=made)], say("paid"), tools=[pay])
+
+    tools = [AgentTool(payer("one")), AgentTool(payer("two"))]
+    root = agent("assistant", call("one", "two", request="pay"), say("done"), tools=tools)
+    async with serving(client, make_app(app_name, root)) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        effects = [effect for effect in await user.runner.effects(**user.who) if effect.tool == "pay"]
+        assert len({effect.idempotency_key for effect in effects}) == len(effects) == 2
+        assert sorted(keys) == sorted(effect.call_id for effect in effects)

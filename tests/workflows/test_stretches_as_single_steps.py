@@ -22,13 +22,14 @@ from perdure.agents.expiry import AnswerWith, FailInvocation, OnExpiry
 from perdure.agents.tools import FunctionTool
 from perdure.errors import ModelError
 from perdure.journal.events import Event
-from perdure.messages.session import InvocationView
+from perdure.messages.session import InvocationView, ModelInput
 from perdure.models.base import LlmRequest, LlmResponse
 from perdure.models.scripted import ScriptedModel
 from perdure.plan.contents import types
 from perdure.prove.outcome import Outcome
 from perdure.prove.proof import ProofConfig, Prover
 from perdure.prove.scenario import ProofScenario
+from perdure.recovery.history_payloads import steps as steps_in
 from perdure.rules.tool_responses import failure_output
 from perdure.steps.base import ATTEMPTS_OF_DEFECTS
 from perdure.streams.partials import ATTEMPT
@@ -344,6 +345,23 @@ async def test_a_streamed_answer_that_is_begun_anew_has_one_id(client: Client, a
         assert {event.id for event in half} == {answer.id}
         assert [(event.text, (event.custom_metadata or {})[ATTEMPT]) for event in half] == [("Half", 1), ("done", 2)]
         assert [event for event in seen if not event.partial] == (await user.events())[1:]
+
+
+async def test_a_model_call_that_is_cut_off_was_an_attempt_of_it(client: Client, app_name: str) -> None:
+    """What was streamed of it is begun anew under the same id, as by an attempt of one activity."""
+    gate = Gate()
+
+    async def wait() -> None:
+        await gate.pass_through("model")
+
+    clerk = agent("clerk", FailingModel(wait, times=1), [Counted("look").fn])
+    async with redeployed(client, app_of(app_name, clerk), gate) as (user, view):
+        assert view.status == "finished"
+        assert await user.log() == [*DONE, "clerk: done"]
+        history = await user.workflow.fetch_history()
+    asked = [call for _, call in steps_in(history.events) if isinstance(call, ModelInput)]
+    assert [(call.call_index, call.tried) for call in asked] == [(0, 0), (1, 1)]
+    assert [call.answer_id is not None for call in asked] == [False, True]
 
 
 @pytest.mark.parametrize(
