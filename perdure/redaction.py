@@ -45,7 +45,7 @@ _KEPT = frozenset(
         *("sent_ahead", "which", "begun_with", "scope", "about", "requests", "authorized"),
         *("journal", "packed", "data", "mime_type", "thought_signature", "sdk_blob", "encoded_polyline"),
         *("finish_reason", "error_code", "modality", "traffic_type", "language", "level", "media_processing"),
-        *("path", "output_for", "output_branch", "done", "end", "written_over", "error_type"),
+        *("path", "output_for", "output_branch", "done", "end", "written_over", "error_type", "took"),
         *("content_layers", "scheduling", "tool_type", "null_value", "json_path", "google_maps_widget_context_token"),
     }
 )

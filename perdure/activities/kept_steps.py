@@ -119,7 +119,9 @@ def kept_before() -> Stretch | None:
     if not kept:
         return None
     entries = tuple(entry for part in kept for entry in part.entries)
-    failed = kept[-1].failed if kept[-1].asks is None else (*kept[-1].failed, cut_off(kept[-1].asks))
+    failed = kept[-1].failed
+    if kept[-1].next_answer_id is not None:
+        failed = (*failed, cut_off(kept[-1].next_answer_id))
     return Stretch(entries=entries, steps=kept[-1].steps, failed=failed)
 
 

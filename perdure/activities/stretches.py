@@ -123,11 +123,11 @@ class Stretches:
 
     async def _keep(self, log: StretchLog, ahead: ModelInput | Sequence[CallRun]) -> None:
         """Return when all is kept that was done so far, and what comes then; or the activity is to end."""
-        asks = answer_id(ahead) if isinstance(ahead, ModelInput) else None
+        id = answer_id(ahead) if isinstance(ahead, ModelInput) else None
         entries = log.entries
         new, self._entries_kept = entries[self._entries_kept :], len(entries)
         took, self._took = tuple(self._took), []
-        await self._kept.keep(Stretch(steps=self._steps, took=took, entries=new, asks=asks))
+        await self._kept.keep(Stretch(steps=self._steps, took=took, entries=new, next_answer_id=id))
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""

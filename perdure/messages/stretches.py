@@ -50,7 +50,7 @@ class Stretch(BaseModel):
     took: tuple[str, ...] = Field(default=(), exclude_if=unsaid)
     """What these are, for whoever looks at the activity in Temporal's UI: `model`, or a tool's name."""
     entries: tuple[Entry, ...] = ()
-    asks: str | None = Field(default=None, exclude_if=unsaid_none)
+    next_answer_id: str | None = Field(default=None, exclude_if=unsaid_none)
     """What comes behind them is a model call: the event under which it would be streamed, by id."""
     failed: tuple[FailedStep, ...] = Field(default=(), exclude_if=unsaid)
     """Steps behind them that failed."""
