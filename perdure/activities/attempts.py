@@ -12,6 +12,7 @@ from temporalio import activity
 from perdure.logs import get_logger, names_at_work
 from perdure.logs.failures import fields_of
 from perdure.rules.failures import reference
+from perdure.telemetry.step import tell_attempt
 
 _LOGGER = "perdure.worker"
 _log = get_logger(_LOGGER)
@@ -34,14 +35,15 @@ def handing_in_until() -> float:
 
 
 @contextmanager
-def telling(what: str) -> Generator[None]:
+def telling(what: str, attempt: int) -> Generator[None]:
     """Log a failure by its kind, the frames of the app's code, and the attempt."""
+    tell_attempt(attempt)
     try:
         yield
     except Exception as error:
         names = names_at_work()
         known = reference(names.get("invocation", ""), names.get("agent", ""), names.get("tool", "model"))
-        attempt, fields = activity.info().attempt, fields_of(error, _LOGGER, known)
+        fields = fields_of(error, _LOGGER, known)
         _log.warning(f"{what} failed", attempt=attempt, **fields)
         if attempt == 1 or "exception" in fields:
             # All frames, below those of the app's code; attempts that fail as the one before tell them no more.

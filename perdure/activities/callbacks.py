@@ -46,7 +46,7 @@ class CallbackActivity:
         at = Place(SessionKey.parse(workflow_id), call.invocation_id, call.agent, call.branch, call.run, call.scope)
         names = {"invocation": call.invocation_id, "agent": call.agent}
         tell("function", call.agent, CALLBACK_NAMES[call.which], invocation_id=call.invocation_id)
-        with bound(**asdict(at.key), **names), telling("callback"), beating():
+        with bound(**asdict(at.key), **names), telling("callback", activity.info().attempt), beating():
             try:
                 if call.which == "authorize":
                     output = await self._steps.authorize(at, snapshot, call.requests)

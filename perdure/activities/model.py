@@ -71,7 +71,7 @@ class ModelActivity:
             if call.steps > 1:
                 return await self._several(at, call)
             snapshot = await self._snapshot(call)
-            with telling("model"), beating():
+            with telling("model", _attempt(call)), beating():
                 return await self._ask(call, snapshot, _attempt(call))
 
     async def _several(self, at: Place, call: ModelInput) -> ModelOutput:
@@ -101,7 +101,7 @@ class ModelActivity:
         if 0 < most < attempt:
             told_all = "each attempt was cut off: its worker was lost, or could not begin"
             raise ApplicationError(told_all, type="TimeoutError", non_retryable=True)
-        with telling("model"):
+        with telling("model", attempt):
             try:
                 async with asyncio.timeout(seconds):
                     return await self._ask(call, session, attempt)

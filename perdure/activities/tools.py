@@ -56,7 +56,7 @@ class _Timer:
     def __init__(self, attempt: int, since: float | None = None) -> None:
         """Begin the n-th attempt of a call; `since`: when the first one began, if that is known."""
         self.started = time.time()
-        self._attempt = attempt
+        self.attempt = attempt
         self._since = since
 
     def start(self) -> None:
@@ -66,8 +66,8 @@ class _Timer:
     def times(self) -> RunTimes:
         """When the function ran; a first start that another attempt made is known by its schedule only."""
         scheduled = activity.info().scheduled_time.timestamp()
-        first = self.started if self._attempt == 1 else self._since or scheduled
-        return RunTimes(attempt=self._attempt, started=first, ended=time.time())
+        first = self.started if self.attempt == 1 else self._since or scheduled
+        return RunTimes(attempt=self.attempt, started=first, ended=time.time())
 
 
 class ToolActivity:
@@ -159,7 +159,7 @@ class ToolActivity:
         at = _place(call.invocation_id or "", call.agent or "", call.branch)
         tell("function", at.agent, call.name, invocation_id=at.invocation_id)
         names = {"invocation": call.invocation_id, "agent": call.agent, "tool": call.name}
-        with bound(**asdict(at.key), **names), telling("function"):
+        with bound(**asdict(at.key), **names), telling("function", activity.info().attempt):
             if call.journal is not None:
                 self._journals.offer(info.workflow_id or "", info.workflow_run_id or "", call.journal)
             log_call({**{str(index): arg for index, arg in enumerate(call.args)}, **call.kwargs})
@@ -172,7 +172,7 @@ class ToolActivity:
     ) -> ToolOutput:
         tell("tool", at.agent, call.tool, invocation_id=at.invocation_id, call_id=call.function_call_id)
         names = {"invocation": at.invocation_id, "agent": at.agent, "tool": call.tool}
-        with bound(**asdict(at.key), **names), telling("tool"):
+        with bound(**asdict(at.key), **names), telling("tool", timer.attempt):
             log_call(call.args)
             output = await self._step(at, call, session, end, timer)
             log_result(output)

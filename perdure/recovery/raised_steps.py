@@ -133,6 +133,8 @@ class _Finder:
             return None
         if call is None:
             return None
+        if attempt is not None and isinstance(call, ModelInput | ToolInput):
+            attempt += call.tried
         return RaisedStep(
             step=_name(call),
             trace=await self._trace(failure),

@@ -80,7 +80,7 @@ class StepSpans(ActivityInboundInterceptor):
 
 def _describe(span: Span, step: Step) -> None:
     info = activity.info()
-    about: dict[str, AttributeValue] = {"perdure.attempt": info.attempt}
+    about: dict[str, AttributeValue] = {"perdure.attempt": step.attempt or info.attempt}
     if info.workflow_id:
         key = SessionKey.parse(info.workflow_id)
         about |= {"perdure.app": key.app, "gen_ai.conversation.id": key.session}

@@ -29,6 +29,8 @@ class Step:
     invocation_id: str = ""
     call_id: str = ""
     """A tool run: the id of its function call."""
+    attempt: int = 0
+    """Which attempt it is; 0: its activity's."""
     behind: list[Step] = field(default_factory=list["Step"])
     """Further steps that the same activity took."""
     began: int = 0
@@ -86,6 +88,13 @@ def tell(kind: StepKind, agent: str, name: str, *, invocation_id: str = "", call
     if step is not None:
         step.kind, step.agent, step.name = kind, agent, name
         step.invocation_id, step.call_id, step.model = invocation_id, call_id, model
+
+
+def tell_attempt(attempt: int) -> None:
+    """Say which attempt of a step is made, where its activity is not the first that makes one."""
+    step = _current.get()
+    if step is not None:
+        step.attempt = attempt
 
 
 def tell_provider(provider: str) -> None:

@@ -220,6 +220,21 @@ async def test_each_step_of_one_activity_has_a_span(
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("steps", [1, 20])
+async def test_attempts_of_a_step_have_their_numbers_whatever_activity_makes_them(
+    temporal_server: str, app_name: str, steps: int
+) -> None:
+    clerk = agent("clerk", Priced([calls("look"), text("done")]), [Counted("look", fail=2).fn])
+    app = App(name=app_name, root_agent=clerk, steps_per_activity=steps)
+    async with traced(temporal_server) as (client, _, kept), serving(client, app) as user:
+        await user.create()
+        assert (await user.run("go")).status == "finished"
+        ran = [span for span in kept.get_finished_spans() if span.name == "execute_tool look"]
+        assert {(span.attributes or {})["perdure.attempt"] for span in ran} == {1, 2, 3}
+        assert len(ran) == 3
+
+
+@pytest.mark.server
 async def test_what_an_error_says_does_not_get_into_a_span(temporal_server: str, app_name: str) -> None:
     def look() -> None:
         """Look."""
