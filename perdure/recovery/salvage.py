@@ -56,10 +56,12 @@ from perdure.recovery.rebuilt_failures import keep_returned, tool_failed
 from perdure.recovery.slices import Part, in_order
 from perdure.recovery.starts import DeadlineTimers, Starts, is_beside
 from perdure.rules.failures import failure_text
-from perdure.rules.in_doubt import NOT_STARTED
+from perdure.rules.in_doubt import NOT_STARTED, lost_steps
 from perdure.rules.intake import MAX_TOLD_SIGNALS, check_sent, check_signal, parse_signal, refused_signal
 from perdure.rules.model_answers import derived_id
 from perdure.rules.repeats import accept_resume
+
+_CLOSED = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT)
 
 
 def length_outside(history: Sequence[HistoryEvent]) -> int:
@@ -372,6 +374,7 @@ class _Reader:
         """Settle what no slice tells to be settled, where history leaves no doubt."""
         for stop in self._stops.values():
             self._stop_named(stop)
+        self._tell_lost(self._history[-1])
         for invocation in list(self.projection.invocations.values()):
             if invocation.status not in ("running", "queued"):
                 continue
@@ -384,6 +387,12 @@ class _Reader:
                 apply_entry(self.projection, _settled(invocation, "failed", failures))
             elif not goes_on and self._dealt and _waits(self.projection, invocation):
                 apply_entry(self.projection, _settled(invocation, "waiting"))
+
+    def _tell_lost(self, last: HistoryEvent) -> None:
+        for call in [self._calls[scheduled] for scheduled in sorted(self._open & self._calls.keys())]:
+            if last.event_type in _CLOSED and isinstance(call, ModelInput) and call.steps > 1:
+                event = lost_steps(call.agent, len(self.projection.entries), last.event_time.ToNanoseconds() / 1e9)
+                apply_entry(self.projection, StateChanged(event=event))
 
     def _stop_named(self, stop: InvocationInput) -> None:
         invocation = self.projection.invocations.get(stop.invocation_id)

@@ -213,6 +213,10 @@ async def test_what_history_has_lost_is_done_again_by_the_same_keys(
             await user.resume(invocation)
         assert (await user.settled(invocation)).status == "finished"
         check_log(await user.events())
+        # A reset takes it out of history that there was such an activity.
+        lost = [event.error_message or "" for event in await user.events() if event.error_code == "STEPS_LOST"]
+        assert len(lost) == (end is not taken_back)
+        assert all("several steps of agent 'clerk'" in message for message in lost)
         assert (len(tool.keys), len(set(tool.keys))) == (2, 1)
         assert len(set(gate.keys)) == 1
 
