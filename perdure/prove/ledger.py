@@ -43,6 +43,7 @@ class Step:
     activity: str
     """Which activity of which run of the workflow, and which step of it, if it takes several: equal in all attempts."""
     attempt: int
+    """Of the activity."""
     process: int
     key: str | None = None
     """A tool call's idempotency key."""
@@ -52,6 +53,8 @@ class Step:
     ended: bool = False
     error: str | None = None
     """The type of the error with which it ended."""
+    tried: int = 0
+    """Attempts that failed in the activity of other steps."""
     kept: bool = False
     """Of an activity that takes several: what came of it was kept, and is not to be done again."""
     asked: bool = False
@@ -129,7 +132,7 @@ class Ledger:
         if before is None:
             return step.activity
         is_cut_off = before.process != step.process and self._is_cut_off(before)
-        return before.activity if is_cut_off or (before.error is not None and step.attempt > 1) else step.activity
+        return before.activity if is_cut_off or (before.error is not None and step.tried > 0) else step.activity
 
     def _is_cut_off(self, step: Step) -> bool:
         """Return whether a process died that had not kept a step, in an activity that takes several."""
@@ -324,7 +327,8 @@ def _describe(call: ToolInput | CodeInput | ModelInput | None) -> Callable[[int]
             name=name,
             workflow=info.workflow_id or "",
             activity=which,
-            attempt=info.attempt + (call.tried if isinstance(call, ToolInput | ModelInput) else 0),
+            attempt=info.attempt,
+            tried=call.tried if isinstance(call, ToolInput | ModelInput) else 0,
             process=os.getpid(),
             **values,
         )
