@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 
+from temporalio import activity
 from temporalio.testing import ActivityEnvironment
 
 from perdure.activities.attempts import telling
@@ -21,7 +22,7 @@ def attempt(number: int) -> None:
     environment.info = dataclasses.replace(environment.info, attempt=number)
 
     def step() -> None:
-        with telling("tool"):
+        with telling("tool", activity.info().attempt):
             fail()
 
     try:
