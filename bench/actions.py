@@ -5,8 +5,8 @@
 Counted as https://docs.temporal.io/cloud/actions has it: starts, signals, updates, timers, upserts of search
 attributes, each attempt of an activity, and each heartbeat that reaches the server, by the worker's own metrics. The
 session is there before; its second turn is counted, for either of the worker's `heartbeats`, `frequent` and `sparse`;
-`several` and `several_sparse` take up to 20 steps an activity; `quick` and `quick_several` have models that take no time,
-with one step and up to 20. The last line is JSON.
+`several` and `several_sparse` take up to 20 steps an activity; `quick` and `quick_several` have models that take no
+time, with one step and up to 20. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, FilePayload, Locator, Page, expect
 
 from perdure.api.base.attribution import attribution_of
 from tests.api.pages.browsing import accessibility, focused, opened
@@ -300,7 +300,7 @@ async def test_what_is_written_before_the_scripts_have_come_stays(pages: Pages, 
         await page.route("**/static/chat.js*", late)
         await page.goto(pages.chat(session), wait_until="commit")
         await message(page).fill("early")
-        note = {"name": "note.txt", "mimeType": "text/plain", "buffer": b"seven"}
+        note = FilePayload(name="note.txt", mimeType="text/plain", buffer=b"seven")
         await page.get_by_label("Attach files").set_input_files([note])
         written.set()
         await expect(page.locator("#chosen")).to_contain_text("note.txt")
