@@ -20,8 +20,9 @@ from perdure.plan.contents import types
 from perdure.plan.nodes import ADK_OPTIONS, SET_MODEL_RESPONSE, LlmNode, Plan, ToolOptions, ToolPlan
 from perdure.recovery.rebuilding import Rebuilder
 from perdure.recovery.rebuilt_entries import tool_ran
+from perdure.rules.ids import OWN_IDS, another_id, call_ids, called, with_call_ids
 from perdure.rules.llm_turns import find_turn
-from perdure.rules.model_answers import OWN_IDS, another_id, call_ids, called, refused_transfer, with_call_ids
+from perdure.rules.model_answers import refused_transfer
 from perdure.rules.model_calls import why_no_call
 from perdure.rules.next_call import Facts, Runs, next_of_call
 from perdure.rules.next_step import AskModel, RunCalls, step_ahead

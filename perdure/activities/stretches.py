@@ -26,8 +26,8 @@ from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, To
 from perdure.messages.step_log import StepLog
 from perdure.messages.stretches import BEGIN_WITHIN, FailedStep, Stretch, cut_off
 from perdure.plan.contents import types
+from perdure.rules.ids import derived_id
 from perdure.rules.large_results import fit
-from perdure.rules.model_answers import derived_id
 from perdure.rules.step_retries import is_final, pause_behind
 from perdure.steps.base import Place, Snapshot
 from perdure.telemetry.step import behind

@@ -256,3 +256,15 @@ def asked_about(args: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     found: Any = (args or {}).get("originalFunctionCall")
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+def notice_event(id: str, code: str, message: str, time: float) -> Event:
+    """Return an event by which a session tells its readers of something; it has no content, so no model sees it.
+
+    Args:
+        id: Its id: to draw one would give others to what comes behind it.
+        code: What it is about.
+        message: What happened.
+        time: When, in seconds since the epoch.
+    """
+    return Event(id=id, timestamp=time, author=USER, invocation_id=f"p-{id}", error_code=code, error_message=message)

@@ -20,6 +20,7 @@ from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode, Plan, ToolPlan
 from perdure.recovery.rebuilding import Rebuilder, run_of, tool_of
 from perdure.rules.failures import failure_text
+from perdure.rules.ids import call_ids
 from perdure.rules.in_doubt import (
     CUT_OFF,
     LOST_START,
@@ -31,7 +32,6 @@ from perdure.rules.in_doubt import (
     leaves_doubt,
     reconciled_output,
 )
-from perdure.rules.model_answers import call_ids
 
 
 class Questions:

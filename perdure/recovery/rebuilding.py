@@ -59,17 +59,9 @@ from perdure.recovery.rebuilt_entries import (
     tool_start,
 )
 from perdure.rules.checkpoints import is_hidden
+from perdure.rules.ids import call_ids, derived_id, taken_ids, with_unique_ids
 from perdure.rules.intake import accepted_message, by_branch, check_answer, expired_answer, named, state_event
-from perdure.rules.model_answers import (
-    call_ids,
-    derived_id,
-    instant_output,
-    logged_events,
-    model_event,
-    structured_answer,
-    taken_ids,
-    with_unique_ids,
-)
+from perdure.rules.model_answers import instant_output, logged_events, model_event, structured_answer
 from perdure.rules.tool_responses import confirmation_request, response_event, silent_calls
 from perdure.views.pages import expired_cause
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from perdure.journal.entries import CallbackRan, Entry, ModelCalled, ToolRan, ToolStarted
-from perdure.journal.events import Event
+from perdure.journal.entries import CallbackRan, Entry, ModelCalled, StateChanged, ToolRan, ToolStarted
+from perdure.journal.events import Event, notice_event
 from perdure.journal.projection import Invocation, Projection
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.callbacks import AgentCallback, CallbackInput
 from perdure.messages.session import ModelInput, ModelOutput, ToolInput
 from perdure.rules.failures import MAX_CAUSE
-from perdure.rules.model_answers import derived_id
+from perdure.rules.ids import derived_id
 from perdure.rules.tool_responses import requested_confirmation
 
 SAME_TIME = 0.002
@@ -59,6 +59,21 @@ def lost_start(call: ToolInput, cause: str, started: float, time: float, *, else
         ended=round(time, 3),
         cause=cause[:MAX_CAUSE],
     )
+
+
+def lost_steps(call: ModelInput, entries: int, time: float) -> StateChanged:
+    """Return the entry of an activity that took several steps as its run was closed: history does not tell of them.
+
+    Args:
+        call: What the activity began with.
+        entries: Length of the journal, of which the event's id is made.
+        time: When the run was closed.
+    """
+    message = (
+        f"the workflow was closed while an activity took several steps of agent {call.agent!r}: what it did is not"
+        " known, and its tools may have taken effect; a resume takes these steps again"
+    )
+    return StateChanged(event=notice_event(f"lost-{entries}", "STEPS_LOST", message, time))
 
 
 def tool_ran(projection: Projection, invocation: Invocation, calling: Event, call_id: str, times: RunTimes) -> ToolRan:

@@ -51,14 +51,14 @@ from perdure.recovery.history_payloads import (
     writes_of,
 )
 from perdure.recovery.rebuilding import Rebuilder
-from perdure.recovery.rebuilt_entries import model_called, steps_before
+from perdure.recovery.rebuilt_entries import lost_steps, model_called, steps_before
 from perdure.recovery.rebuilt_failures import keep_returned, tool_failed
 from perdure.recovery.slices import Part, in_order
 from perdure.recovery.starts import DeadlineTimers, Starts, is_beside
 from perdure.rules.failures import failure_text
-from perdure.rules.in_doubt import NOT_STARTED, lost_steps
+from perdure.rules.ids import derived_id
+from perdure.rules.in_doubt import NOT_STARTED
 from perdure.rules.intake import MAX_TOLD_SIGNALS, check_sent, check_signal, parse_signal, refused_signal
-from perdure.rules.model_answers import derived_id
 from perdure.rules.repeats import accept_resume
 
 _CLOSED = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT)
@@ -391,8 +391,8 @@ class _Reader:
     def _tell_lost(self, last: HistoryEvent) -> None:
         for call in [self._calls[scheduled] for scheduled in sorted(self._open & self._calls.keys())]:
             if last.event_type in _CLOSED and isinstance(call, ModelInput) and call.steps > 1:
-                event = lost_steps(call.agent, len(self.projection.entries), last.event_time.ToNanoseconds() / 1e9)
-                apply_entry(self.projection, StateChanged(event=event))
+                time = last.event_time.ToNanoseconds() / 1e9
+                apply_entry(self.projection, lost_steps(call, len(self.projection.entries), time))
 
     def _stop_named(self, stop: InvocationInput) -> None:
         invocation = self.projection.invocations.get(stop.invocation_id)

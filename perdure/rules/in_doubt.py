@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.journal.entries import ToolOutput
-from perdure.journal.events import REQUEST_RECONCILE, USER, Event
+from perdure.journal.events import REQUEST_RECONCILE, Event
 from perdure.messages.session import NOT_REGISTERED
 from perdure.plan.contents import types
 from perdure.plan.nodes import ToolPlan
@@ -52,26 +52,6 @@ def leaves_doubt(tool: ToolPlan, *, silent: bool, not_started: bool) -> bool:
     Where the model is to be told of a failure, the call is in doubt before: it may have taken effect.
     """
     return not not_started and (silent or tool.on_failure == "tell_model")
-
-
-def lost_steps(agent: str, entries: int, time: float) -> Event:
-    """Return the event that says that history does not tell what an agent did. It has no content: no model sees it.
-
-    Args:
-        agent: The agent, of which an activity took several steps as its run was closed.
-        entries: Length of the journal, of which the event's id is made.
-        time: When the run was closed.
-    """
-    event_id = f"lost-{entries}"
-    return Event(
-        id=event_id,
-        timestamp=time,
-        author=USER,
-        invocation_id=f"p-{event_id}",
-        error_code="STEPS_LOST",
-        error_message=f"the workflow was closed while an activity took several steps of agent {agent!r}: what it did"
-        " is not known, and its tools may have taken effect; a resume takes these steps again",
-    )
 
 
 @dataclass(frozen=True)

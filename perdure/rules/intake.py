@@ -31,6 +31,7 @@ from perdure.journal.events import (
     USER,
     Event,
     EventActions,
+    notice_event,
 )
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import Call, Invocation, Projection, response_in, split_state_delta
@@ -384,24 +385,17 @@ def state_event(change: StateChangeInput, time: float) -> Event:
 
 
 def refused_signal(name: str, error: Exception, entries: int, time: float) -> Event:
-    """Return the event that says why a signal was not taken. It has no content, so no model sees it.
+    """Return the event that says why a signal was not taken.
 
     Args:
         name: The signal.
         error: What its check raised; all but a refusal says that it could not be read.
-        entries: Length of the journal. The id is of that: to draw one would give others to what comes behind it.
+        entries: Length of the journal, of which the event's id is made.
         time: When it came.
     """
     why = str(error) if isinstance(error, RequestRefused) else "its argument cannot be read as JSON"
-    event_id = f"signal-{entries}"
-    return Event(
-        id=event_id,
-        timestamp=time,
-        author=USER,
-        invocation_id=f"p-{event_id}",
-        error_code="SIGNAL_REFUSED",
-        error_message=f"the signal {name[:100]!r} was not taken: {why[:1000]}",
-    )
+    message = f"the signal {name[:100]!r} was not taken: {why[:1000]}"
+    return notice_event(f"signal-{entries}", "SIGNAL_REFUSED", message, time)
 
 
 def is_state_event(event: Event) -> bool:

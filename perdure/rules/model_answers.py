@@ -1,59 +1,22 @@
-"""Builds the event of a model's answer, its calls' ids, and the outputs of calls that need no activity. Pure.
-
-Ids are derived from what history tells anyway, so that an event can be rebuilt out of history with the same ids.
-"""
+"""Builds the event of a model's answer, and the outputs of calls that need no activity. Pure."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
 from perdure.journal.events import Event, EventActions
-from perdure.journal.projection import Projection, stored_part
-from perdure.messages.step_log import StepLog
+from perdure.journal.projection import stored_part
 from perdure.plan.contents import types
 from perdure.plan.nodes import TRANSFER, LlmNode, Plan, ToolPlan
+from perdure.rules.ids import FreshIds, call_ids, called, with_call_ids
 from perdure.rules.tool_responses import error_output, told_beside
-
-OWN_IDS = "adk-"
-"""How ids start that the session, or google.adk, gave, and not a model."""
 
 _ENVELOPE_BYTES = 1_000
 """What the log adds to an event: ids, time."""
-
-
-def derived_id(seed: str, *parts: object) -> str:
-    """Return an id in a UUID's form: equal for equal parts, and not to be guessed without the seed."""
-    text = hashlib.sha256("/".join(map(str, (seed, *parts))).encode()).hexdigest()
-    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:32]}"
-
-
-def call_ids(seed: str, *parts: object) -> Iterator[str]:
-    """Yield ids for function calls, in ADK's form, without an end."""
-    number = 0
-    while True:
-        yield f"{OWN_IDS}{derived_id(seed, *parts, number)}"
-        number += 1
-
-
-def called(place: int, call: types.FunctionCall) -> str:
-    """Return what an id is derived from that a call is given: no other call gets it, nor its idempotency key, again.
-
-    A model that is asked once more, as behind a reset, may call something else.
-    """
-    return f"{place}/{call.name}/{json.dumps(call.args or {}, sort_keys=True, default=repr)}"
-
-
-class FreshIds(Protocol):
-    """Yields ids for a call, without an end."""
-
-    def __call__(self, call: str, /) -> Iterator[str]:
-        """Yield those of a call, by `called`."""
-        ...
 
 
 def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collection[str], ids: FreshIds) -> Event:
@@ -66,10 +29,18 @@ def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collect
         taken: Ids of all function calls of the session.
         ids: Where ids come from for calls that have none of their own, or one that is taken.
     """
-    update: dict[str, object] = {"author": node.name, "branch": branch}
-    if answer.content is not None:
-        update["content"] = _with_call_ids(answer.content, set(taken), ids)
-    event = answer.model_copy(update=update)
+    known = set(taken)
+
+    def id_of(place: int, call: types.FunctionCall) -> str:
+        # What a model sends is not to be trusted with ids.
+        given = call.id if call.id and call.id not in known else None
+        id = given or next(id for id in ids(called(place, call)) if id not in known)
+        known.add(id)
+        return id
+
+    event = with_call_ids(answer, id_of).model_copy(update={"author": node.name, "branch": branch})
+    if event.content is not None:
+        event = event.model_copy(update={"content": event.content.model_copy(update={"role": "model"})})
     long_running = frozenset(
         call.id
         for call in event.get_function_calls()
@@ -83,15 +54,6 @@ def model_event(node: LlmNode, branch: str | None, answer: Event, taken: Collect
         delta = {**event.actions.state_delta, node.output_key: event.text}
         event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": delta})})
     return event
-
-
-def taken_ids(projection: Projection, answer: Event) -> set[str]:
-    """Return the ids that the calls of an answer must not have: a model may give the same ones in every session.
-
-    So of an agent that a tool runs, whose calls are asked about and keyed beside those of the session, it gives none.
-    """
-    own = [call.id for call in answer.get_function_calls() if call.id] if projection.began is not None else []
-    return projection.call_ids.union(own)
 
 
 def structured_answer(node: LlmNode, branch: str | None, response: Event) -> Event | None:
@@ -131,64 +93,6 @@ def logged_size(node: LlmNode, branch: str | None, answer: Event) -> int:
     events = (model_event(node, branch, answer, taken, partial(call_ids, "size")) for taken in ((), own))
     parts = (part for event in events for part in logged_events(event))
     return _ENVELOPE_BYTES + max(map(payload_size, parts))
-
-
-def _with_call_ids(content: types.Content, taken: set[str], ids: FreshIds) -> types.Content:
-    """Give an id to each call that has none of its own; what a model sends is not to be trusted with ids."""
-    parts: list[types.Part] = []
-    for place, part in enumerate(content.parts or []):
-        call = part.function_call
-        if call is not None:
-            if not call.id or call.id in taken:
-                fresh = next(id for id in ids(called(place, call)) if id not in taken)
-                call = call.model_copy(update={"id": fresh})
-            taken.add(call.id or "")
-            part = part.model_copy(update={"function_call": call})
-        parts.append(part)
-    return content.model_copy(update={"role": "model", "parts": parts})
-
-
-def with_unique_ids(step: StepLog, projection: Projection) -> StepLog:
-    """Return what the step of a google.adk agent's model logs, its calls under ids that no other call has.
-
-    A model may name calls alike in each turn, or twice in an answer.
-    """
-    taken, within = set(projection.call_ids), projection.began.call_id if projection.began is not None else ""
-    events = tuple(_with_unique_ids(event, taken, taken_ids(projection, event), within) for event in step.events)
-    return step.model_copy(update={"events": events})
-
-
-def _with_unique_ids(event: Event, taken: set[str], reserved: Collection[str], within: str) -> Event:
-    def id_of(place: int, call: types.FunctionCall) -> str:
-        id = call.id or ""
-        if id in taken or (id in reserved and not id.startswith(OWN_IDS)):
-            more = call_ids(id, within, called(place, call))
-            id = next(one for one in (another_id(id, one) for one in more) if one not in taken)
-        taken.add(id)
-        return id
-
-    return with_call_ids(event, id_of)
-
-
-def another_id(given: str, fresh: str) -> str:
-    """Return an id for a call that its model has named, as it has named another: that name, and what is its own."""
-    return f"{given}-{fresh.removeprefix(OWN_IDS)[:8]}"
-
-
-def with_call_ids(event: Event, id_of: Callable[[int, types.FunctionCall], str]) -> Event:
-    """Return an event with ids for its calls, by their places among its parts."""
-    if event.content is None or not event.get_function_calls():
-        return event
-    parts: list[types.Part] = []
-    names: list[tuple[str | None, str]] = []
-    for place, part in enumerate(event.content.parts or []):
-        if (call := part.function_call) is not None:
-            names.append((call.id, id_of(place, call)))
-            part = part.model_copy(update={"function_call": call.model_copy(update={"id": names[-1][1]})})
-        parts.append(part)
-    waiting = event.long_running_tool_ids and frozenset(id for was, id in names if was in event.long_running_tool_ids)
-    content = event.content.model_copy(update={"parts": parts})
-    return event.model_copy(update={"content": content, "long_running_tool_ids": waiting})
 
 
 def instant_output(plan: Plan, node: LlmNode, call: types.FunctionCall, *, decided: bool) -> ToolOutput | None:

@@ -16,7 +16,7 @@ from typing import cast
 from google.genai import types
 
 from perdure.journal.events import USER, Event
-from perdure.rules.model_answers import OWN_IDS, derived_id
+from perdure.rules.ids import OWN_IDS, derived_id
 
 PAYLOADS = ("inline_data", "file_data", "executable_code", "code_execution_result")
 ECHOED = (*PAYLOADS, "tool_call", "tool_response")

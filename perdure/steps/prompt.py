@@ -15,7 +15,7 @@ from google.genai import types
 from perdure.journal.events import QUESTIONS, USER, Event, is_on_branch
 from perdure.journal.live_events import live_indexes, told_events
 from perdure.plan.nodes import SET_MODEL_RESPONSE, TRANSFER, LlmNode, Node, Plan
-from perdure.rules.model_answers import OWN_IDS
+from perdure.rules.ids import OWN_IDS
 from perdure.steps.pairing import (
     ECHOED,
     PAYLOADS,
@@ -204,7 +204,7 @@ def _items(events: Sequence[Event], told: Iterable[tuple[int, Event]], agent: st
     return items
 
 
-def _start(starts: Iterable[tuple[int, int]], events: Sequence[Event], begun_after: str | None) -> int:
+def _start(starts: Sequence[tuple[int, int]], events: Sequence[Event], begun_after: str | None) -> int:
     """Return where the agent's current turn starts: with what a user, or another agent, said before it began.
 
     `starts` has the place in the log, and in the contents, of each turn's start.
@@ -213,7 +213,7 @@ def _start(starts: Iterable[tuple[int, int]], events: Sequence[Event], begun_aft
     if begun_after is not None:
         # Others may be at work beside the agent: what they say then starts nothing.
         last = next((at for at in range(len(events) - 1, -1, -1) if events[at].id == begun_after), last)
-    return next((index for place, index in reversed([*starts]) if place <= last), 0)
+    return next((index for place, index in reversed(starts) if place <= last), 0)
 
 
 def _remembered(logged: Event, event: Event, agent: str, memo: PromptMemo) -> Shown | None:

@@ -22,6 +22,8 @@ from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from temporalio.client import Client
 
+from perdure.adk.events import AdkEvents
+from perdure.journal.events import Event as LoggedEvent
 from tests.adk.support import agent, call, make_app, say
 from tests.workflows.support import serving
 
@@ -145,3 +147,18 @@ async def test_each_hook_sees_the_session_that_it_sees_in_adk(client: Client, ap
         view = await user.run("go")
         assert view.status == "finished", view.failures
     assert watch.seen == await as_adk(TREES[tree]())
+
+
+def test_an_event_is_known_by_what_it_holds_and_not_by_its_id_alone() -> None:
+    """A streamed answer that was not kept comes again under its id, and may say something else."""
+    events = AdkEvents()
+    one, other = (
+        LoggedEvent(id="e", author="clerk", content=types.Content(role="model", parts=[types.Part(text=said)]))
+        for said in ("one", "other")
+    )
+    [first] = events.of([one], "s")
+    assert events.of([one.model_copy()], "s") == [first]
+    assert events.of([one.model_copy()], "s")[0] is first
+    [second] = events.of([other], "s")
+    assert second.content is not None
+    assert [part.text for part in second.content.parts or []] == ["other"]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from perdure.journal.events import Event
-from perdure.rules.model_answers import derived_id
+from perdure.rules.ids import derived_id
 from perdure.steps.base import Place
 from perdure.steps.code.past import Past
 from perdure.streams.drafts import Drafts

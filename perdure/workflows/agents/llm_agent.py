@@ -16,8 +16,9 @@ from perdure.messages.session import ModelInput, ModelOutput
 from perdure.messages.step_log import StepLog
 from perdure.messages.stretches import FailedStep, Stretch
 from perdure.plan.nodes import TRANSFER, LlmNode
+from perdure.rules.ids import taken_ids, with_unique_ids
 from perdure.rules.llm_turns import find_turn
-from perdure.rules.model_answers import model_event, taken_ids, with_unique_ids
+from perdure.rules.model_answers import model_event
 from perdure.rules.next_step import (
     AskForThem,
     AskModel,

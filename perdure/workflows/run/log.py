@@ -21,7 +21,7 @@ from perdure.journal.entries import (
 from perdure.journal.events import Event, EventActions
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.projection import split_state_delta
-from perdure.rules.model_answers import call_ids
+from perdure.rules.ids import call_ids
 from perdure.workflows.run.metrics import count
 
 
