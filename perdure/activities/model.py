@@ -82,7 +82,8 @@ class ModelActivity:
                 return ModelOutput(before=kept)
             async with keeping(self._client) as steps:
                 snapshot = await self._snapshot(call, beats=False)
-                return await Stretches(at, self._ask_in_time, self._tools, steps).run(call, snapshot, _attempt(call))
+                stretches = Stretches(at, self._ask_in_time, self._prepare, self._tools, steps)
+                return await stretches.run(call, snapshot, _attempt(call))
         except ApplicationError:
             raise
         except Exception as error:
@@ -144,9 +145,7 @@ class ModelActivity:
 
     async def _answer(self, call: ModelInput, at: Place, node: LlmNode, session: Snapshot, attempt: int) -> ModelOutput:
         tell("model", node.name, "model", invocation_id=call.invocation_id, model=node.model)
-        step = ModelCall(
-            plan=call.plan, index=call.call_index, begun_after=call.begun_after, begun_with=call.begun_with
-        )
+        step = _step(call)
         with self._writing(call, session, attempt) as (writer, event_id):
             output = await self._steps.call_model(at, session, step, writer)
         events = list(output.events)
@@ -157,6 +156,9 @@ class ModelActivity:
             return ModelOutput(step=step_log(replace(output, events=tuple(events))))
         [event] = events
         return ModelOutput(event=event)
+
+    def _prepare(self, call: ModelInput, session: Snapshot) -> None:
+        self._steps.prepare_model(_place(call), session, _step(call))
 
     @contextmanager
     def _writing(
@@ -187,6 +189,10 @@ class ModelActivity:
 def _attempt(call: ModelInput) -> int:
     """Return which attempt of a call the activity makes first."""
     return activity.info().attempt + call.tried
+
+
+def _step(call: ModelInput) -> ModelCall:
+    return ModelCall(plan=call.plan, index=call.call_index, begun_after=call.begun_after, begun_with=call.begun_with)
 
 
 def _place(call: ModelInput) -> Place:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from perdure.journal.entries import Entry, EventLogged, ToolKept, payload_size
 from perdure.journal.events import Event
 from perdure.journal.projection import SHARED, Invocation, Projection
-from perdure.journal.run_tree import build_runs
+from perdure.journal.run_tree import RunTree
 from perdure.journal.runs import Standing
 from perdure.journal.tool_output import ToolOutput
 from perdure.messages.session import ModelInput, ModelOutput, ToolInput
@@ -63,6 +63,9 @@ class StretchLog:
         self._seed = f"{call.invocation_id}/{call.run}/{call.call_index}"
         self._begin = self._measured = len(projection.entries)
         self._bytes = 0
+        self._tree = RunTree(self.plan, self._invocation.agent or self.plan.root.name)
+        self._told = 0
+        """Of the invocation's entries, those of which the tree knows."""
 
     @property
     def projection(self) -> Projection:
@@ -102,9 +105,12 @@ class StretchLog:
 
     def ahead(self) -> ModelInput | tuple[CallRun, ...]:
         """Return what the agent does next, if that is all: its model call, or the calls whose tools run; or none."""
-        tree = build_runs(self.plan, self._invocation.agent or self.plan.root.name, self._invocation.entries)
+        entries = self._invocation.entries
+        for entry in entries[self._told :]:
+            self._tree.add(entry)
+        self._told = len(entries)
         facts = Facts(self.plan, self.projection, self._invocation)
-        turn = find_turn(facts, self.node, tree.runs[self._call.run])
+        turn = find_turn(facts, self.node, self._tree.runs[self._call.run])
         match step_ahead(facts, self.node, turn):
             case AskModel() if why_no_call(self.plan, self.node, self._invocation, Counter()) is None:
                 return self._model_call()

@@ -76,10 +76,18 @@ class RunsTools(Protocol):
 class Stretches:
     """Takes the steps of an agent, one behind the other."""
 
-    def __init__(self, at: Place, ask: AsksModel, tools: RunsTools, kept: KeptSteps) -> None:
-        """Take them by what an activity has at hand."""
+    def __init__(
+        self,
+        at: Place,
+        ask: AsksModel,
+        prepare: Callable[[ModelInput, Snapshot], None],
+        tools: RunsTools,
+        kept: KeptSteps,
+    ) -> None:
+        """Take them by what an activity has at hand; `prepare` does what a model call needs that is no step yet."""
         self._at = at
         self._ask = ask
+        self._prepare = prepare
         self._tools = tools
         self._kept = kept
         self._goes_on = False
@@ -121,13 +129,22 @@ class Stretches:
         done = Stretch(steps=self._steps, entries=log.entries, failed=tuple(self._failed.values()))
         return (last or ModelOutput()).model_copy(update={"before": done})
 
-    async def _keep(self, log: StretchLog, ahead: ModelInput | Sequence[CallRun]) -> None:
+    async def _keep(self, log: StretchLog, ahead: ModelInput | Sequence[CallRun], session: Snapshot) -> None:
         """Return when all is kept that was done so far, and what comes then; or the activity is to end."""
         id = answer_id(ahead) if isinstance(ahead, ModelInput) else None
         entries = log.entries
         new, self._entries_kept = entries[self._entries_kept :], len(entries)
         took, self._took = tuple(self._took), []
-        await self._kept.keep(Stretch(steps=self._steps, took=took, entries=new, next_answer_id=id))
+        keeping = self._kept.keep(Stretch(steps=self._steps, took=took, entries=new, next_answer_id=id))
+        if not isinstance(ahead, ModelInput):
+            await keeping
+            return
+
+        async def prepare() -> None:
+            self._prepare(ahead, session)
+
+        # While the heartbeat is under way.
+        await asyncio.gather(keeping, prepare())
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""
@@ -139,7 +156,7 @@ class Stretches:
             try:
                 # From here on it may be shown, under these ids.
                 self._goes_on = True
-                await self._keep(log, ahead)
+                await self._keep(log, ahead, snapshot)
                 if self._is_over():
                     return None
                 if isinstance(ahead, ModelInput):
@@ -183,13 +200,13 @@ class Stretches:
         with suppress(asyncio.CancelledError):
             # A stop cancels what runs, yet what finishes all the same must not be lost.
             for group in log.begun_together(runs):
+                if tasks and (self._is_over() or not _may_go_on_behind(tasks.values())):
+                    # What begins behind it, and sees what of it, the workflow knows.
+                    break
                 for run in group:
                     one = self._run_one(log, run, session, tasks, is_only=len(runs) == 1)
                     tasks[run.id] = asyncio.create_task(one)
                 await asyncio.gather(*tasks.values(), return_exceptions=True)
-                if self._is_over() or not _may_go_on_behind(tasks.values()):
-                    # What begins behind it, and sees what of it, the workflow knows.
-                    break
         outputs: dict[str, ToolOutput] = {}
         for call_id, task in tasks.items():
             error = None if task.cancelled() else task.exception()

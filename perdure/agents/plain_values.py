@@ -35,6 +35,10 @@ _MAX_BITS = 14_000
 
 _SMALL = 2**63
 
+_ATOMS = (bool, int, float, type(None))
+_FEW_VALUES = 200
+_FEW_CHARACTERS = 20_000
+
 _REMEDY = "return plain data, such as texts, numbers, lists and dictionaries, or a pydantic model"
 _SEQUENCES = (Sequence, Set, deque, KeysView, ValuesView, ItemsView)
 _IN_MEMORY = (list, tuple, set, frozenset, deque)
@@ -63,6 +67,32 @@ def to_plain(value: Any) -> Any:
     except Exception as error:
         # The value's own code: a property, an iterator, a serializer.
         writer.refuse(f"cannot be read: {type(error).__name__}: {str(error)[:300]}")
+
+
+def is_small_json(value: Any) -> bool:
+    """Return whether a value is JSON as it stands, and little of it: to read it takes no time, and runs no other code.
+
+    It may hold itself all the same, which counts as much.
+    """
+    left, seen, length = [value], 0, 0
+    while left:
+        one = left.pop()
+        kind = cast("type[Any]", type(one))
+        if kind is str:
+            length += len(one)
+        elif kind is dict:
+            if any(type(key) is not str for key in one):
+                return False
+            length += sum(map(len, one))
+            left.extend(one.values())
+        elif kind is list:
+            left.extend(one)
+        elif kind not in _ATOMS:
+            return False
+        seen += 1
+        if seen + len(left) > _FEW_VALUES or length > _FEW_CHARACTERS:
+            return False
+    return True
 
 
 class _Writer:

@@ -24,6 +24,8 @@ _CONTEXT = re.compile(rf"(?<![\w\"'])(?:\w+\.)*{ToolContext.__name__}(?!\w)")
 
 _UNRESOLVED = (NameError, TypeError, AttributeError, SyntaxError)
 
+_JSON_TYPES = (Any, str, int, float, bool, type(None), list, dict)
+
 _MOST_PROBLEMS = 20
 """Places of wrong arguments that a model is told; a list of a thousand may have as many."""
 
@@ -38,6 +40,8 @@ class Signature:
     """Name of the parameter that takes the `ToolContext`."""
     taken: frozenset[str]
     """Names that are the function's own, such as `self`, and that no `**kwargs` may hold."""
+    runs_code: bool = True
+    """To convert arguments may run code of the user's: a type is not one of JSON's."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def read_signature(function: Callable[..., Any], where: str) -> Signature:
     declared = _arguments(resolved, where)
     code = getattr(inspect.unwrap(target), "__code__", None)
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
-    return Signature(declared, context, frozenset(own) - set(declared.names))
+    runs_code = not all(_is_json_type(parameter.annotation) for parameter in resolved)
+    return Signature(declared, context, frozenset(own) - set(declared.names), runs_code)
 
 
 def read_interest(function: Callable[..., Any], where: str, offered: Signature) -> Interest:
@@ -312,6 +317,13 @@ def _options(annotation: Any) -> list[Any]:
     if origin in (typing.Union, python_types.UnionType):
         return [option for one in inner for option in _options(one)]
     return [annotation]
+
+
+def _is_json_type(annotation: Any) -> bool:
+    """Return whether an annotation is of JSON's own values, which pydantic checks by itself."""
+    if typing.get_origin(annotation) in (typing.Union, python_types.UnionType, list, dict):
+        return all(map(_is_json_type, typing.get_args(annotation)))
+    return any(annotation is known for known in _JSON_TYPES)
 
 
 def _resolve(parameter: inspect.Parameter, namespace: dict[str, Any]) -> Any:

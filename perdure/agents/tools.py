@@ -160,6 +160,11 @@ class FunctionTool:
         others = (self._predicate, *map(self._interest_of, self._others()))
         return self.signature.context is not None or any(other and other.context for other in others)
 
+    @property
+    def binds_by_code(self) -> bool:
+        """Whether `bind` may run code of the user's, which may take time."""
+        return self.signature.runs_code or type(self).bind is not FunctionTool.bind
+
     def _others(self) -> tuple[Callable[..., Any], ...]:
         """Return the functions that run beside the tool's own."""
         return (self.reconcile,) if self.reconcile is not None else ()

@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,10 +173,10 @@ def is_failure(event: Event) -> bool:
     return event.node_info is not None and event.error_code is not None and not event.parts
 
 
-def last_step(own: Iterable[Event], log: Sequence[Event] = ()) -> Standing:
+def last_step(own: Sequence[Event], log: Sequence[Event] = ()) -> Standing:
     """Return where an LLM agent stood, by the events of its run; `log` is the session's."""
     step = Standing()
-    for event in own:
+    for event in own[_last_calling(own) :]:
         if is_confirmation_request(event) or is_credential_request(event):
             step.requests.append(event)
         elif is_doubt_request(event):
@@ -192,6 +192,16 @@ def last_step(own: Iterable[Event], log: Sequence[Event] = ()) -> Standing:
         else:
             step = Standing(ended=True)
     return step
+
+
+def _last_calling(own: Sequence[Event]) -> int:
+    """Return the place of the newest answer with calls, behind which alone a step may stand; 0 if there is none."""
+    calling = (place for place in range(len(own) - 1, -1, -1) if own[place].get_function_calls())
+    return next((place for place in calling if not _is_question(own[place])), 0)
+
+
+def _is_question(event: Event) -> bool:
+    return is_confirmation_request(event) or is_credential_request(event) or is_doubt_request(event)
 
 
 def _is_aside(event: Event, step: Standing, log: Sequence[Event]) -> bool:

@@ -31,6 +31,12 @@ _AROUND_BYTES = 600
 _ENVELOPE_BYTES = 2_000
 """What an event has beside its content and actions: ids, time, author."""
 
+_SURELY_FITS = MAX_EVENT_BYTES // 2
+"""Beside any event without content."""
+
+_RESPONSE_BYTES = 300
+"""What a response has beside its call's id and name, and what the tool returned."""
+
 NO_STORE = "the rest was not kept, since this app has no place for artifacts"
 
 Remedy = Literal["shorten", "drop"]
@@ -101,8 +107,10 @@ def too_large(
         around: The event without content: author, branch, invocation.
         tried: What has been done, which is not to be done again.
     """
-    room = MAX_EVENT_BYTES - _ENVELOPE_BYTES - payload_size(around)
     request = confirmation_request(calls, outputs, (f"adk-{call.id}".ljust(40) for call in calls))
+    if request is None and _at_most(calls, outputs) <= _SURELY_FITS:
+        return []
+    room = MAX_EVENT_BYTES - _ENVELOPE_BYTES - payload_size(around)
     if request is not None and payload_size(request) > room:
         asking = [call for call in calls if requested_confirmation(call, outputs[call.id or ""]) is not None]
         parts = [part for part in _parts(asking, outputs) if part[2] == "drop"]
@@ -111,6 +119,13 @@ def too_large(
     excess = payload_size(response) - room if response is not None else 0
     least = beginning_length(len(calls)) * _CHARACTER_BYTES + _AROUND_BYTES
     return _chosen(calls, list(_parts(calls, outputs)), tried, excess, least=least)
+
+
+def _at_most(calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput]) -> int:
+    """Return the bytes that the response event takes at the most, without making it."""
+    names = sum(len(call.id or "") + len(call.name or "") for call in calls)
+    told = sum(payload_size(outputs[call.id or ""]) for call in calls)
+    return told + names * _CHARACTER_BYTES + len(calls) * _RESPONSE_BYTES
 
 
 class Shorten(Protocol):

@@ -88,9 +88,10 @@ def logged_events(event: Event) -> tuple[Event, ...]:
 
 def logged_size(node: LlmNode, branch: str | None, answer: Event) -> int:
     """Return the bytes, at the most, of the largest event by which the log takes a model's answer."""
-    own = [call.id for call in answer.get_function_calls() if call.id]
-    # Its calls keep their ids, or get new ones.
-    events = (model_event(node, branch, answer, taken, partial(call_ids, "size")) for taken in ((), own))
+    named = [call.id for call in answer.get_function_calls() if call.id]
+    # Those keep their ids, or get new ones.
+    taken: list[Collection[str]] = [(), named] if named else [()]
+    events = (model_event(node, branch, answer, ids, partial(call_ids, "size")) for ids in taken)
     parts = (part for event in events for part in logged_events(event))
     return _ENVELOPE_BYTES + max(map(payload_size, parts))
 

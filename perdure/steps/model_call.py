@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Coroutine
+from contextlib import suppress
 from dataclasses import astuple
 from typing import Any, cast
 
@@ -60,20 +61,18 @@ class ModelCalls:
             )
         return StepOutput(events=(await self._answers.checked(node, _event(response)),))
 
+    def prepare(self, at: Place, session: Snapshot, call: ModelCall) -> None:
+        """Make the contents of a call's request, as `Steps.prepare_model` says."""
+        with suppress(Exception):
+            _contents(session, llm_node(session.projection, at, call.plan)[1], at, call)
+
     async def _request(
         self, snapshot: Snapshot, plan: Plan, node: LlmNode, at: Place, call: ModelCall, *, takes_both: bool
     ) -> LlmRequest:
         session = snapshot.projection
         state = session.visible_state(at.invocation_id)
         # Before anything is awaited: a parallel branch may let the worker's copy of the log grow meanwhile.
-        contents = build_contents(
-            session.own_events,
-            agent=node.name,
-            branch=at.branch,
-            include_contents=node.include_contents,
-            begun_after=call.begun_after,
-            memo=snapshot.memo,
-        )
+        contents = _contents(snapshot, node, at, call)
         artifacts = SessionArtifacts(self._artifacts, *astuple(at.key), wait=self._code.wait)
         if node.dynamic_instruction:
             context = _context(session, node, at, artifacts, state)
@@ -96,6 +95,18 @@ class ModelCalls:
         names = artifact_names(node.instruction)
         texts = await self._code.run_async(placeholder_texts(names, artifacts)) if names else {}
         return resolve_instruction(node.instruction, state, texts)
+
+
+def _contents(session: Snapshot, node: LlmNode, at: Place, call: ModelCall) -> list[types.Content]:
+    """Return what of a session an agent's model sees, of which the session's memo keeps most."""
+    return build_contents(
+        session.projection.own_events,
+        agent=node.name,
+        branch=at.branch,
+        include_contents=node.include_contents,
+        begun_after=call.begun_after,
+        memo=session.memo,
+    )
 
 
 def _event(response: LlmResponse) -> Event:

@@ -47,6 +47,10 @@ class NativeSteps:
         """Ask an agent's model."""
         return await self._models.call(at, session, call, writer)
 
+    def prepare_model(self, at: Place, session: Snapshot, call: ModelCall) -> None:
+        """Make the contents of its request."""
+        self._models.prepare(at, session, call)
+
     async def callback(
         self,
         at: Place,

@@ -50,8 +50,7 @@ class ToolCalls:
             return await self._results.bounded(at, call, await self._agents.run(at, call, tool))
         context = self._context(at, call)
         try:
-            # In a thread: a type's own validators are code of the user's.
-            kwargs = await self._code.run(tool.bind, call.args, context)
+            kwargs = await self._bind(tool, call, context)
             if call.confirmation is None and await self._must_ask(tool, call, context):
                 return ToolOutput(needs_confirmation=True)
         except InvalidArguments as error:
@@ -105,6 +104,12 @@ class ToolCalls:
         checked = validate_call(config={"arbitrary_types_allowed": True})(fn)
         result = await self._code.run(checked, *args, **kwargs)
         return await self._code.run(_plain, name, result)
+
+    async def _bind(self, tool: FunctionTool, call: ToolCall, context: ToolContext) -> dict[str, Any]:
+        if not tool.binds_by_code:
+            return tool.bind(call.args, context)
+        # In a thread: a type's own validators are code of the user's.
+        return await self._code.run(tool.bind, call.args, context)
 
     async def _must_ask(self, tool: FunctionTool, call: ToolCall, context: ToolContext) -> bool:
         if not callable(tool.require_confirmation):

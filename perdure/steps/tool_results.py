@@ -15,10 +15,12 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from perdure.agents.plain_values import NotPlain, to_plain
+from perdure.agents.context import ToolActions
+from perdure.agents.plain_values import NotPlain, is_small_json, to_plain
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.errors import ArtifactError
+from perdure.journal.compact_json import briefly
 from perdure.journal.entries import payload_size
 from perdure.journal.events import EventActions
 from perdure.journal.tool_output import ToolOutput
@@ -45,15 +47,22 @@ _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
 
 
-def _excess(value: BaseModel, most: int) -> str | None:
-    return excess(value.model_dump_json(by_alias=True, exclude_none=True).encode(), most)
+def _written(value: BaseModel) -> bytes:
+    """Return a value as it travels."""
+    with briefly():
+        return value.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
 def _check_values(value: BaseModel, most: int = MAX_RESULT_VALUES) -> None:
     """Raise `NotPlain` if a workflow would take too long over a value, or no journal could be read with it."""
-    problem = _excess(value, most)
+    problem = excess(_written(value), most)
     if problem is not None:
         raise NotPlain(f"it {problem}; return less of them, or a text")
+
+
+def _is_read_at_once(result: Any, actions: object) -> bool:
+    """Return whether what a tool gave runs no code of the user's when it is read, and takes no time."""
+    return type(actions) is ToolActions and is_small_json([result, *vars(actions).values()])
 
 
 class ToolResults:
@@ -83,8 +92,11 @@ class ToolResults:
         """
         tool = call.tool
         try:
-            # In a thread: an iterator, a property or a serializer is the user's code, too.
-            given = await self._code.run_until(call.until, _Given, tool, result, context, call.most_bytes)
+            if _is_read_at_once(result, context.actions):
+                given = _Given(tool, result, context, call.most_bytes)
+            else:
+                # In a thread: an iterator, a property or a serializer is the user's code, too.
+                given = await self._code.run_until(call.until, _Given, tool, result, context, call.most_bytes)
         except TimeoutError:
             return ToolOutput(result={"error": cannot_be_told(tool, "reading it took too long")})
         except (Exception, asyncio.CancelledError) as error:
@@ -98,7 +110,8 @@ class ToolResults:
 
     async def bounded(self, at: Place, call: ToolCall, output: ToolOutput) -> ToolOutput:
         """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
-        if payload_size(output) <= call.most_bytes - _RESERVE_BYTES and _excess(output, MAX_RESULT_VALUES) is None:
+        written = _written(output)
+        if len(written) <= call.most_bytes - _RESERVE_BYTES and excess(written, MAX_RESULT_VALUES) is None:
             return output
         return await self.shorten(at.key, call.tool, call.key, output, BEGINNING_LENGTH, call.until)
 

@@ -34,7 +34,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
-from perdure.agents.plain_values import MAX_ITEMS, NotPlain, to_plain
+from perdure.agents.plain_values import MAX_ITEMS, NotPlain, is_small_json, to_plain
 
 _HALF = "\ud83d"
 
@@ -486,3 +486,42 @@ def test_whatever_is_nested_is_json_or_refused(value: Any) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert to_plain(found) == found
     assert to_plain(value) == found
+
+
+class _Text(str):
+    pass
+
+
+class _Map(dict[str, Any]):
+    pass
+
+
+_ROUND: list[Any] = []
+_ROUND.append(_ROUND)
+
+
+@pytest.mark.parametrize(
+    ("value", "small"),
+    [
+        (None, True),
+        ("text", True),
+        ({"a": [1, 2.5, True, None, {"b": "c"}]}, True),
+        ([float("nan"), _HALF], True),
+        ([0] * 150, True),
+        ([0] * 1_000, False),
+        ("x" * 100_000, False),
+        ({"x" * 100_000: 1}, False),
+        ({1: "a"}, False),
+        ({_Text("a"): "b"}, False),
+        (_Text("text"), False),
+        ([_Map()], False),
+        ((1, 2), False),
+        (b"bytes", False),
+        ({"a": datetime.date(2026, 1, 1)}, False),
+        ([Mock()], False),
+        (_ROUND, False),
+    ],
+    ids=repr,
+)
+def test_what_is_small_json_runs_no_code_when_it_is_read(value: Any, small: bool) -> None:
+    assert is_small_json(value) is small

@@ -746,3 +746,42 @@ def test_any_nesting_of_types_gets_back_what_was_meant(data: st.DataObject) -> N
     assert converted == value
     assert converted == value, "nothing is used up by reading it"
     assert type(converted) is type(value)
+
+
+def plain_tool(
+    a: str,
+    b: int | None,
+    c: list[dict[str, float]],
+    d: bool | None,
+    e: Any,
+    f: dict[str, Any],
+    **rest: list[Any],
+) -> None: ...
+
+
+def unannotated(a, b=1): ...  # type: ignore[no-untyped-def]
+
+
+def with_model(a: int, box: Box) -> None: ...
+
+
+def with_date(when: datetime.date) -> None: ...
+
+
+def with_validator(a: Annotated[int, AfterValidator(lambda value: value)]) -> None: ...
+
+
+def with_several(a: list[Box | None]) -> None: ...
+
+
+class _BindsItself(FunctionTool):
+    def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
+        return super().bind(args, tool_context)
+
+
+def test_arguments_of_jsons_own_types_are_converted_without_code_of_the_users() -> None:
+    quick: list[Callable[..., None]] = [plain_tool, unannotated]
+    slow: list[Callable[..., None]] = [with_model, with_date, with_validator, with_several]
+    assert [FunctionTool(function).binds_by_code for function in quick] == [False] * len(quick)
+    assert [FunctionTool(function).binds_by_code for function in slow] == [True] * len(slow)
+    assert _BindsItself(plain_tool).binds_by_code

@@ -379,3 +379,22 @@ def test_the_event_of_a_call_is_found() -> None:
     assert event is not None
     assert event.id == "call-c1"
     assert projection.event_of_call("c9") is None
+
+
+def test_responses_to_a_call_are_those_behind_it() -> None:
+    """A log from elsewhere may hold an id in several turns."""
+    projection = fold(
+        message(1),
+        started(1),
+        called(1, "a", "b", long_running=False),
+        responded(1, "a"),
+        responded(1, "b"),
+        responded(1, "a"),
+        settled(1, "finished"),
+        message(2),
+        started(2),
+        called(2, "a", long_running=False),
+    )
+    assert [len(projection.responses_to(call_id)) for call_id in ("a", "b", "c")] == [0, 1, 0]
+    apply_entry(projection, responded(2, "a"))
+    assert len(projection.responses_to("a")) == 1

@@ -10,7 +10,7 @@ from perdure.journal.projection import Projection
 from perdure.messages.step_log import StepLog
 from perdure.plan.contents import types
 from perdure.plan.nodes import LlmNode
-from perdure.rules.ids import OWN_IDS, call_ids, with_unique_ids
+from perdure.rules.ids import OWN_IDS, call_ids, with_call_ids, with_unique_ids
 from perdure.rules.model_answers import model_event
 
 NODE = LlmNode(name="clerk", model="m")
@@ -55,3 +55,12 @@ def test_calls_of_google_adk_that_are_named_alike_keep_that_name_in_front() -> N
     assert event.long_running_tool_ids == frozenset(found)
     assert ids_of(unique((None, {}), (None, {})))[0] not in (None, "")
     assert len(set(ids_of(unique((None, {}), (None, {}))))) == 2
+
+
+def test_an_answer_whose_calls_keep_their_ids_stays_as_it_is() -> None:
+    named = answer(("c", {}), ("d", {}), waiting=frozenset({"d"}))
+    assert with_call_ids(named, lambda _place, call: call.id or "") is named
+    assert with_call_ids(Event(author="clerk"), lambda _place, _call: "x").get_function_calls() == []
+    other = with_call_ids(named, lambda place, call: f"{call.id}{place}")
+    assert (ids_of(other), other.long_running_tool_ids) == (["c0", "d1"], frozenset({"d1"}))
+    assert ids_of(named) == ["c", "d"]

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities import stretch_log, stretches
-from perdure.agents import ParallelAgent, ToolContext
+from perdure.agents import LlmAgent, ParallelAgent, ToolContext
 from perdure.agents.adk_app import AnyApp
 from perdure.agents.expiry import AnswerWith, FailInvocation, OnExpiry
 from perdure.agents.tools import FunctionTool
@@ -32,6 +32,7 @@ from perdure.prove.scenario import ProofScenario
 from perdure.recovery.history_payloads import steps as steps_in
 from perdure.rules.tool_responses import failure_output
 from perdure.steps.base import ATTEMPTS_OF_DEFECTS
+from perdure.steps.native import NativeSteps
 from perdure.streams.partials import ATTEMPT
 from tests.conformance.build import taking
 from tests.conformance.logs import all_scenarios
@@ -501,3 +502,29 @@ async def test_a_worker_that_is_killed_amid_a_stretch_loses_the_step_that_it_was
     assert len({step.activity.split("/")[1] for step in steps}) == 1, "not one activity"
     # To a proof the attempts of one activity are the same.
     assert max(map(len, cut)) == len(steps) + 1
+
+
+async def test_what_a_model_is_to_see_is_made_while_the_heartbeat_is_under_way(
+    client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which runs no code of the user's, and asks no model: a step begins when all before it is kept."""
+    tool, made, prepare = Counted("look"), asyncio.Event(), NativeSteps.prepare_model
+    model = GatedModel([calls("look"), text("done")])
+
+    def prepare_model(self: NativeSteps, *args: Any) -> None:
+        prepare(self, *args)
+        made.set()
+
+    async def waits(send: Heartbeat, *details: Any) -> None:
+        if tool.keys:
+            await asyncio.wait_for(made.wait(), 5)
+            assert len(model.requests) == 1
+        await send(*details)
+
+    monkeypatch.setattr(NativeSteps, "prepare_model", prepare_model)
+    heartbeats_go(monkeypatch, waits)
+    clerk = LlmAgent(name="clerk", model=model, tools=[FunctionTool(tool.fn)])
+    async with serving(client, app_of(app_name, clerk)) as user:
+        assert (await ran(user)).status == "finished"
+        assert await activities(user) == ["model"]
+        assert (len(model.requests), made.is_set()) == (2, True)
