@@ -64,8 +64,8 @@ class StretchLog:
         self._begin = self._measured = len(projection.entries)
         self._bytes = 0
         self._tree = RunTree(self.plan, self._invocation.agent or self.plan.root.name)
-        self._told = 0
-        """Of the invocation's entries, those of which the tree knows."""
+        self._in_tree = 0
+        """How many of the invocation's entries."""
 
     @property
     def projection(self) -> Projection:
@@ -106,9 +106,9 @@ class StretchLog:
     def ahead(self) -> ModelInput | tuple[CallRun, ...]:
         """Return what the agent does next, if that is all: its model call, or the calls whose tools run; or none."""
         entries = self._invocation.entries
-        for entry in entries[self._told :]:
+        for entry in entries[self._in_tree :]:
             self._tree.add(entry)
-        self._told = len(entries)
+        self._in_tree = len(entries)
         facts = Facts(self.plan, self.projection, self._invocation)
         turn = find_turn(facts, self.node, self._tree.runs[self._call.run])
         match step_ahead(facts, self.node, turn):

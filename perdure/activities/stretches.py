@@ -130,21 +130,19 @@ class Stretches:
         return (last or ModelOutput()).model_copy(update={"before": done})
 
     async def _keep(self, log: StretchLog, ahead: ModelInput | Sequence[CallRun], session: Snapshot) -> None:
-        """Return when all is kept that was done so far, and what comes then; or the activity is to end."""
+        """Return when all is kept that was done so far, and what comes then; or the activity is to end.
+
+        Meanwhile what a model call needs is made of the log.
+        """
         id = answer_id(ahead) if isinstance(ahead, ModelInput) else None
         entries = log.entries
         new, self._entries_kept = entries[self._entries_kept :], len(entries)
         took, self._took = tuple(self._took), []
         keeping = self._kept.keep(Stretch(steps=self._steps, took=took, entries=new, next_answer_id=id))
-        if not isinstance(ahead, ModelInput):
-            await keeping
-            return
+        await (asyncio.gather(keeping, self._prepared(ahead, session)) if isinstance(ahead, ModelInput) else keeping)
 
-        async def prepare() -> None:
-            self._prepare(ahead, session)
-
-        # While the heartbeat is under way.
-        await asyncio.gather(keeping, prepare())
+    async def _prepared(self, ahead: ModelInput, session: Snapshot) -> None:
+        self._prepare(ahead, session)
 
     async def _go_on(self, log: StretchLog, session: Snapshot, most: int) -> ModelOutput | None:
         """Take further steps; returns an answer of the model that is the workflow's to log."""

@@ -72,7 +72,7 @@ def to_plain(value: Any) -> Any:
 def is_small_json(value: Any) -> bool:
     """Return whether a value is JSON as it stands, and little of it: to read it takes no time, and runs no other code.
 
-    It may hold itself all the same, which counts as much.
+    What holds itself is not: each time round counts.
     """
     left, seen, length = [value], 0, 0
     while left:
@@ -81,13 +81,13 @@ def is_small_json(value: Any) -> bool:
         if kind is str:
             length += len(one)
         elif kind is dict:
-            if any(type(key) is not str for key in one):
+            if len(one) > _FEW_VALUES or any(type(key) is not str for key in one):
                 return False
             length += sum(map(len, one))
             left.extend(one.values())
-        elif kind is list:
+        elif kind is list and len(one) <= _FEW_VALUES:
             left.extend(one)
-        elif kind not in _ATOMS:
+        elif not any(kind is atom for atom in _ATOMS):
             return False
         seen += 1
         if seen + len(left) > _FEW_VALUES or length > _FEW_CHARACTERS:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from perdure.agents.context import ToolContext
 from perdure.agents.declaration import Arguments, arguments, json_schema, problems_of, reason_of
+from perdure.agents.plain_values import is_small_json
 from perdure.errors import DefinitionError, InvalidArguments, error_text, shortened
 
 _CONTEXT_NAME = "tool_context"
@@ -41,7 +42,7 @@ class Signature:
     taken: frozenset[str]
     """Names that are the function's own, such as `self`, and that no `**kwargs` may hold."""
     runs_code: bool = True
-    """To convert arguments may run code of the user's: a type is not one of JSON's."""
+    """To convert arguments may run code of the user's: a type, or a default, is not one of JSON's."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def read_signature(function: Callable[..., Any], where: str) -> Signature:
     declared = _arguments(resolved, where)
     code = getattr(inspect.unwrap(target), "__code__", None)
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
-    runs_code = not all(_is_json_type(parameter.annotation) for parameter in resolved)
+    runs_code = not all(_is_json_type(each.annotation) and _is_quick_default(each.default) for each in resolved)
     return Signature(declared, context, frozenset(own) - set(declared.names), runs_code)
 
 
@@ -324,6 +325,11 @@ def _is_json_type(annotation: Any) -> bool:
     if typing.get_origin(annotation) in (typing.Union, python_types.UnionType, list, dict):
         return all(map(_is_json_type, typing.get_args(annotation)))
     return any(annotation is known for known in _JSON_TYPES)
+
+
+def _is_quick_default(default: Any) -> bool:
+    """Return whether to fill a default in runs nothing: pydantic calls factories, and copies what can change."""
+    return default is inspect.Parameter.empty or (is_small_json(default) and not isinstance(default, list | dict))
 
 
 def _resolve(parameter: inspect.Parameter, namespace: dict[str, Any]) -> Any:

@@ -163,7 +163,8 @@ class FunctionTool:
     @property
     def binds_by_code(self) -> bool:
         """Whether `bind` may run code of the user's, which may take time."""
-        return self.signature.runs_code or type(self).bind is not FunctionTool.bind
+        own = type(self).bind is not FunctionTool.bind or "bind" in vars(self)
+        return own or self.signature.runs_code
 
     def _others(self) -> tuple[Callable[..., Any], ...]:
         """Return the functions that run beside the tool's own."""

@@ -430,13 +430,18 @@ def innermost(entry: Entry) -> Entry:
 
 
 def take(items: Sequence[_M], start: int, max_bytes: int) -> Iterable[_M]:
-    """Yield the models from `start` on while their JSON fits into `max_bytes`; the first one always."""
+    """Return the models from `start` on as long as their JSON fits into `max_bytes`; the first one always."""
+    return fitting((items[index] for index in range(max(start, 0), len(items))), max_bytes)
+
+
+def fitting(models: Iterable[_M], max_bytes: int) -> Iterable[_M]:
+    """Yield models while their JSON fits into `max_bytes`; the first one always."""
     size = 0
-    for index in range(max(start, 0), len(items)):
-        size += payload_size(items[index])
-        if size > max_bytes and index > start:
+    for index, model in enumerate(models):
+        size += payload_size(model)
+        if size > max_bytes and index:
             return
-        yield items[index]
+        yield model
 
 
 def payload_size(model: BaseModel) -> int:

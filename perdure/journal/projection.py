@@ -202,11 +202,11 @@ class Projection:
         """Return what the agents logged as a call's responses: two, where its tool ran once it was confirmed."""
         found: list[dict[str, Any]] = []
         for event in reversed(self.events):
+            if not event.is_users:
+                found += [one.response or {} for one in event.get_function_responses() if one.id == call_id]
             if any(call.id == call_id for call in event.get_function_calls()):
                 # They stand behind it.
                 break
-            if not event.is_users:
-                found += [one.response or {} for one in event.get_function_responses() if one.id == call_id]
         return found[::-1]
 
     def event_of_call(self, call_id: str) -> Event | None:

@@ -196,8 +196,10 @@ def last_step(own: Sequence[Event], log: Sequence[Event] = ()) -> Standing:
 
 def _last_calling(own: Sequence[Event]) -> int:
     """Return the place of the newest answer with calls, behind which alone a step may stand; 0 if there is none."""
-    calling = (place for place in range(len(own) - 1, -1, -1) if own[place].get_function_calls())
-    return next((place for place in calling if not _is_question(own[place])), 0)
+    for place in range(len(own) - 1, 0, -1):
+        if own[place].get_function_calls() and not _is_question(own[place]):
+            return place
+    return 0
 
 
 def _is_question(event: Event) -> bool:

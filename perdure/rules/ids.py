@@ -91,11 +91,11 @@ def with_call_ids(event: Event, id_of: Callable[[int, types.FunctionCall], str])
         return event
     calls = {place: part.function_call for place, part in enumerate(event.parts) if part.function_call is not None}
     names = [(call.id, id_of(place, call)) for place, call in calls.items()]
-    if all(was == id for was, id in names):
+    waiting = event.long_running_tool_ids and frozenset(id for was, id in names if was in event.long_running_tool_ids)
+    if waiting == event.long_running_tool_ids and all(was == id for was, id in names):
         return event
     parts = list(event.parts)
     for (place, call), (_, id) in zip(calls.items(), names, strict=True):
         parts[place] = parts[place].model_copy(update={"function_call": call.model_copy(update={"id": id})})
-    waiting = event.long_running_tool_ids and frozenset(id for was, id in names if was in event.long_running_tool_ids)
     content = event.content.model_copy(update={"parts": parts})
     return event.model_copy(update={"content": content, "long_running_tool_ids": waiting})

@@ -32,7 +32,7 @@ _ENVELOPE_BYTES = 2_000
 """What an event has beside its content and actions: ids, time, author."""
 
 _SURELY_FITS = MAX_EVENT_BYTES // 2
-"""Beside any event without content."""
+"""So much leaves room for all that an event may have beside it."""
 
 _RESPONSE_BYTES = 300
 """What a response has beside its call's id and name, and what the tool returned."""
@@ -108,7 +108,7 @@ def too_large(
         tried: What has been done, which is not to be done again.
     """
     request = confirmation_request(calls, outputs, (f"adk-{call.id}".ljust(40) for call in calls))
-    if request is None and _at_most(calls, outputs) <= _SURELY_FITS:
+    if request is None and _at_most(calls, outputs) + payload_size(around) <= _SURELY_FITS:
         return []
     room = MAX_EVENT_BYTES - _ENVELOPE_BYTES - payload_size(around)
     if request is not None and payload_size(request) > room:

@@ -37,6 +37,9 @@ _log = get_logger("perdure.worker")
 _RESERVE_BYTES = 1_000
 """Beside result and actions: times, whose call it is."""
 
+_MOST_VALUES = MAX_RESULT_VALUES - 10
+"""What a tool may give: times, whose call it is, and what wraps its result come beside it."""
+
 _BEGINNING_BYTES = 30_000
 """What a shortened result takes at the most, so that what the tool did beside it must leave as much."""
 
@@ -48,14 +51,15 @@ _SAVE_PAUSE_SECONDS = 0.5
 
 
 def _written(value: BaseModel) -> bytes:
-    """Return a value as it travels."""
+    """Return a value as a part of an output travels."""
     with briefly():
         return value.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
-def _check_values(value: BaseModel, most: int = MAX_RESULT_VALUES) -> None:
+def _check_values(value: BaseModel, most: int = _MOST_VALUES) -> None:
     """Raise `NotPlain` if a workflow would take too long over a value, or no journal could be read with it."""
-    problem = excess(_written(value), most)
+    # Within one more level: what it becomes a part of has it, or what wraps it.
+    problem = excess(b"[%b]" % _written(value), most)
     if problem is not None:
         raise NotPlain(f"it {problem}; return less of them, or a text")
 
@@ -111,7 +115,7 @@ class ToolResults:
     async def bounded(self, at: Place, call: ToolCall, output: ToolOutput) -> ToolOutput:
         """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
         written = _written(output)
-        if len(written) <= call.most_bytes - _RESERVE_BYTES and excess(written, MAX_RESULT_VALUES) is None:
+        if len(written) <= call.most_bytes - _RESERVE_BYTES and excess(written, _MOST_VALUES) is None:
             return output
         return await self.shorten(at.key, call.tool, call.key, output, BEGINNING_LENGTH, call.until)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from perdure.journal.credential_questions import credential_targets
-from perdure.journal.entries import take
+from perdure.journal.entries import fitting
 from perdure.journal.events import QUESTIONS, Event
 from perdure.journal.projection import Invocation, Projection
 from perdure.journal.questions import confirmation_targets, is_confirmation_request, is_doubt_request, target_of
@@ -19,8 +19,9 @@ from perdure.plan.nodes import EXIT_LOOP, TRANSFER, LlmNode, ToolPlan
 
 def effects_page(projection: Projection, request: PageInput) -> EffectsPage:
     """Return a page of the ledger, in the order of the calls in the log."""
-    effects = list(build_effects(projection))
-    return EffectsPage(effects=tuple(take(effects, request.since, request.max_bytes)), total=len(effects))
+    calls = list(_calls(projection))
+    effects = fitting((_effect(call) for call in calls[max(request.since, 0) :]), request.max_bytes)
+    return EffectsPage(effects=tuple(effects), total=len(calls))
 
 
 @dataclass
@@ -64,8 +65,22 @@ class _Facts:
         return next((response.response or {} for response in responses if response.id == request_id), None)
 
 
+@dataclass(frozen=True)
+class _Called:
+    """A tool call in a log."""
+
+    projection: Projection
+    facts: _Facts
+    event: Event
+    call: types.FunctionCall
+
+
 def build_effects(projection: Projection) -> Iterator[Effect]:
     """Yield an effect for each tool call; Perdure's own requests and built-in tools have none."""
+    return map(_effect, _calls(projection))
+
+
+def _calls(projection: Projection) -> Iterator[_Called]:
     facts = _Facts.read(projection)
     for event in projection.events:
         if event.is_users or event.id in projection.of_scopes:
@@ -73,9 +88,9 @@ def build_effects(projection: Projection) -> Iterator[Effect]:
         invocation = projection.invocations.get(event.invocation_id)
         for call in event.get_function_calls():
             if call.name not in QUESTIONS and not _is_built_in(projection, invocation, event.author, call.name or ""):
-                yield _effect(projection, facts, event, call)
+                yield _Called(projection, facts, event, call)
             if call.id in projection.scopes:
-                yield from build_effects(projection.scopes[call.id])
+                yield from _calls(projection.scopes[call.id])
 
 
 def _is_built_in(projection: Projection, invocation: Invocation | None, agent: str, name: str) -> bool:
@@ -97,7 +112,8 @@ def _is_told(projection: Projection, invocation: Invocation | None, event: Event
     return tells and runs is not None and runs.outcome == "failed"
 
 
-def _effect(projection: Projection, facts: _Facts, event: Event, call: types.FunctionCall) -> Effect:
+def _effect(called: _Called) -> Effect:
+    projection, facts, event, call = called.projection, called.facts, called.event, called.call
     call_id = call.id or ""
     runs = projection.tool_runs.get(call_id)
     ran_in = (runs and runs.invocation_id) or event.invocation_id

@@ -521,7 +521,6 @@ _ROUND.append(_ROUND)
         ([Mock()], False),
         (_ROUND, False),
     ],
-    ids=repr,
 )
 def test_what_is_small_json_runs_no_code_when_it_is_read(value: Any, small: bool) -> None:
     assert is_small_json(value) is small

@@ -759,7 +759,7 @@ def plain_tool(
 ) -> None: ...
 
 
-def unannotated(a, b=1): ...  # type: ignore[no-untyped-def]
+def unannotated(a, b=1, c=None, d="x"): ...  # type: ignore[no-untyped-def]
 
 
 def with_model(a: int, box: Box) -> None: ...
@@ -774,6 +774,15 @@ def with_validator(a: Annotated[int, AfterValidator(lambda value: value)]) -> No
 def with_several(a: list[Box | None]) -> None: ...
 
 
+def with_factory(a: str = Field(default_factory=lambda: "now")) -> None: ...
+
+
+def with_own_default(a: Any = CONTEXT) -> None: ...
+
+
+def with_list(a: list[int] = [1]) -> None: ...  # noqa: B006 -- what pydantic copies
+
+
 class _BindsItself(FunctionTool):
     def bind(self, args: Mapping[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         return super().bind(args, tool_context)
@@ -782,6 +791,10 @@ class _BindsItself(FunctionTool):
 def test_arguments_of_jsons_own_types_are_converted_without_code_of_the_users() -> None:
     quick: list[Callable[..., None]] = [plain_tool, unannotated]
     slow: list[Callable[..., None]] = [with_model, with_date, with_validator, with_several]
+    slow += [with_factory, with_own_default, with_list]
     assert [FunctionTool(function).binds_by_code for function in quick] == [False] * len(quick)
     assert [FunctionTool(function).binds_by_code for function in slow] == [True] * len(slow)
     assert _BindsItself(plain_tool).binds_by_code
+    tool = FunctionTool(plain_tool)
+    tool.__dict__["bind"] = dict
+    assert tool.binds_by_code

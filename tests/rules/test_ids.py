@@ -64,3 +64,9 @@ def test_an_answer_whose_calls_keep_their_ids_stays_as_it_is() -> None:
     other = with_call_ids(named, lambda place, call: f"{call.id}{place}")
     assert (ids_of(other), other.long_running_tool_ids) == (["c0", "d1"], frozenset({"d1"}))
     assert ids_of(named) == ["c", "d"]
+
+
+def test_an_answer_waits_for_its_own_calls_only() -> None:
+    """A plugin may have taken a call out of it."""
+    stray = answer(("c", {}), waiting=frozenset({"c", "gone"}))
+    assert with_call_ids(stray, lambda _place, call: call.id or "").long_running_tool_ids == frozenset({"c"})
