@@ -13,7 +13,8 @@ from temporalio.client import Client
 
 from perdure.activities.heartbeats import beating
 from perdure.errors import LogError
-from perdure.journal.entries import Entry, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import Entry
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import pack, pack_part, unpack
 from perdure.journal.projection import Projection

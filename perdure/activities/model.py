@@ -158,7 +158,7 @@ class ModelActivity:
         return ModelOutput(event=event)
 
     def _prepare(self, call: ModelInput, session: Snapshot) -> None:
-        self._steps.prepare_model(_place(call), session, _step(call))
+        self._steps.prepare_model_call(_place(call), session, _step(call))
 
     @contextmanager
     def _writing(

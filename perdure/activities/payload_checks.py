@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.compiler.registry import NotRegistered
 from perdure.errors import InvalidMessage, message_of
-from perdure.journal.compact_json import briefly
+from perdure.journal.compact_json import payload_bytes
 from perdure.messages.rollout import Rollout
 from perdure.messages.session import NOT_REGISTERED, ModelOutput
 from perdure.messages.step_log import StepLog
@@ -27,8 +27,7 @@ def check_size(value: BaseModel, what: str) -> None:
         ApplicationError: It does not, or it cannot be written at all. Not retried.
     """
     try:
-        with briefly():
-            data = value.model_dump_json(by_alias=True, exclude_none=True).encode()
+        data = payload_bytes(value)
     except PydanticSerializationError as error:
         # Text may hold half of a character (a lone surrogate), which no payload takes.
         raise ApplicationError(f"{what} is no JSON: {error}", type="NotJson", non_retryable=True) from error

@@ -16,7 +16,7 @@ from perdure.activities.heartbeats import beating
 from perdure.activities.payload_checks import MAX_LOCAL_BYTES
 from perdure.compiler.registry import AnyRegistry
 from perdure.errors import SharedStateFull
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.logs import get_logger
 from perdure.messages.search_attributes import KEYS
 from perdure.messages.session import (

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perdure.journal.entries import Entry, EventLogged, ToolKept, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import Entry, EventLogged, ToolKept
 from perdure.journal.events import Event
 from perdure.journal.projection import SHARED, Invocation, Projection
 from perdure.journal.run_tree import RunTree

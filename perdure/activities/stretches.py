@@ -20,7 +20,8 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities.kept_steps import KeptSteps
 from perdure.activities.stretch_log import CallRun, StretchLog, read_by_others, writes
-from perdure.journal.entries import Entry, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import Entry
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import NOT_REGISTERED, ModelInput, ModelOutput, ToolInput
 from perdure.messages.step_log import StepLog

@@ -109,7 +109,7 @@ class AdkSteps:
             raise ModelFailed(text, await self._contexts.left(at, agent, step, error), retryable=again) from error
         return await self._contexts.output(at, step, context)
 
-    def prepare_model(self, at: Place, session: Snapshot, call: ModelCall) -> None:
+    def prepare_model_call(self, at: Place, session: Snapshot, call: ModelCall) -> None:
         """Do nothing: google.adk's own code makes a request, and callbacks of the user's take part in that."""
 
     async def callback(

@@ -72,7 +72,7 @@ def to_plain(value: Any) -> Any:
 def is_small_json(value: Any) -> bool:
     """Return whether a value is JSON as it stands, and little of it: to read it takes no time, and runs no other code.
 
-    What holds itself is not: each time round counts.
+    What holds itself is not: each time round counts. NaN and half characters are left to `to_plain`.
     """
     left, seen, length = [value], 0, 0
     while left:

@@ -41,7 +41,7 @@ class Signature:
     """Name of the parameter that takes the `ToolContext`."""
     taken: frozenset[str]
     """Names that are the function's own, such as `self`, and that no `**kwargs` may hold."""
-    runs_code: bool = True
+    may_run_users_code: bool = True
     """To convert arguments may run code of the user's: a type, or a default, is not one of JSON's."""
 
 
@@ -109,8 +109,10 @@ def read_signature(function: Callable[..., Any], where: str) -> Signature:
     declared = _arguments(resolved, where)
     code = getattr(inspect.unwrap(target), "__code__", None)
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
-    runs_code = not all(_is_json_type(each.annotation) and _is_quick_default(each.default) for each in resolved)
-    return Signature(declared, context, frozenset(own) - set(declared.names), runs_code)
+    may_run_users_code = not all(
+        _is_json_type(each.annotation) and _is_quick_default(each.default) for each in resolved
+    )
+    return Signature(declared, context, frozenset(own) - set(declared.names), may_run_users_code)
 
 
 def read_interest(function: Callable[..., Any], where: str, offered: Signature) -> Interest:

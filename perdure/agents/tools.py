@@ -161,10 +161,10 @@ class FunctionTool:
         return self.signature.context is not None or any(other and other.context for other in others)
 
     @property
-    def binds_by_code(self) -> bool:
+    def binding_may_run_users_code(self) -> bool:
         """Whether `bind` may run code of the user's, which may take time."""
         own = type(self).bind is not FunctionTool.bind or "bind" in vars(self)
-        return own or self.signature.runs_code
+        return own or self.signature.may_run_users_code
 
     def _others(self) -> tuple[Callable[..., Any], ...]:
         """Return the functions that run beside the tool's own."""

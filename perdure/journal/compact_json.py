@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from threading import local
 from typing import Any
 
+from pydantic import BaseModel
+
 
 class _Thread(local):
     """Whether this thread makes brief JSON now; no context variable, as CPython 3.11 may crash where one is set often.
@@ -52,3 +54,18 @@ def unsaid_none(value: Any) -> bool:
 def unsaid_one(value: int) -> bool:
     """Return whether a field whose default is 1 is to be left out now."""
     return value == 1 and _THREAD.brief
+
+
+def payload_bytes(model: BaseModel) -> bytes:
+    """Return a value as it stands in a payload.
+
+    Raises:
+        PydanticSerializationError: It is no JSON: text may hold half of a character (a lone surrogate).
+    """
+    with briefly():
+        return model.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def payload_size(model: BaseModel) -> int:
+    """Return the bytes that a value takes in a payload; text that is not ASCII takes more of them than characters."""
+    return len(payload_bytes(model))

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from perdure.journal.compact_json import briefly, unsaid, unsaid_one
+from perdure.journal.compact_json import payload_size, unsaid, unsaid_one
 from perdure.journal.events import Event
 from perdure.journal.node_runs import NodeRun
 from perdure.journal.run_paths import RunPath
@@ -442,9 +442,3 @@ def fitting(models: Iterable[_M], max_bytes: int) -> Iterable[_M]:
         if size > max_bytes and index:
             return
         yield model
-
-
-def payload_size(model: BaseModel) -> int:
-    """Return the bytes that a value takes in a payload; text that is not ASCII takes more of them than characters."""
-    with briefly():
-        return len(model.model_dump_json(by_alias=True, exclude_none=True).encode())

@@ -176,7 +176,7 @@ def is_failure(event: Event) -> bool:
 def last_step(own: Sequence[Event], log: Sequence[Event] = ()) -> Standing:
     """Return where an LLM agent stood, by the events of its run; `log` is the session's."""
     step = Standing()
-    for event in own[_last_calling(own) :]:
+    for event in own[_place_of_last_calling(own) :]:
         if is_confirmation_request(event) or is_credential_request(event):
             step.requests.append(event)
         elif is_doubt_request(event):
@@ -194,7 +194,7 @@ def last_step(own: Sequence[Event], log: Sequence[Event] = ()) -> Standing:
     return step
 
 
-def _last_calling(own: Sequence[Event]) -> int:
+def _place_of_last_calling(own: Sequence[Event]) -> int:
     """Return the place of the newest answer with calls, behind which alone a step may stand; 0 if there is none."""
     for place in range(len(own) - 1, 0, -1):
         if own[place].get_function_calls() and not _is_question(own[place]):

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 
 __all__ = ["CLAIM", "CLAIMS_WORKFLOW", "Claim", "ClaimInput", "ClaimResult", "Claims", "ClaimsInput", "claims_id"]
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from perdure.errors import RequestRefused
+from perdure.journal.compact_json import payload_size
 from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     ActivityKept,
@@ -26,7 +27,6 @@ from perdure.journal.entries import (
     ToolKept,
     ToolRan,
     Within,
-    payload_size,
 )
 from perdure.journal.events import USER, Event, EventActions
 from perdure.journal.fold import apply_entry, fold_journal

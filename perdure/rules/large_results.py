@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol
 
 from pydantic_core import to_json
 
-from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput
 from perdure.journal.events import Event, EventActions
 from perdure.plan.contents import types
 from perdure.rules.tool_responses import confirmation_request, requested_confirmation, response_event, told_beside
@@ -108,7 +109,7 @@ def too_large(
         tried: What has been done, which is not to be done again.
     """
     request = confirmation_request(calls, outputs, (f"adk-{call.id}".ljust(40) for call in calls))
-    if request is None and _at_most(calls, outputs) + payload_size(around) <= _SURELY_FITS:
+    if request is None and _response_bytes_at_most(calls, outputs) + payload_size(around) <= _SURELY_FITS:
         return []
     room = MAX_EVENT_BYTES - _ENVELOPE_BYTES - payload_size(around)
     if request is not None and payload_size(request) > room:
@@ -121,7 +122,7 @@ def too_large(
     return _chosen(calls, list(_parts(calls, outputs)), tried, excess, least=least)
 
 
-def _at_most(calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput]) -> int:
+def _response_bytes_at_most(calls: Sequence[types.FunctionCall], outputs: Mapping[str, ToolOutput]) -> int:
     """Return the bytes that the response event takes at the most, without making it."""
     names = sum(len(call.id or "") + len(call.name or "") for call in calls)
     told = sum(payload_size(outputs[call.id or ""]) for call in calls)

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput
 from perdure.journal.events import Event, EventActions
 from perdure.journal.projection import stored_part
 from perdure.plan.contents import types

@@ -21,7 +21,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import LogError, PerdureError, SessionUnreadable
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.journal.fold import apply_entry
 from perdure.journal.projection import Projection
 from perdure.logs import get_logger

@@ -32,7 +32,7 @@ from perdure.errors import (
     SessionStuck,
     SessionUnreadable,
 )
-from perdure.journal.compact_json import briefly
+from perdure.journal.compact_json import payload_bytes
 from perdure.logs import get_logger
 from perdure.messages.keys import SessionKey
 from perdure.messages.large_requests import MAX_UPDATE_BYTES, MAY_BE_AHEAD, NOT_HERE, SEND_AHEAD, SentAhead
@@ -381,8 +381,7 @@ def _is_cut_off(error: RPCError) -> bool:
 
 def check_sendable(value: BaseModel, what: str) -> int:
     """Return the bytes of a value; raise `InvalidMessage` if no session takes it, or if it would change on its way."""
-    with briefly():
-        data = value.model_dump_json(by_alias=True, exclude_none=True).encode()
+    data = payload_bytes(value)
     check_sent(data, what)
     try:
         from_json(to_json(value.model_dump(), bytes_mode="base64"), allow_inf_nan=False)

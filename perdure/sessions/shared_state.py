@@ -11,7 +11,8 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.errors import SharedStateFull
-from perdure.journal.entries import Entry, EventLogged, LogImported, MessageAccepted, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import Entry, EventLogged, LogImported, MessageAccepted
 from perdure.journal.events import Event
 from perdure.journal.fold import fold_journal
 from perdure.journal.projection import shared_part

@@ -199,7 +199,7 @@ class Steps(Protocol):
         """
         ...
 
-    def prepare_model(self, at: Place, session: Snapshot, call: ModelCall) -> None:
+    def prepare_model_call(self, at: Place, session: Snapshot, call: ModelCall) -> None:
         """Do of a model call what only reads the session, and keep it in the session's memo, for `call_model`.
 
         It runs no code of the user's. Raises nothing: the call itself tells of what is wrong.

@@ -62,7 +62,7 @@ class ModelCalls:
         return StepOutput(events=(await self._answers.checked(node, _event(response)),))
 
     def prepare(self, at: Place, session: Snapshot, call: ModelCall) -> None:
-        """Make the contents of a call's request, as `Steps.prepare_model` says."""
+        """Make the contents of a call's request, as `Steps.prepare_model_call` says."""
         with suppress(Exception):
             _contents(session, llm_node(session.projection, at, call.plan)[1], at, call)
 

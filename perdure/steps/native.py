@@ -47,7 +47,7 @@ class NativeSteps:
         """Ask an agent's model."""
         return await self._models.call(at, session, call, writer)
 
-    def prepare_model(self, at: Place, session: Snapshot, call: ModelCall) -> None:
+    def prepare_model_call(self, at: Place, session: Snapshot, call: ModelCall) -> None:
         """Make the contents of its request."""
         self._models.prepare(at, session, call)
 

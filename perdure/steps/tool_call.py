@@ -106,7 +106,7 @@ class ToolCalls:
         return await self._code.run(_plain, name, result)
 
     async def _bind(self, tool: FunctionTool, call: ToolCall, context: ToolContext) -> dict[str, Any]:
-        if not tool.binds_by_code:
+        if not tool.binding_may_run_users_code:
             return tool.bind(call.args, context)
         # In a thread: a type's own validators are code of the user's.
         return await self._code.run(tool.bind, call.args, context)

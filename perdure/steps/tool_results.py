@@ -20,8 +20,7 @@ from perdure.agents.plain_values import NotPlain, is_small_json, to_plain
 from perdure.agents.tools import ToolContext
 from perdure.artifacts.sealing import SealedArtifacts
 from perdure.errors import ArtifactError
-from perdure.journal.compact_json import briefly
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_bytes, payload_size
 from perdure.journal.events import EventActions
 from perdure.journal.tool_output import ToolOutput
 from perdure.logs import get_logger
@@ -50,16 +49,10 @@ _SAVE_ATTEMPTS = 3
 _SAVE_PAUSE_SECONDS = 0.5
 
 
-def _written(value: BaseModel) -> bytes:
-    """Return a value as a part of an output travels."""
-    with briefly():
-        return value.model_dump_json(by_alias=True, exclude_none=True).encode()
-
-
 def _check_values(value: BaseModel, most: int = _MOST_VALUES) -> None:
     """Raise `NotPlain` if a workflow would take too long over a value, or no journal could be read with it."""
     # Within one more level: what it becomes a part of has it, or what wraps it.
-    problem = excess(b"[%b]" % _written(value), most)
+    problem = excess(b"[%b]" % payload_bytes(value), most)
     if problem is not None:
         raise NotPlain(f"it {problem}; return less of them, or a text")
 
@@ -114,8 +107,8 @@ class ToolResults:
 
     async def bounded(self, at: Place, call: ToolCall, output: ToolOutput) -> ToolOutput:
         """Return an output that the log takes: as it is, or with the beginning of its result. Raises nothing."""
-        written = _written(output)
-        if len(written) <= call.most_bytes - _RESERVE_BYTES and excess(written, _MOST_VALUES) is None:
+        data = payload_bytes(output)
+        if len(data) <= call.most_bytes - _RESERVE_BYTES and excess(data, _MOST_VALUES) is None:
             return output
         return await self.shorten(at.key, call.tool, call.key, output, BEGINNING_LENGTH, call.until)
 

@@ -12,8 +12,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from perdure.errors import InvalidTrajectory, LogError, quoted
+from perdure.journal.compact_json import payload_size
 from perdure.journal.credential_questions import asking_call, credential_requests, is_credential_request
-from perdure.journal.entries import MAX_EVENT_BYTES, EventLogged, payload_size
+from perdure.journal.entries import MAX_EVENT_BYTES, EventLogged
 from perdure.journal.events import QUESTIONS, USER, Event, asked_about
 from perdure.journal.nesting import MAX_LOGGED_LEVELS, is_too_deep
 from perdure.journal.projection import TEMP, Invocation, Projection, stored_part

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from perdure.errors import LogError
-from perdure.journal.entries import MAX_EVENT_BYTES, EventLogged, InvocationPinned, RunEntry, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import MAX_EVENT_BYTES, EventLogged, InvocationPinned, RunEntry
 from perdure.journal.events import USER
 from perdure.journal.projection import Projection
 from perdure.journal.run_tree import RunTree, build_runs

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure.journal import events
-from perdure.journal.entries import payload_size, take
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import take
 from perdure.journal.events import QUESTIONS, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_RECONCILE, asked_about
 from perdure.journal.open_calls import PendingCall, SessionStatus
 from perdure.journal.packing import pack_part

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from temporalio.exceptions import ApplicationError
 
-from perdure.journal.entries import MAX_PAYLOAD_BYTES, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import MAX_PAYLOAD_BYTES
 from perdure.journal.projection import Projection
 from perdure.messages.effects import EffectsPage
 from perdure.messages.keys import SessionKey

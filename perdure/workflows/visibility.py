@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.journal.open_calls import PendingCall
 from perdure.journal.projection import Projection
 from perdure.messages.keys import SessionKey

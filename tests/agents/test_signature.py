@@ -792,9 +792,9 @@ def test_arguments_of_jsons_own_types_are_converted_without_code_of_the_users() 
     quick: list[Callable[..., None]] = [plain_tool, unannotated]
     slow: list[Callable[..., None]] = [with_model, with_date, with_validator, with_several]
     slow += [with_factory, with_own_default, with_list]
-    assert [FunctionTool(function).binds_by_code for function in quick] == [False] * len(quick)
-    assert [FunctionTool(function).binds_by_code for function in slow] == [True] * len(slow)
-    assert _BindsItself(plain_tool).binds_by_code
+    assert [FunctionTool(function).binding_may_run_users_code for function in quick] == [False] * len(quick)
+    assert [FunctionTool(function).binding_may_run_users_code for function in slow] == [True] * len(slow)
+    assert _BindsItself(plain_tool).binding_may_run_users_code
     tool = FunctionTool(plain_tool)
     tool.__dict__["bind"] = dict
-    assert tool.binds_by_code
+    assert tool.binding_may_run_users_code

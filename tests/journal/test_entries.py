@@ -8,6 +8,7 @@ import pytest
 from google.genai import types
 
 from perdure.errors import LogError
+from perdure.journal.compact_json import payload_size
 from perdure.journal.entries import (
     ENTRIES,
     ActivityKept,
@@ -41,7 +42,6 @@ from perdure.journal.entries import (
     ToolRan,
     ToolStarted,
     Within,
-    payload_size,
     take,
 )
 from perdure.journal.events import Event, EventActions, user_content

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.journal.entries import ENTRIES, Entry, RunEntry, payload_size, take
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import ENTRIES, Entry, RunEntry, take
 from perdure.journal.fold import apply_entry, fold_journal
 from perdure.journal.packing import dump_entries, pack, unpack
 from perdure.journal.projection import Projection

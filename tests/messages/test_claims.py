@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.messages.claims import Claim, ClaimInput, ClaimResult, Claims, ClaimsInput, claims_id
 
 

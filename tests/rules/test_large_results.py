@@ -7,7 +7,8 @@ from google.genai import types
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import MAX_EVENT_BYTES, ToolOutput
 from perdure.journal.events import Event, EventActions
 from perdure.rules import large_results
 from perdure.rules.large_results import too_large
@@ -44,3 +45,11 @@ def test_many_small_ones_are_counted_with_what_stands_around_them() -> None:
     quick = too_large(calls, outputs, frozenset(), AROUND, ())
     assert sum(payload_size(output) for output in outputs.values()) < MAX_EVENT_BYTES
     assert quick, "the event has more than the results"
+
+
+def test_what_stands_around_the_results_counts_too() -> None:
+    calls = [types.FunctionCall(id="c", name="look")]
+    around = AROUND.model_copy(update={"branch": "b" * 950_000})
+    result = {"c": ToolOutput(result="x" * 890_000)}
+    assert too_large(calls, result, frozenset(), around, ())
+    assert not too_large(calls, result, frozenset(), AROUND, ())

@@ -58,7 +58,7 @@ class TableSteps:
         assert session.projection.events[-1].content is not None
         return StepOutput(events=(self._take("model", at.agent, str(call.index)),))
 
-    def prepare_model(self, at: Place, session: Snapshot, call: ModelCall) -> None: ...
+    def prepare_model_call(self, at: Place, session: Snapshot, call: ModelCall) -> None: ...
 
     async def callback(
         self,

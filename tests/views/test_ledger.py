@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.messages.effects import Effect
 from perdure.messages.session import PageInput
 from perdure.views import ledger

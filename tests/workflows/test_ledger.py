@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.agents import FunctionTool, LoopAgent, exit_loop
 from perdure.cli.main import main
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.journal.events import REQUEST_CONFIRMATION, REQUEST_RECONCILE
 from perdure.messages.effects import Effect, EffectsPage
 from perdure.messages.session import PageInput

@@ -508,10 +508,10 @@ async def test_what_a_model_is_to_see_is_made_while_the_heartbeat_is_under_way(
     client: Client, app_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which runs no code of the user's, and asks no model: a step begins when all before it is kept."""
-    tool, made, prepare = Counted("look"), asyncio.Event(), NativeSteps.prepare_model
+    tool, made, prepare = Counted("look"), asyncio.Event(), NativeSteps.prepare_model_call
     model = GatedModel([calls("look"), text("done")])
 
-    def prepare_model(self: NativeSteps, *args: Any) -> None:
+    def prepare_model_call(self: NativeSteps, *args: Any) -> None:
         prepare(self, *args)
         made.set()
 
@@ -521,7 +521,7 @@ async def test_what_a_model_is_to_see_is_made_while_the_heartbeat_is_under_way(
             assert len(model.requests) == 1
         await send(*details)
 
-    monkeypatch.setattr(NativeSteps, "prepare_model", prepare_model)
+    monkeypatch.setattr(NativeSteps, "prepare_model_call", prepare_model_call)
     heartbeats_go(monkeypatch, waits)
     clerk = LlmAgent(name="clerk", model=model, tools=[FunctionTool(tool.fn)])
     async with serving(client, app_of(app_name, clerk)) as user:

@@ -24,7 +24,8 @@ from perdure.artifacts.sealing import SEALED, SealedArtifacts
 from perdure.encryption.codec import EncryptionCodec
 from perdure.encryption.keys import Key, KeyRing
 from perdure.errors import ArtifactError
-from perdure.journal.entries import MAX_EVENT_BYTES, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import MAX_EVENT_BYTES
 from perdure.journal.events import Event
 from perdure.logs import configure_logging
 from perdure.rules.in_doubt import Reconciled

@@ -11,7 +11,7 @@ from google.adk.sessions.session import Session as AdkSession
 
 from perdure.adk.events import to_adk
 from perdure.adk.session_service import StepSession
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.journal.events import Event
 
 

@@ -15,7 +15,7 @@ from perdure.adk.events import actions_of, plain_state
 from perdure.adk.session_service import StepSession
 from perdure.adk.tools.agent_tools import restore
 from perdure.agents.plain_values import NotPlain, to_plain
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 from perdure.journal.tool_output import ToolOutput
 
 MAX_KEPT_BYTES = 200_000

@@ -18,7 +18,8 @@ from perdure.api.base.backend import Backend, BackendOf, KeyOf, Segment
 from perdure.api.base.bodies import CheckedRoute
 from perdure.client import Runner
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
-from perdure.journal.entries import MAX_PAYLOAD_BYTES, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import MAX_PAYLOAD_BYTES
 from perdure.journal.events import QUESTIONS, Event, EventActions
 from perdure.journal.projection import split_state_delta
 from perdure.messages.keys import SessionKey

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import ActivityKept, Failure, FailureCaught, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import ActivityKept, Failure, FailureCaught
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun
 from perdure.messages.step_log import CodeFailure, NextAgent, NextCall

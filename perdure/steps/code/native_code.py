@@ -17,8 +17,8 @@ from pydantic_core import to_json, to_jsonable_python
 from perdure.agents.custom import BaseAgent, InvocationContext, SessionSnapshot
 from perdure.compiler.registry import Registry
 from perdure.errors import EffectFailed
-from perdure.journal.compact_json import briefly
-from perdure.journal.entries import MAX_EVENT_BYTES, FailureCaught, payload_size
+from perdure.journal.compact_json import briefly, payload_size
+from perdure.journal.entries import MAX_EVENT_BYTES, FailureCaught
 from perdure.journal.events import Event, EventActions
 from perdure.journal.nesting import MAX_LEVELS, is_too_deep
 from perdure.journal.projection import Projection

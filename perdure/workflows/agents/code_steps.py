@@ -14,7 +14,8 @@ from typing import Any
 from temporalio import workflow
 
 from perdure.errors import EffectFailed
-from perdure.journal.entries import ActivityKept, Failure, FailureCaught, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import ActivityKept, Failure, FailureCaught
 from perdure.journal.events import Event
 from perdure.journal.runs import AgentRun, is_state
 from perdure.messages.session import CodeInput

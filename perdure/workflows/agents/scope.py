@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from temporalio import workflow
 
 from perdure.errors import EffectFailed, LogError
+from perdure.journal.compact_json import payload_size
 from perdure.journal.entries import (
     MAX_EVENT_BYTES,
     CallbackRan,
@@ -19,7 +20,6 @@ from perdure.journal.entries import (
     TempStateSet,
     ToolKept,
     ToolOutput,
-    payload_size,
 )
 from perdure.journal.events import Event, EventActions
 from perdure.journal.node_runs import NodeRun

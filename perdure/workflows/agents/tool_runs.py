@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState, is_cancelled_exception
 
-from perdure.journal.entries import ToolRan, ToolStarted, payload_size
+from perdure.journal.compact_json import payload_size
+from perdure.journal.entries import ToolRan, ToolStarted
 from perdure.journal.projection import Projection
 from perdure.journal.tool_output import RunTimes, ToolOutput
 from perdure.messages.session import ToolInput

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, FailureError
 
+from perdure.journal.compact_json import payload_size
 from perdure.journal.entries import (
     AnswerAccepted,
     CallExpired,
@@ -21,7 +22,6 @@ from perdure.journal.entries import (
     MessageAccepted,
     ResumeAccepted,
     StateChanged,
-    payload_size,
     take,
 )
 from perdure.journal.packing import dump_entries, pack_dumped, pack_part

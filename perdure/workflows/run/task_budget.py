@@ -7,7 +7,7 @@ from collections import Counter
 
 from pydantic import BaseModel
 
-from perdure.journal.entries import payload_size
+from perdure.journal.compact_json import payload_size
 
 _MAX_BYTES = 1_700_000
 """What the activities of one workflow task may take together. The server writes them with the results that came

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from perdure.activities.payload_checks import check_size
-from perdure.agents.tools import ToolContext
 from perdure.journal.nesting import MAX_LEVELS
 from perdure.journal.tool_output import LocalCall, RunTimes, ToolOutput
 from perdure.messages.keys import SessionKey
@@ -16,6 +15,7 @@ from perdure.rules.bounds import MAX_RESULT_VALUES
 from perdure.steps.base import Place, ToolCall
 from perdure.steps.tool_results import ToolResults
 from perdure.steps.user_code import CodeRunner
+from tests.agents.test_tools import context
 
 AT = Place(SessionKey("app", "u", "s"), "e-1", "clerk")
 
@@ -32,22 +32,13 @@ def happened(result: Any) -> dict[str, Any]:
 
 
 async def output(results: ToolResults, result: Any, state: Any = None, *, wraps: bool = False) -> ToolOutput:
-    context = ToolContext(
-        agent_name="clerk",
-        invocation_id="e-1",
-        app_name="app",
-        user_id="u",
-        session_id="s",
-        state={},
-        function_call_id="c",
-        idempotency_key="k",
-    )
+    given = context()
     if state is not None:
-        context.state["x"] = state
+        given.state["x"] = state
     call = ToolCall(id="c", tool="look", args={}, key="k", state={})
     if not wraps:
-        return await results.output(AT, call, result, context)
-    return await results.output(AT, call, result, context, wrapped=happened)
+        return await results.output(AT, call, result, given)
+    return await results.output(AT, call, result, given, wrapped=happened)
 
 
 def many(number: int) -> list[Any]:
